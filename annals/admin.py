@@ -13,7 +13,7 @@ _site.add_screen(
     name="operations",
     title=_("Operations: is all well?"),
     permission="ingest.view_ledger",
-    view=screen.page,
+    view=screen.show_operations,
     home=True,
 )
 _site.add_screen(
@@ -21,5 +21,5 @@ _site.add_screen(
     name="days",
     title=_("Days: kept, sealed, archived"),
     permission="ingest.view_ledger",
-    view=days.page,
+    view=days.show_days,
 )

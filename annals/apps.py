@@ -1,5 +1,8 @@
-"""The Django app of this package: creates the roles, and the days of the access journal,
-after migrations; checks the server's settings, and what an installation lacks."""
+"""The Django app `annals`.
+
+After migrations it creates the roles and the days of the access journal. It registers the checks of
+the database server and of the installation.
+"""
 
 from typing import Final
 
@@ -7,11 +10,11 @@ from django.apps import AppConfig, apps
 from django.core.checks import Tags, register
 from django.db.models.signals import post_migrate
 
-from history.base.lazy import lazy
+from history.base.lazy import import_lazily
 
 RECEIVERS: Final = {
-    "contenttypes": "annals.access.roles.receive",
-    "access": "annals.access.journal.days.create",
+    "contenttypes": "annals.access.roles.create_groups_and_logins",
+    "access": "annals.access.journal.days.create_coming_days",
 }
 
 
@@ -19,9 +22,15 @@ class AnnalsConfig(AppConfig):
     name = "annals"
 
     def ready(self) -> None:
-        register(lazy("annals.observe.server_checks.server_settings"), Tags.database)
-        register(lazy("annals.operations.deploy_checks.first_hour"), Tags.security, deploy=True)
+        register(import_lazily("annals.observe.server_checks.check_server_settings"), Tags.database)
+        register(
+            import_lazily("annals.operations.deploy_checks.check_first_hour"),
+            Tags.security,
+            deploy=True,
+        )
 
-        # contenttypes is last, so the permissions of all apps exist when its signal arrives.
+        # The signal of contenttypes comes last, when the permissions of all apps exist.
         for app, receiver in RECEIVERS.items():
-            post_migrate.connect(lazy(receiver), sender=apps.get_app_config(app), weak=False)
+            post_migrate.connect(
+                import_lazily(receiver), sender=apps.get_app_config(app), weak=False
+            )

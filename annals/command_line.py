@@ -1,4 +1,4 @@
-"""The command `annals`."""
+"""The command `annals`: runs one of its commands, and reports errors."""
 
 import gc
 import logging
@@ -18,14 +18,14 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 # Python runs this file as the command `annals`, from any folder.
 PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
-# They extend commands of Django, whose arguments depend on the settings.
-OF_DJANGO: Final = frozenset({"makemigrations", "migrate"})
-# Python's 700 would cost a tenth of a command's start, where nothing is garbage, and later find
-# nothing in a consumer, whose messages form no reference cycles.
+# These extend commands of Django, and their arguments depend on the settings.
+EXTENDS_DJANGO: Final = frozenset({"makemigrations", "migrate"})
+# Python's default of 700 would cost a tenth of a command's start. A consumer's messages do not form
+# reference cycles, so the collector finds nothing there either.
 GARBAGE_COLLECTION_OBJECTS: Final = 50_000
-INTERRUPTED: Final = 130
-READER_LEFT: Final = 141  # as a program that SIGPIPE ends
-GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+EXIT_INTERRUPTED: Final = 130
+EXIT_READER_LEFT: Final = 141  # like a program that SIGPIPE ends
+COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run": {
         "migrate": "create the tables, or bring them to this release",
         "consume": "read the topics and store every version",
@@ -58,14 +58,14 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """given: the command line with the name of the program; default: that of this process."""
+def main(command_line: Sequence[str] | None = None) -> None:
+    """Run the command line, which begins with the program. Default: that of this process."""
     gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
-    argv = list(sys.argv if given is None else given)
+    argv = list(sys.argv if command_line is None else command_line)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
     code: object = None
     try:
-        run(lambda: _command(program, argv[1:]))
+        run_command(lambda: _dispatch_command(program, argv[1:]))
     except SystemExit as ended:
         code = ended.code
         raise
@@ -75,8 +75,11 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def _end_consumer(code: object) -> None:
-    """End the process as sys.exit does, but at once: Kafka's clients may still wait for brokers,
-    and an answer that comes when Python has ended, and the process has not, would be a SIGSEGV."""
+    """End the process at once, with the exit code that sys.exit would give.
+
+    Kafka's clients may still wait for brokers. An answer that arrived after Python's end and before
+    the end of the process would cause a SIGSEGV.
+    """
     if "confluent_kafka" not in sys.modules:
         return
     if not isinstance(code, int | None):
@@ -87,40 +90,46 @@ def _end_consumer(code: object) -> None:
     os._exit(code or 0)
 
 
-def run(command: Callable[[], object]) -> None:
-    """Run a command. What ends it is printed as a sentence; the stack goes to the log, at DEBUG. A
-    reader of standard output that leaves, such as `head`, ends it without a word."""
+def run_command(command: Callable[[], object]) -> None:
+    """Run a command, and print an error that ends it as a sentence.
+
+    The log has its stack at the level DEBUG. If the program that reads standard output leaves, as
+    `head` does, the command ends silently.
+    """
     try:
         try:
             command()
         finally:
             sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         # Python would report it again at its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(READER_LEFT)
+        sys.exit(EXIT_READER_LEFT)
     except Exception as error:
-        from history.base.plain_text import one_line
-        from history.failure.sentences import known, sentence
+        from history.base.plain_text import to_one_line
+        from history.failure.sentences import explain_error, explain_known_error
 
         logger.debug("the command failed", exc_info=error)
-        text = known(error) or f"{sentence(error)}. With ANNALS_LOG_LEVEL=DEBUG the log says where"
-        # There may be words of messages and of files in it, and this is a terminal.
-        shown = one_line(text, "\n\t").rstrip(".")
-        sys.stderr.write(f"annals: {shown}.\n")
+        text = (
+            explain_known_error(error)
+            or f"{explain_error(error)}. With ANNALS_LOG_LEVEL=DEBUG the log says where"
+        )
+        # The text may have words of messages and files, which must not control the terminal.
+        message = to_one_line(text, "\n\t").rstrip(".")
+        sys.stderr.write(f"annals: {message}.\n")
         sys.exit(1)
 
 
-def _command(program: str, words: list[str]) -> None:
+def _dispatch_command(program: str, words: list[str]) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     match words:
         case ["--version"] | ["version"]:
             print(__version__)
             return
         case [] | ["help"] | ["-h" | "--help"]:
-            print(overview(program))
+            print(format_overview(program))
             return
         case ["diffsettings", *_]:
             sys.exit("annals: diffsettings would print passwords and keys; see docs/settings.md.")
@@ -128,40 +137,42 @@ def _command(program: str, words: list[str]) -> None:
             words = ["help"]
         case ["help", name] if not name.startswith("-"):
             words = [name, "--help"]
-    # Before a server is started for it: argparse ends the process if it asks for help or is wrong.
-    if (checked := parser(program, words[0])) is not None:
-        checked.parse_args(words[1:])
-    from annals.start import prepare
+    # Parse first: for help or a wrong argument argparse ends the process before a server starts.
+    if (command_parser := create_command_parser(program, words[0])) is not None:
+        command_parser.parse_args(words[1:])
+    from annals.start import prepare_environment
 
-    prepare(words)
+    prepare_environment(words)
     from django.core.management import execute_from_command_line
 
     execute_from_command_line([program, *words])
 
 
-def parser(program: str, name: str) -> ArgumentParser | None:
-    """The parser of one of our commands, without Django's start, which takes most of the time. None
-    if it is none of ours or extends one of Django's."""
-    folder = next((app for app in APPS if _file(app, name).is_file()), None)
-    if folder is None or name in OF_DJANGO or not name.replace("-", "").isalpha():
+def create_command_parser(program: str, name: str) -> ArgumentParser | None:
+    """Create the parser of a command without starting Django, which would take most of the time.
+
+    Returns None if it is not a command of Annals, or extends one of Django's.
+    """
+    folder = next((app for app in APPS if _get_command_file(app, name).is_file()), None)
+    if folder is None or name in EXTENDS_DJANGO or not name.replace("-", "").isalpha():
         return None
     module = import_module(f"{folder.replace('/', '.')}.management.commands.{name}")
     command = module.Command()
     command._called_from_command_line = True
-    made: ArgumentParser = command.create_parser(program, name)
-    return made
+    command_parser: ArgumentParser = command.create_parser(program, name)
+    return command_parser
 
 
-def overview(program: str) -> str:
-    """What `annals help` prints. program: how it was called."""
+def format_overview(program: str) -> str:
+    """Format the text of `annals help`. `program` is the name by which it was called."""
     lines = [
         f"usage: {program} COMMAND [OPTIONS]",
         "",
         "Annals keeps the history of loan applications: who changed what, when.",
     ]
-    for group, commands in GROUPS.items():
+    for group, commands in COMMAND_GROUPS.items():
         lines += ["", f"{group}:"]
-        lines += [f"  {name:<14} {what}" for name, what in commands.items()]
+        lines += [f"  {name:<14} {summary}" for name, summary in commands.items()]
     lines += [
         "",
         f"`{program} COMMAND --help` has the options of a command.",
@@ -170,5 +181,5 @@ def overview(program: str) -> str:
     return "\n".join(lines)
 
 
-def _file(app: str, name: str) -> Path:
+def _get_command_file(app: str, name: str) -> Path:
     return ROOT / app / "management" / "commands" / f"{name}.py"

@@ -1,4 +1,4 @@
-"""Reads Annals' settings from the environment: one typed field for each variable, checked."""
+"""Reads and checks the settings of Annals, which are environment variables."""
 
 import os
 import re
@@ -14,46 +14,46 @@ import msgspec
 from annals.fields import Settings as Settings
 from history.base import private_files
 from history.failure.complaints import (
-    Complaint,
+    ExplainedError,
     FileError,
-    of_declaration,
-    of_file,
+    explain_declaration_error,
+    explain_file_error,
     read_bytes,
     read_text,
     refuse_open_secret,
 )
-from history.failure.valid_values import nearest
+from history.failure.valid_values import find_nearest
 
-EXACT = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
-# No setting: this process and those that it starts serve a demo because DATABASE_URL was unset.
+UNPREFIXED_NAMES = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
+# Not a setting: marks processes of a demo that runs only because DATABASE_URL is unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
 
-class SettingError(Complaint, ValueError):
-    """A setting has a wrong value. The message names the setting and says what is valid."""
+class SettingError(ExplainedError, ValueError):
+    """Raised for a wrong setting. The message names it and says what is valid."""
 
 
-# How msgspec names a choice.
-_CHOICES = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
-# Of settings with a form of their own.
-_FORMS = {
+# How a message of msgspec names a choice.
+_CHOICES_PATTERN = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
+# Descriptions of the settings with a form of their own.
+_FORM_DESCRIPTIONS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
     "runbook_url": "an address that begins with https:// or http://",
     "need_to_know": "the dotted path of a Python function, as package.module.function",
     "fallback_until": "a day, as 2026-12-31",
 }
 # A host as browsers send it, without its port.
-_HOST = re.compile(r"\*|\.?[^\s/:@]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
-# As librdkafka reads it; without a port it takes 9092.
-_BROKER = re.compile(
+_HOST_PATTERN = re.compile(r"\*|\.?[^\s/:@]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+# A broker as librdkafka reads it. The default port is 9092.
+_BROKER_PATTERN = re.compile(
     r"(?:(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+)"
     r"(?::(?P<port>[0-9]{1,5}))?",
     re.IGNORECASE,
 )
 
-_ELSEWHERE = (
+_HOME_REMEDY = (
     "Let it name a folder that this process, and nobody else, may write, or set DATABASE_URL, "
     "KAFKA_BOOTSTRAP_SERVERS and ANNALS_SECRET_KEY."
 )
@@ -61,22 +61,27 @@ _ELSEWHERE = (
 WEB_THREADS = 16  # of a web process: they answer requests
 
 
-def variable(field: str) -> str:
-    """The environment variable of a field of Settings."""
+def get_variable_name(field: str) -> str:
+    """Return the variable of a field of Settings."""
     name = field.upper()
-    return name if name in EXACT else f"ANNALS_{name}"
+    return name if name in UNPREFIXED_NAMES else f"ANNALS_{name}"
 
 
-def read(environ: Mapping[str, str]) -> Settings:
-    """Settings from the environment. An empty value counts as unset. Raises SettingError for a
-    wrong value and an unknown ANNALS_ name. ANNALS_KAFKA_* and ANNALS_TEST_* are not read here."""
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables. An empty value counts as unset.
+
+    ANNALS_KAFKA_* and ANNALS_TEST_* are ignored here.
+
+    Raises:
+        SettingError: A value is wrong, or a name with ANNALS_ is unknown.
+    """
     hints = get_type_hints(Settings)
-    fields = {variable(name): name for name in hints}
+    fields = {get_variable_name(name): name for name in hints}
     for name in environ:
-        elsewhere = name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
-        if name.startswith("ANNALS_") and name not in fields and not elsewhere:
-            meant = nearest(name, fields)
-            question = f"Did you mean {meant}? " if meant is not None else ""
+        is_read_elsewhere = name.startswith((KAFKA_PREFIX, "ANNALS_TEST_"))
+        if name.startswith("ANNALS_") and name not in fields and not is_read_elsewhere:
+            suggestion = find_nearest(name, fields)
+            question = f"Did you mean {suggestion}? " if suggestion is not None else ""
             raise SettingError(
                 f"{name} is not a setting of Annals. {question}docs/settings.md lists all settings."
             )
@@ -84,15 +89,15 @@ def read(environ: Mapping[str, str]) -> Settings:
     for name, field in fields.items():
         text = environ.get(name, "").strip()
         if text:
-            values[field] = _split(text) if hints[field] == tuple[str, ...] else text
+            values[field] = _split_list(text) if hints[field] == tuple[str, ...] else text
     try:
         settings = msgspec.convert(values, Settings, strict=False, dec_hook=to_path)
     except msgspec.ValidationError as error:
-        raise SettingError(_sentence(error)) from None
+        raise SettingError(_explain_error(error)) from None
     if settings.database_url is not None:
         _check_database_url(settings.database_url)
     for host in settings.allowed_hosts:
-        if not _HOST.fullmatch(host):
+        if not _HOST_PATTERN.fullmatch(host):
             raise SettingError(
                 f"ANNALS_ALLOWED_HOSTS is wrong: {host!r} must be a host name or an address, "
                 "without https:// and port, as annals.bank.example. See docs/settings.md."
@@ -103,7 +108,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 def _check_database_url(url: str) -> None:
-    """Refuse a URL that libpq cannot read, or reads otherwise than it is meant."""
+    """Refuse a DATABASE_URL that libpq cannot read, or would misunderstand."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -126,26 +131,26 @@ def _check_database_url(url: str) -> None:
 
 
 def _check_brokers(servers: str | None) -> None:
-    """Refuse what librdkafka takes for a host or a port, and nobody means."""
-    for server in _split(servers or ""):
-        found = _BROKER.fullmatch(server)
-        if found is None or not 0 < int(found["port"] or 9092) < 65_536:
-            # A user and a password are not written here, but some will try.
-            what = "a server" if set("@?=") & set(servers or "") else repr(server)
+    """Refuse a text that librdkafka would take for a host or port by mistake."""
+    for server in _split_list(servers or ""):
+        match = _BROKER_PATTERN.fullmatch(server)
+        if match is None or not 0 < int(match["port"] or 9092) < 65_536:
+            # Do not repeat a password that somebody wrote here.
+            broker = "a server" if set("@?=") & set(servers or "") else repr(server)
             raise SettingError(
-                f"KAFKA_BOOTSTRAP_SERVERS is wrong: {what} must be HOST:PORT, with a port from "
+                f"KAFKA_BOOTSTRAP_SERVERS is wrong: {broker} must be HOST:PORT, with a port from "
                 "1 to 65535. A login is ANNALS_KAFKA_SASL_*. See docs/settings.md."
             )
 
 
 def _check_fallback(settings: Settings) -> None:
-    """Refuse an old service that cannot be asked, or would get its token over an open line."""
+    """Refuse an old service with incomplete settings, or with an address that is not safe."""
     if settings.fallback_url is None:
         return
-    wrong = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
-    wrong += "address), without user, query and fragment. See docs/migration.md."
+    message = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
+    message += "address), without user, query and fragment. See docs/migration.md."
     if not is_safe_url(settings.fallback_url):
-        raise SettingError(wrong)
+        raise SettingError(message)
     if settings.fallback_until is None:
         raise SettingError(
             "ANNALS_FALLBACK_UNTIL is missing: ANNALS_FALLBACK_URL needs the last day on which the "
@@ -158,14 +163,17 @@ def _check_fallback(settings: Settings) -> None:
                 refuse_open_secret(file)
             empty = file is not None and not read_bytes(file).strip()
         except FileError as error:
-            raise SettingError(f"{variable(name)} is wrong: {error}.") from None
+            raise SettingError(f"{get_variable_name(name)} is wrong: {error}.") from None
         if empty:
-            raise SettingError(f"{variable(name)} is wrong: {file} is empty.")
+            raise SettingError(f"{get_variable_name(name)} is wrong: {file} is empty.")
 
 
 def is_safe_url(url: str) -> bool:
-    """Whether a token may be sent to an address: https://HOST (http:// only on the loopback
-    address), without user, query and fragment."""
+    """Return whether a token may be sent to an address.
+
+    It must be https://HOST without user, query and fragment. On the loopback address http:// is
+    allowed.
+    """
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0
@@ -175,82 +183,95 @@ def is_safe_url(url: str) -> bool:
     return usable and secure and not ("@" in parts.netloc or parts.query or parts.fragment)
 
 
-def _split(text: str) -> tuple[str, ...]:
+def _split_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def to_path(kind: type, value: object) -> object:
-    """For msgspec: the path that a text names."""
+    """Convert a text to a path, for msgspec."""
     if kind is Path and isinstance(value, str):
         return Path(value).expanduser()
     raise TypeError(kind)
 
 
-def _sentence(error: msgspec.ValidationError) -> str:
-    """What was expected, in words; nothing of the value, which may be a secret."""
-    expected, _, where = of_declaration(error, "text").partition(" - at `$.")
+def _explain_error(error: msgspec.ValidationError) -> str:
+    """Return what was expected, for people. The value is not named: it may be a secret."""
+    expected, _, where = explain_declaration_error(error, "text").partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
-    if choices := _CHOICES.search(str(error)):
+    if choices := _CHOICES_PATTERN.search(str(error)):
         valid = choices[1].replace("|", ", ")
     else:
-        valid = _FORMS.get(field) or expected.removeprefix("Expected ").partition(", got ")[0]
-    return f"{variable(field)} is wrong: it must be {valid}. See docs/settings.md."
+        valid = (
+            _FORM_DESCRIPTIONS.get(field)
+            or expected.removeprefix("Expected ").partition(", got ")[0]
+        )
+    return f"{get_variable_name(field)} is wrong: it must be {valid}. See docs/settings.md."
 
 
-def secret_key(settings: Settings) -> str:
-    """The configured secret key, or the one in ANNALS_HOME, made at the first call (0600)."""
+def load_secret_key(settings: Settings) -> str:
+    """Return ANNALS_SECRET_KEY, or the key in ANNALS_HOME, which the first call generates (0600).
+
+    Raises:
+        SettingError: ANNALS_HOME cannot be used.
+    """
     if settings.secret_key:
         return settings.secret_key
     refuse_others_home(settings.home)
     path = settings.home / "secret_key"
     try:
-        if not _written(path):
-            with private_files.exclusive(path.with_suffix(".lock")):
-                if not _written(path):
-                    private_files.write(path, secrets.token_urlsafe(48))
-        return _written(path)
+        if not _read_if_exists(path):
+            with private_files.hold_file_lock(path.with_suffix(".lock")):
+                if not _read_if_exists(path):
+                    private_files.write_private_file(path, secrets.token_urlsafe(48))
+        return _read_if_exists(path)
     except OSError as error:
-        raise unusable_home(error) from None
+        raise make_home_error(error) from None
 
 
-def _written(path: Path) -> str:
-    """The text of a file, empty if there is none."""
+def _read_if_exists(path: Path) -> str:
+    """Return the text of a file. Empty if it does not exist."""
     return path.read_text() if path.exists() else ""
 
 
-# What is made there, and read by later commands; PostgreSQL's data may be another user's.
-_OWN: Final = ("secret_key", "postgres", "broker", "apache-kafka")
+# What later commands trust in ANNALS_HOME. PostgreSQL's data may belong to another user.
+_OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 
 def refuse_others_home(home: Path) -> None:
-    """Raise SettingError if another user may have made what is in ANNALS_HOME. A container's volume
-    may be writable for everybody: then what is in it has to be ours."""
-    for path in (home, *(home / each for each in _OWN)):
+    """Refuse an ANNALS_HOME whose files another user may have prepared.
+
+    The folder itself may be writable for everybody, like a container's volume. Then its entries
+    have to belong to this user.
+
+    Raises:
+        SettingError: Another user may have prepared the files.
+    """
+    for path in (home, *(home / entry for entry in _OWN_ENTRIES)):
         try:
-            found = path.stat()
+            status = path.stat()
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise unusable_home(error) from None
-        if found.st_uid not in (0, os.geteuid()):
-            fault = f"{path} belongs to the user {found.st_uid}, who may have prepared it"
-        elif found.st_mode & stat.S_IWOTH and path != home:
+            raise make_home_error(error) from None
+        if status.st_uid not in (0, os.geteuid()):
+            fault = f"{path} belongs to the user {status.st_uid}, who may have prepared it"
+        elif status.st_mode & stat.S_IWOTH and path != home:
             fault = f"every user of this machine may write {path}"
         else:
             continue
-        raise SettingError(f"ANNALS_HOME cannot be used: {fault}. {_ELSEWHERE}")
+        raise SettingError(f"ANNALS_HOME cannot be used: {fault}. {_HOME_REMEDY}")
 
 
-def unusable_home(error: OSError) -> SettingError:
-    """The error about a folder of ANNALS_HOME in which a file cannot be made or read."""
-    what = of_file(error, error.filename or "its folder")
+def make_home_error(error: OSError) -> SettingError:
+    """Make the error for an ANNALS_HOME in which a file cannot be made or read."""
+    problem = explain_file_error(error, error.filename or "its folder")
     if isinstance(error, FileNotFoundError) and error.filename is None:
-        what = "the folder in which this process was started is gone"
-    return SettingError(f"ANNALS_HOME cannot be used: {what}. {_ELSEWHERE}")
+        problem = "the folder in which this process was started is gone"
+    return SettingError(f"ANNALS_HOME cannot be used: {problem}. {_HOME_REMEDY}")
 
 
-# librdkafka settings that belong to the consumer, each with what another value would break.
-OF_CONSUMER = {
+# Settings of librdkafka that the consumer fixes, each with the reason.
+CONSUMER_SETTINGS = {
     "isolation.level": "Annals reads committed messages only; aborted ones are not versions",
     "partition.assignment.strategy": "the consumer's hand-over needs the eager strategies; "
     "an incremental one would let two consumers read a partition",
@@ -261,35 +282,44 @@ OF_CONSUMER = {
 }
 
 
-def librdkafka(environ: Mapping[str, str], file: Path | None = None) -> dict[str, str]:
-    """librdkafka settings from the properties file, overridden by ANNALS_KAFKA_* variables:
-    ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism. Raises SettingError."""
-    found = _properties(file) | {
+def read_librdkafka_settings(
+    environ: Mapping[str, str], file: Path | None = None
+) -> dict[str, str]:
+    """Read the settings of librdkafka from the properties file and from ANNALS_KAFKA_* variables.
+
+    A variable overrides the file: ANNALS_KAFKA_SASL_MECHANISM is sasl.mechanism.
+
+    Raises:
+        SettingError: The file is wrong, or a setting belongs to the consumer.
+    """
+    properties = _read_properties(file) | {
         name.removeprefix(KAFKA_PREFIX).lower().replace("_", "."): value
         for name, value in environ.items()
         if name.startswith(KAFKA_PREFIX) and value
     }
-    for name, why in OF_CONSUMER.items():
-        if name in found:
+    for name, reason in CONSUMER_SETTINGS.items():
+        if name in properties:
             raise SettingError(
                 f"{name} cannot be set for Kafka ({KAFKA_PREFIX}"
-                f"{name.upper().replace('.', '_')} or ANNALS_LIBRDKAFKA_FILE): {why}."
+                f"{name.upper().replace('.', '_')} or ANNALS_LIBRDKAFKA_FILE): {reason}."
             )
-    return found
+    return properties
 
 
 # Settings of librdkafka that are secrets; `ssl.key.location` only names a file.
-_SECRET = re.compile(r"password|secret|^ssl\.key\.pem$|^sasl\.oauthbearer\.config$|^sasl\.jaas")
+_SECRET_PATTERN = re.compile(
+    r"password|secret|^ssl\.key\.pem$|^sasl\.oauthbearer\.config$|^sasl\.jaas"
+)
 
 
-def _properties(file: Path | None) -> dict[str, str]:
+def _read_properties(file: Path | None) -> dict[str, str]:
     if file is None:
         return {}
     try:
         lines = read_text(file).splitlines()
     except FileError as error:
         raise SettingError(f"ANNALS_LIBRDKAFKA_FILE is wrong: {error}.") from None
-    found = {}
+    properties = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -298,10 +328,10 @@ def _properties(file: Path | None) -> dict[str, str]:
             raise SettingError(
                 f"ANNALS_LIBRDKAFKA_FILE is wrong: line {number} of {file} is not name=value."
             )
-        found[name.strip()] = value.strip()
-    if any(_SECRET.search(name) for name in found):
+        properties[name.strip()] = value.strip()
+    if any(_SECRET_PATTERN.search(name) for name in properties):
         try:
             refuse_open_secret(file)
         except FileError as error:
             raise SettingError(f"ANNALS_LIBRDKAFKA_FILE is wrong: {error}.") from None
-    return found
+    return properties

@@ -11,8 +11,11 @@ from msgspec import Meta
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings. The environment variable of a field is ANNALS_ plus its name in capitals;
-    DATABASE_URL and KAFKA_BOOTSTRAP_SERVERS have no prefix."""
+    """The settings of an installation.
+
+    The environment variable of a field is ANNALS_ and its name in capitals. DATABASE_URL and
+    KAFKA_BOOTSTRAP_SERVERS do not have the prefix.
+    """
 
     # The database, the files of this installation, and how long versions are kept.
 

@@ -1,4 +1,4 @@
-"""How a request is handled: its texts are UTF-8, and it has a deadline."""
+"""Middleware for the deadline of a request, and the class that reads its texts as UTF-8."""
 
 import logging
 import time
@@ -14,75 +14,80 @@ from django.utils import translation
 from annals import metrics
 from history.addresses import RAW_PATH
 from history.api import errors
-from history.base.language import language_of
+from history.base.language import choose_language
 from history.blocks.form import DamagedBlockError
 from history.requests import deadline
-from history.requests.deadline import TooLongError, Work
-from history.requests.worker_shares import BusyError, metered
+from history.requests.deadline import RequestWork, TooLongError
+from history.requests.worker_shares import BusyError, meter_cost
 
 log = logging.getLogger(__name__)
 
 
 class Utf8Request(WSGIRequest):
-    """A request whose texts are UTF-8, whatever charset its Content-Type names. Django takes any
-    codec of Python for them. At some of these it fails before any middleware runs."""
+    """A request whose texts are UTF-8, whatever charset its Content-Type names.
+
+    Django would accept every codec of Python, and with some of them fails before any middleware.
+    """
 
     def __init__(self, environ: dict[str, Any]) -> None:
         raw = environ.get("PATH_INFO", "")
         super().__init__(environ)
-        self.META[RAW_PATH] = raw  # a byte that is no UTF-8 is %FF in Django's own
+        self.META[RAW_PATH] = raw  # Django replaces bytes that are not UTF-8 (%FF)
 
     @property
     def encoding(self) -> None:
-        """None: as the settings say, which is UTF-8."""
+        """Always None: Django then uses its setting, which is UTF-8."""
 
     @encoding.setter
     def encoding(self, _: str | None) -> None:
-        """The charset of the Content-Type is ignored."""
+        """Ignore the charset of the Content-Type."""
 
 
-class Deadlines:
-    """Middleware: work that computes ends at the deadline of its request, at its next check. A
-    statement ends by PostgreSQL's statement_timeout (annals.wsgi). Its place is inside of the
-    access journal and outside of all else that asks the database."""
+class DeadlineMiddleware:
+    """Middleware that ends the work for a request at its deadline.
+
+    Work that computes ends at its next check, and a statement by PostgreSQL's statement_timeout
+    (annals.wsgi). The middleware stands inside the access journal and outside everything else that
+    asks the database.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        work = Work(time.monotonic() + settings.ANNALS.request_seconds)
-        with deadline.limited(work), metered(work):
+        work = RequestWork(time.monotonic() + settings.ANNALS.request_seconds)
+        with deadline.run_as_work(work), meter_cost(work):
             answer = self.get_response(request)
-        if not work.over or answer.status_code < 500:
+        if not work.is_over or answer.status_code < 500:
             return answer
         answer.close()
         metrics.STOPPED.inc()
-        return _page(request, TooLongError())
+        return _render_error(request, TooLongError())
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Before Django logs the error of a view as a fault of Annals."""
-        found = deadline.reason() or error
-        if isinstance(found, errors.OUTAGES):
-            log.error("screen: the database is unavailable", exc_info=found)
-        elif isinstance(found, DamagedBlockError):
-            log.error("damaged", exc_info=found)
-        elif not isinstance(found, TooLongError | BusyError):
+        """Answer an expected error of a view, which Django would log as a fault of Annals."""
+        cause = deadline.find_overrun() or error
+        if isinstance(cause, errors.DATABASE_OUTAGES):
+            log.error("screen: the database is unavailable", exc_info=cause)
+        elif isinstance(cause, DamagedBlockError):
+            log.error("damaged", exc_info=cause)
+        elif not isinstance(cause, TooLongError | BusyError):
             return None
-        return _page(request, found)
+        return _render_error(request, cause)
 
 
-def _page(request: HttpRequest, why: Exception) -> HttpResponse:
+def _render_error(request: HttpRequest, error: Exception) -> HttpResponse:
     if f"{request.path_info}/".startswith("/api/"):
-        with translation.override(language_of(request)):
-            return errors.answer(why, {"request": request})
-    if isinstance(why, errors.OUTAGES):
-        return errors.unavailable(request)
-    if isinstance(why, DamagedBlockError):
-        text = render_to_string("history/damaged.html", {"day": why.day}, request=None)
+        with translation.override(choose_language(request)):
+            return errors.make_error_answer(error, {"request": request})
+    if isinstance(error, errors.DATABASE_OUTAGES):
+        return errors.make_unavailable_page(request)
+    if isinstance(error, DamagedBlockError):
+        text = render_to_string("history/damaged.html", {"day": error.day}, request=None)
         return HttpResponse(text, status=500)
-    name = "busy" if isinstance(why, BusyError) else "too_long"
-    context = {"own": getattr(why, "own", False)}
+    name = "busy" if isinstance(error, BusyError) else "too_long"
+    context = {"own": getattr(error, "own", False)}
     page = HttpResponse(render_to_string(f"history/{name}.html", context, request=None), status=503)
-    if isinstance(why, BusyError):
+    if isinstance(error, BusyError):
         page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
     return page

@@ -1,22 +1,22 @@
-"""The metrics of the web: its requests and logins, and the state of the store."""
+"""Declares the metrics of the web: requests, logins, and the state of the store."""
 
 from typing import Final
 
 from history.entities import ENTITIES
-from history.metric import OpenValues, Register
+from history.metric import MetricRegister, OpenValues
 from ingest.metric_labels import PLACE
 from ingest.source.decode import Reason
 
-REGISTER: Final = Register("each web process, at `/metrics`")
+REGISTER: Final = MetricRegister("each web process, at `/metrics`")
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ROUTE: Final = OpenValues("patterns of addresses; `none` for an address that does not exist")
-# The names of annals.access.journal.days.tables, which reads the database.
+# All tables with days. To ask annals.access.journal.days would need the database.
 TABLE: Final = (*(entity.table for entity in ENTITIES), "access_journal")
 
 # Requests.
 
-REQUESTS: Final = REGISTER.counter(
+REQUESTS: Final = REGISTER.add_counter(
     "annals_http_requests_total",
     "requests",
     "HTTP requests answered.",
@@ -24,7 +24,7 @@ REQUESTS: Final = REGISTER.counter(
     method=(*METHODS, "other"),
     status=OpenValues("status codes of HTTP"),
 )
-REQUEST_SECONDS: Final = REGISTER.histogram(
+REQUEST_SECONDS: Final = REGISTER.add_histogram(
     "annals_http_request_seconds",
     "seconds",
     "Time to answer a request.",
@@ -32,7 +32,7 @@ REQUEST_SECONDS: Final = REGISTER.histogram(
     route=ROUTE,
     method=(*METHODS, "other"),
 )
-STOPPED: Final = REGISTER.counter(
+STOPPED: Final = REGISTER.add_counter(
     "annals_requests_stopped_total",
     "requests",
     "Requests that were ended because they took too long.",
@@ -40,16 +40,16 @@ STOPPED: Final = REGISTER.counter(
 
 # Access.
 
-BREAK_GLASS_LOGINS: Final = REGISTER.counter(
+BREAK_GLASS_LOGINS: Final = REGISTER.add_counter(
     "annals_break_glass_logins_total", "logins", "Logins of the break-glass superuser."
 )
-JOURNAL_FAILURES: Final = REGISTER.counter(
+JOURNAL_FAILURES: Final = REGISTER.add_counter(
     "annals_journal_failures_total",
     "requests",
     "Requests that could not be written to the access journal, by what became of them.",
     became=("refused", "answered"),
 )
-MOST_OPENED: Final = REGISTER.collected_gauge(
+MOST_OPENED: Final = REGISTER.add_collected_gauge(
     "annals_journal_most_opened",
     "applications",
     "Different applications that one login was shown in the last hour, of the login with the most.",
@@ -58,66 +58,66 @@ MOST_OPENED: Final = REGISTER.collected_gauge(
 
 # The ledger and the quarantine.
 
-STORE_UP: Final = REGISTER.collected_gauge(
+STORE_UP: Final = REGISTER.add_collected_gauge(
     "annals_store_up", "0 or 1", "1 while the database answers; all other store metrics need it."
 )
-STORE_LAG: Final = REGISTER.collected_gauge(
+STORE_LAG: Final = REGISTER.add_collected_gauge(
     "annals_store_lag", "messages", "Messages not read yet.", **PLACE
 )
-LOSS_SECONDS: Final = REGISTER.collected_gauge(
+LOSS_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_loss_seconds",
     "seconds",
     "Until the broker deletes the oldest unread message, or one that comes now, if nothing more is "
     "read; +Inf: never.",
     **PLACE,
 )
-CATCH_UP_SECONDS: Final = REGISTER.collected_gauge(
+CATCH_UP_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_catch_up_seconds",
     "seconds",
     "Until the partition is read to its end, at the latest; "
     "+Inf: messages come as fast as they are read, or the partition is halted.",
     **PLACE,
 )
-KEPT_SECONDS: Final = REGISTER.collected_gauge(
+KEPT_SECONDS: Final = REGISTER.add_collected_gauge(
     "annals_kept_seconds",
     "seconds",
     "For which the broker keeps a message that comes now, at least; +Inf: for ever.",
     **PLACE,
 )
-STORE_HALTED: Final = REGISTER.collected_gauge(
+STORE_HALTED: Final = REGISTER.add_collected_gauge(
     "annals_store_halted", "0 or 1", "1 while reading is halted.", **PLACE
 )
-STORE_SEEN: Final = REGISTER.collected_gauge(
+STORE_SEEN: Final = REGISTER.add_collected_gauge(
     "annals_store_seen_timestamp_seconds",
     "Unix time",
     "When a consumer last wrote its position.",
     **PLACE,
 )
-STORE_READ_AT: Final = REGISTER.collected_gauge(
+STORE_READ_AT: Final = REGISTER.add_collected_gauge(
     "annals_store_read_timestamp_seconds", "Unix time", "When messages were last read.", **PLACE
 )
-STORE_END_KNOWN: Final = REGISTER.collected_gauge(
+STORE_END_KNOWN: Final = REGISTER.add_collected_gauge(
     "annals_store_end_known_timestamp_seconds",
     "Unix time",
     "When the brokers last confirmed the end of the partition.",
     **PLACE,
 )
-STORE_NEVER_READ: Final = REGISTER.collected_gauge(
+STORE_NEVER_READ: Final = REGISTER.add_collected_gauge(
     "annals_store_topics_never_read",
     "topics",
     "Topics that no consumer has read and that are not retired; without migration topics that do "
     "not exist.",
 )
-STORE_EARLIER_SESSIONS: Final = REGISTER.collected_gauge(
+STORE_EARLIER_SESSIONS: Final = REGISTER.add_collected_gauge(
     "annals_store_earlier_sessions",
     "sessions",
     "Sessions in the database of an earlier release that cannot read packed days: no day is packed "
     "while one is connected.",
 )
-STORE_FAULTS: Final = REGISTER.collected_gauge(
+STORE_FAULTS: Final = REGISTER.add_collected_gauge(
     "annals_store_faults", "faults", "Faults in the ledger (`annals ledger` lists them)."
 )
-STORE_QUARANTINE: Final = REGISTER.collected_gauge(
+STORE_QUARANTINE: Final = REGISTER.add_collected_gauge(
     "annals_store_quarantine",
     "messages",
     "Unsettled messages in quarantine.",
@@ -125,13 +125,13 @@ STORE_QUARANTINE: Final = REGISTER.collected_gauge(
     reason=tuple(Reason),
 )
 
-WAL_ARCHIVE_FAILING: Final = REGISTER.collected_gauge(
+WAL_ARCHIVE_FAILING: Final = REGISTER.add_collected_gauge(
     "annals_store_wal_archive_failing",
     "0 or 1",
     "1 while PostgreSQL's latest attempt to archive WAL failed; no value without `archive_mode`.",
 )
 
-PREPARED_LEFT: Final = REGISTER.collected_gauge(
+PREPARED_LEFT: Final = REGISTER.add_collected_gauge(
     "annals_store_prepared_transactions_left",
     "transactions",
     "Prepared transactions on all nodes of a cluster that are older than five minutes: a node that "
@@ -141,42 +141,42 @@ PREPARED_LEFT: Final = REGISTER.collected_gauge(
 
 # The partitions.
 
-STORE_BYTES: Final = REGISTER.collected_gauge(
+STORE_BYTES: Final = REGISTER.add_collected_gauge(
     "annals_store_bytes", "bytes", "Size on disk with indexes.", table=TABLE
 )
-DAYS_AHEAD: Final = REGISTER.collected_gauge(
+DAYS_AHEAD: Final = REGISTER.add_collected_gauge(
     "annals_store_days_ahead",
     "days",
     "Days after today that have a partition without a gap; -1 if today has none.",
     table=TABLE,
 )
-DAYS_MISSING: Final = REGISTER.collected_gauge(
+DAYS_MISSING: Final = REGISTER.add_collected_gauge(
     "annals_store_days_missing",
     "days",
     "Days inside the window, without the newest, that have no partition.",
     table=TABLE,
 )
-DAYS_OVERDUE: Final = REGISTER.collected_gauge(
+DAYS_OVERDUE: Final = REGISTER.add_collected_gauge(
     "annals_store_days_overdue",
     "days",
     "Days before the window that still have a partition, held days included.",
     table=TABLE,
 )
-DAYS_TO_PACK: Final = REGISTER.collected_gauge(
+DAYS_TO_PACK: Final = REGISTER.add_collected_gauge(
     "annals_store_days_to_pack",
     "days",
     "Days with rows that are not packed a day after they should be; 0 where no day is packed.",
     table=TABLE,
 )
-MAINTAIN_STARTED: Final = REGISTER.collected_gauge(
+MAINTAIN_STARTED: Final = REGISTER.add_collected_gauge(
     "annals_maintain_timestamp_seconds",
     "Unix time",
     "When the latest `partitions maintain` began; no value before the first.",
 )
-MAINTAIN_EXIT_CODE: Final = REGISTER.collected_gauge(
+MAINTAIN_EXIT_CODE: Final = REGISTER.add_collected_gauge(
     "annals_maintain_exit_code", "exit code", "Exit code of the latest `partitions maintain`."
 )
-MAINTAIN_HELD: Final = REGISTER.collected_gauge(
+MAINTAIN_HELD: Final = REGISTER.add_collected_gauge(
     "annals_maintain_held",
     "partitions",
     "Partitions that the latest `partitions maintain` held because of unsettled messages.",
@@ -184,26 +184,26 @@ MAINTAIN_HELD: Final = REGISTER.collected_gauge(
 
 # The proofs.
 
-VERIFY_STARTED: Final = REGISTER.collected_gauge(
+VERIFY_STARTED: Final = REGISTER.add_collected_gauge(
     "annals_verify_timestamp_seconds",
     "Unix time",
     "When the latest complete `partitions verify` of the table began; before the first, the time "
     "of its first seal.",
     table=TABLE,
 )
-VERIFY_FAULTS: Final = REGISTER.collected_gauge(
+VERIFY_FAULTS: Final = REGISTER.add_collected_gauge(
     "annals_verify_faults",
     "days",
     "Days that differed from their seals in the latest complete `partitions verify`, and one more "
     "if the chain of seals was broken.",
     table=TABLE,
 )
-ARCHIVE_FAULTY: Final = REGISTER.collected_gauge(
+ARCHIVE_FAULTY: Final = REGISTER.add_collected_gauge(
     "annals_archive_days_faulty",
     "days",
     "Archived days whose files were missing, unreadable or changed at their last check.",
 )
-ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
+ARCHIVE_OLDEST_CHECK: Final = REGISTER.add_collected_gauge(
     "annals_archive_oldest_check_timestamp_seconds",
     "Unix time",
     "The oldest last check of an archived day; days never checked do not count.",
@@ -211,13 +211,13 @@ ARCHIVE_OLDEST_CHECK: Final = REGISTER.collected_gauge(
 
 # Versions that never arrived.
 
-MARKS: Final = REGISTER.collected_gauge(
+MARKS: Final = REGISTER.add_collected_gauge(
     "annals_marks_checksum",
     "number",
     "A number that changes when a mark of a sensitive field is set or removed.",
 )
 GAP_CLIENT: Final = OpenValues("client ids of the services with the most; `other` for all others")
-GAPS: Final = REGISTER.collected_gauge(
+GAPS: Final = REGISTER.add_collected_gauge(
     "annals_gaps",
     "gaps",
     "Runs of versions of a document that never arrived, by the service that made the next version; "
@@ -225,14 +225,14 @@ GAPS: Final = REGISTER.collected_gauge(
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )
-GAP_VERSIONS: Final = REGISTER.collected_gauge(
+GAP_VERSIONS: Final = REGISTER.add_collected_gauge(
     "annals_gaps_versions",
     "versions",
     "Versions that never arrived, in the same way.",
     entity=[entity.name for entity in ENTITIES],
     client=GAP_CLIENT,
 )
-GAPS_STARTED: Final = REGISTER.collected_gauge(
+GAPS_STARTED: Final = REGISTER.add_collected_gauge(
     "annals_gaps_timestamp_seconds",
     "Unix time",
     "When the latest complete `annals gaps` began; no value before the first.",

@@ -1,5 +1,8 @@
-"""Configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`. Options on its
-command line override these. Without `--bind` it listens on the loopback address, for a proxy."""
+"""The configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
+
+Options on its command line override these. Without `--bind` it listens on the loopback address, for
+a proxy.
+"""
 
 import os
 import shutil
@@ -10,49 +13,49 @@ from typing import Any
 
 from annals import env
 from annals.observe import logs
-from annals.start import checked_settings, refuse_open_demo, refuse_owner
+from annals.start import check_settings, refuse_open_demo, refuse_owner
 from history.base import memory
 
 bind = "127.0.0.1:8000"
 worker_class = "gthread"
 keepalive = 20  # longer than the proxy keeps an idle connection
 limit_request_line = 0  # the proxy has a limit; page tokens and paths of fields are long
-# Nothing that a client writes into a header is the address that it asks for.
+# Headers of a client cannot change the address that it requests.
 forwarder_headers = ""
 forwarded_allow_ips = ""
 workers = 2
-threads = env.WEB_THREADS  # each may need a connection: the pool in annals.settings counts them
+threads = env.WEB_THREADS  # the pool in annals.settings has a connection for each
 timeout = 60
 graceful_timeout = 10
 control_socket_disable = True
-_settings = checked_settings()
-logconfig_dict = logs.configuration(_settings.log_level, _settings.log_format)
+_settings = check_settings()
+logconfig_dict = logs.make_logging_config(_settings.log_level, _settings.log_format)
 accesslog = None  # annals.observe.requests writes a line for each request, without the query string
 
-memory.limit()
+memory.limit_heaps()
 
-# How long a short request waits, many times, for each thread that computes. The default is 5 ms.
+# A short request waits this long, many times, for each computing thread. Default: 5 ms.
 sys.setswitchinterval(0.0005)
 
-# Set before prometheus_client is imported: the files of the workers' metrics.
-METRICS = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
-os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS)
+# The files of the workers' metrics. Set before prometheus_client is imported.
+METRICS_FOLDER = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS_FOLDER)
 
 
 def when_ready(server: Any) -> None:
     """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables. The
     secret key is made after that: what is refused leaves nothing behind."""
-    names = [each.sock.getsockname() for each in server.LISTENERS]
+    names = [listener.sock.getsockname() for listener in server.LISTENERS]
     hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
     try:
         refuse_open_demo(_settings, hosts)
         refuse_owner(_settings, hosts)
-        env.secret_key(_settings)  # before a request needs it, and once for all workers
+        env.load_secret_key(_settings)  # before a request needs it, and once for all workers
     except env.SettingError as error:
         on_exit(server)  # gunicorn does not call it then
         raise SystemExit(f"annals: {error}") from None
 
 
 def on_exit(_server: Any) -> None:
-    """Runs in the master process when it ends."""
-    shutil.rmtree(METRICS, ignore_errors=True)
+    """Remove the files of the metrics. Called in the master process when it ends."""
+    shutil.rmtree(METRICS_FOLDER, ignore_errors=True)

@@ -16,10 +16,10 @@ from annals.observe import logs
 from history.database import session
 
 ROOT = Path(__file__).resolve().parent.parent
-ANNALS = env.read(os.environ)
+ANNALS = env.read_settings(os.environ)
 
-# Read, or made, where it is first used: a process that needs no key makes no file.
-SECRET_KEY = SimpleLazyObject(partial(env.secret_key, ANNALS))
+# Read or generated at its first use: a process without need of a key makes no file.
+SECRET_KEY = SimpleLazyObject(partial(env.load_secret_key, ANNALS))
 DEBUG = False
 ALLOWED_HOSTS = list(ANNALS.allowed_hosts)
 ROOT_URLCONF = "annals.urls"
@@ -46,20 +46,20 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "annals.access.responses.NoStore",
-    "annals.observe.health.Probes",
+    "annals.access.responses.NoStoreMiddleware",
+    "annals.observe.health.ProbeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "annals.observe.requests.RequestLog",
-    "annals.observe.health.Migrated",
-    "annals.access.journal.write.Journal",
-    "annals.handling.Deadlines",
+    "annals.observe.requests.RequestLogMiddleware",
+    "annals.observe.health.SchemaMiddleware",
+    "annals.access.journal.write.JournalMiddleware",
+    "annals.handling.DeadlineMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "history.base.language.chosen_language",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "annals.access.sessions.SessionLimits",
+    "annals.access.sessions.SessionLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -81,14 +81,14 @@ TEMPLATES = [
 ]
 
 
-SESSION = session.options({**session.SESSION, "plan_cache_mode": "force_generic_plan"})
+SESSION = session.build_options({**session.SESSION, "plan_cache_mode": "force_generic_plan"})
 
-# Of a web process: one for each thread, and two for what belongs to no request.
+# The connections of a web process: one for each thread, and two for work between requests.
 CONNECTIONS = env.WEB_THREADS + 2
 
 
-def _database(url: str) -> dict[str, Any]:
-    """Django's form of a libpq URI. libpq parses it."""
+def _make_database(url: str) -> dict[str, Any]:
+    """Convert a URI of libpq to Django's settings of a database."""
     parts = conninfo_to_dict(url)
     names = {"dbname": "NAME"} | {
         name: name.upper() for name in ("user", "password", "host", "port")
@@ -98,7 +98,7 @@ def _database(url: str) -> dict[str, Any]:
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
         "OPTIONS": {
             "application_name": "annals",
-            # Only history.timeline prepares statements, explicitly.
+            # Statements are only prepared explicitly, by history.timeline.
             "prepare_threshold": 1_000_000_000,
             "connect_timeout": 5,
             **parts,
@@ -108,22 +108,22 @@ def _database(url: str) -> dict[str, Any]:
     }
 
 
-DATABASES = {"default": _database(ANNALS.database_url or "postgresql:///annals")}
+DATABASES = {"default": _make_database(ANNALS.database_url or "postgresql:///annals")}
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
 POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
 
 # Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {
     "bootstrap.servers": ANNALS.kafka_bootstrap_servers or "",
-    **env.librdkafka(os.environ, ANNALS.librdkafka_file),
+    **env.read_librdkafka_settings(os.environ, ANNALS.librdkafka_file),
 }
 
 # The identity providers, in the order of their file.
-OIDC_PROVIDERS = providers.given(ANNALS)
-# Logins that one browser can have begun, in several tabs: they are in one cookie.
+OIDC_PROVIDERS = providers.load_providers(ANNALS)
+# How many logins one browser can have begun in its tabs. One cookie holds them.
 OIDC_MAX_STATES = 4
 
-TRUSTED_PROXIES = address.trusted(ANNALS)
+TRUSTED_PROXIES = address.load_trusted_proxies(ANNALS)
 AUTHENTICATION_BACKENDS = [
     *(["annals.access.local_logins.DemoLogins"] if ANNALS.demo else []),
     "annals.access.local_logins.BreakGlassLogins",
@@ -131,7 +131,7 @@ AUTHENTICATION_BACKENDS = [
 ]
 if ANNALS.demo:  # each call of the API verifies a password
     PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
-# Of the link of `annals breakglass`.
+# How many seconds a link of `annals breakglass` is valid.
 PASSWORD_RESET_TIMEOUT = 600
 LOGIN_URL = "admin:login"
 
@@ -149,7 +149,7 @@ STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
-# More than the request line of gunicorn has room for.
+# More fields than fit into a request line of gunicorn.
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 2500
 
 CONTENT_SECURITY_POLICY = (
@@ -159,7 +159,7 @@ CONTENT_SECURITY_POLICY = (
 SECURE_REFERRER_POLICY = "same-origin"
 SESSION_ENGINE = "annals.access.sessions"
 SESSION_COOKIE_HTTPONLY = True
-# Browsers take these cookies from this host only: no other host of the domain can give a session.
+# With this prefix browsers take cookies from this host only, not from another of the domain.
 COOKIE_PREFIX = "__Host-" if ANNALS.https else ""
 SESSION_COOKIE_NAME = f"{COOKIE_PREFIX}sessionid"
 CSRF_COOKIE_NAME = f"{COOKIE_PREFIX}csrftoken"
@@ -175,16 +175,16 @@ X_FRAME_OPTIONS = "DENY"
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "annals.access.oidc.bearer.BearerToken",
+        "annals.access.oidc.bearer.BearerAuthentication",
         *(["rest_framework.authentication.BasicAuthentication"] if ANNALS.demo else []),
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["history.api.access.MayRead"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.OneForm",
+    "DEFAULT_PERMISSION_CLASSES": ["history.api.access.HasViewPermission"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "history.api.answers.SingleRendererNegotiation",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],  # for the schema
     "DEFAULT_PARSER_CLASSES": [],
     "DEFAULT_METADATA_CLASS": None,
-    "EXCEPTION_HANDLER": "history.api.errors.answer",
+    "EXCEPTION_HANDLER": "history.api.errors.make_error_answer",
 }
 
 SPECTACULAR_SETTINGS: dict[str, Any] = {
@@ -200,4 +200,4 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENABLE_DJANGO_DEPLOY_CHECK": False,
 }
 
-LOGGING = logs.configuration(ANNALS.log_level, ANNALS.log_format)
+LOGGING = logs.make_logging_config(ANNALS.log_level, ANNALS.log_format)

@@ -1,4 +1,4 @@
-"""Runs before Django starts: checks the settings, finds or starts the embedded servers."""
+"""Prepares a process before Django starts: checks settings, and starts embedded servers."""
 
 import logging
 import os
@@ -10,42 +10,42 @@ from contextlib import suppress
 
 from annals import env
 
-WITHOUT_DATABASE = frozenset(
+COMMANDS_WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
-WITH_KAFKA = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
-# They only ask the broker: an empty one would hide that the real one is away.
-ASKING = frozenset({"ledger", "trace"})
-PROCESSES = frozenset({"consume", "runserver"})
+KAFKA_COMMANDS = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
+# These only ask the broker. To start an empty one would hide that the real one is away.
+ASKING_COMMANDS = frozenset({"ledger", "trace"})
+LASTING_COMMANDS = frozenset({"consume", "runserver"})
 
 
-def checked_settings(arguments: Sequence[str] = ()) -> env.Settings:
-    """The settings, fit for this command line. Exits with 1 and a message if one is wrong."""
+def check_settings(arguments: Sequence[str] = ()) -> env.Settings:
+    """Check all settings for this command line, and return them. Exits with 1 if one is wrong."""
     try:
-        settings = env.read(os.environ)
-        env.librdkafka(os.environ, settings.librdkafka_file)
-        refuse_open_demo(settings, _binds(arguments))
+        settings = env.read_settings(os.environ)
+        env.read_librdkafka_settings(os.environ, settings.librdkafka_file)
+        refuse_open_demo(settings, _find_bind_hosts(arguments))
         _refuse_wrong_kinds(settings)
         if settings.trusted_proxies:
             from annals.access import address
 
-            address.trusted(settings)
+            address.load_trusted_proxies(settings)
         if settings.oidc_file is not None:
             # Imported late: most starts have no such file.
             from annals.access.oidc import providers
 
-            providers.given(settings)
+            providers.load_providers(settings)
     except env.SettingError as error:
         sys.exit(f"annals: {error}")
     return settings
 
 
 def _refuse_wrong_kinds(settings: env.Settings) -> None:
-    """Refuse a wrong declaration of the kinds, and one that the other settings do not fit."""
+    """Refuse a wrong declaration of kinds, and one that contradicts the other settings."""
     from history import kinds
 
     try:
-        declared = kinds.given(os.environ)
+        declared = kinds.load_kinds(os.environ)
     except kinds.KindsError as error:
         raise env.SettingError(str(error)) from None
     alone = [kind.name for kind in declared if kind.alone]
@@ -57,37 +57,42 @@ def _refuse_wrong_kinds(settings: env.Settings) -> None:
         )
 
 
-def _uncaught(error: BaseException) -> None:
-    """Print an error that ends a process or a thread."""
-    from history.base.error_text import is_of_database, trace
+def _print_uncaught(error: BaseException) -> None:
+    """Print an error that ends a process or a thread, without values of rows."""
+    from history.base.error_text import format_trace, is_of_database
 
     if is_of_database(error):
-        print(trace(error), file=sys.stderr)
+        print(format_trace(error), file=sys.stderr)
     else:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def prepare(arguments: Sequence[str]) -> None:
-    """Check the settings, and start the embedded server of an unset DATABASE_URL or
-    KAFKA_BOOTSTRAP_SERVERS if the command needs it. arguments: after the program's name. Exits with
-    1."""
-    sys.excepthook = lambda _kind, error, _stack: _uncaught(error)
-    threading.excepthook = lambda args: _uncaught(args.exc_value or args.exc_type())
-    settings = checked_settings(arguments)
+def prepare_environment(arguments: Sequence[str]) -> None:
+    """Check the settings, and start the embedded servers that the command needs.
+
+    An embedded server takes the place of an unset DATABASE_URL or KAFKA_BOOTSTRAP_SERVERS. Exits
+    with 1 if a setting is wrong or a server does not start.
+
+    Args:
+        arguments: The command line after the program's name.
+    """
+    sys.excepthook = lambda _kind, error, _stack: _print_uncaught(error)
+    threading.excepthook = lambda args: _print_uncaught(args.exc_value or args.exc_type())
+    settings = check_settings(arguments)
     words = [word for word in arguments if not word.startswith("-")] or ["help"]
     command = "heal" if "heal" in words else words[0]
-    helps = bool({"-h", "--help"} & set(arguments))
-    if helps or command == "help":  # they leave no key where somebody stands
+    asks_for_help = bool({"-h", "--help"} & set(arguments))
+    if asks_for_help or command == "help":  # help must not leave a key in the present folder
         os.environ["ANNALS_SECRET_KEY"] = settings.secret_key or secrets.token_urlsafe(48)
-    if helps:
+    if asks_for_help:
         return
-    if command not in PROCESSES:  # a command says once why it got no connection, as it ends
+    if command not in LASTING_COMMANDS:  # a command reports a missing connection once, when it ends
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         if settings.log_level != "DEBUG":
             logging.getLogger("ingest.source.client").setLevel(logging.CRITICAL)
     if command == "runserver":
         try:
-            env.secret_key(settings)  # before a request needs it
+            env.load_secret_key(settings)  # before a request needs it
         except env.SettingError as error:
             sys.exit(f"annals: {error}")
     if settings.database_url is not None and settings.kafka_bootstrap_servers is not None:
@@ -99,44 +104,57 @@ def prepare(arguments: Sequence[str]) -> None:
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
-        sys.exit(f"annals: {env.unusable_home(error)}")
+        sys.exit(f"annals: {env.make_home_error(error)}")
 
 
 def _start_missing(settings: env.Settings, command: str) -> None:
-    """Start what the command needs and nobody named. Raises EmbeddedError."""
+    """Start the embedded servers that the command needs. Raises EmbeddedError."""
     from annals import embedded
 
     if settings.database_url is None:
         if "ANNALS_DEMO" not in os.environ:
             os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
             os.environ.setdefault("ANNALS_LANGUAGE", "auto")  # as `scripts/demo`
-        if command not in WITHOUT_DATABASE:
-            os.environ["DATABASE_URL"] = embedded.database_url(settings.home)
-    if settings.kafka_bootstrap_servers is not None or command not in WITH_KAFKA:
+        if command not in COMMANDS_WITHOUT_DATABASE:
+            os.environ["DATABASE_URL"] = embedded.start_database(settings.home)
+    if settings.kafka_bootstrap_servers is not None or command not in KAFKA_COMMANDS:
         return
-    if command not in ASKING or embedded.broker_server(settings.home).running():
-        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.bootstrap_servers(settings.home)
+    if command not in ASKING_COMMANDS or embedded.get_broker_server(settings.home).is_running():
+        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.start_broker(settings.home)
         # The embedded broker lets a new member wait for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
 
 
 def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
-    """A demo, whose logins everybody knows, must stay on this machine if nobody asked for it or its
-    database is not the embedded one. binds: the hosts listened on. Raises env.SettingError."""
-    real = settings.database_url
-    if real is None and (settings.demo or "ANNALS_DEMO" in os.environ):
+    """Refuse a demo that other machines can reach, as everybody knows its logins.
+
+    Allowed is a demo that a setting asks for and that uses the embedded PostgreSQL.
+
+    Args:
+        settings: The settings of the process.
+        binds: The hosts on which it listens.
+
+    Raises:
+        env.SettingError: Other machines can reach the demo.
+    """
+    database_url = settings.database_url
+    if database_url is None and (settings.demo or "ANNALS_DEMO" in os.environ):
         return
-    if real is not None and not settings.demo:
+    if database_url is not None and not settings.demo:
         return
-    outside = sorted(set(settings.allowed_hosts) - set(env.LOOPBACK))
-    away = [] if real is None else [each for each in hosts(real) if each not in env.LOOPBACK]
+    outside_hosts = sorted(set(settings.allowed_hosts) - set(env.LOOPBACK))
+    remote_hosts = (
+        []
+        if database_url is None
+        else [host for host in list_hosts(database_url) if host not in env.LOOPBACK]
+    )
     signs = [
-        *(f"DATABASE_URL leads to {each}" for each in away),
+        *(f"DATABASE_URL leads to {host}" for host in remote_hosts),
         *(["ANNALS_HTTPS is set"] if settings.https else []),
-        *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside)}"] if outside else []),
-        *(f"{each} can be reached from outside" for each in binds if each not in env.LOOPBACK),
+        *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside_hosts)}"] if outside_hosts else []),
+        *(f"{host} can be reached from outside" for host in binds if host not in env.LOOPBACK),
     ]
-    if signs and real is not None:
+    if signs and database_url is not None:
         raise env.SettingError(
             f"ANNALS_DEMO=true makes logins whose password is their name, but {signs[0]}. Unset "
             "ANNALS_DEMO; a demo with a database of its own is for this machine only."
@@ -154,7 +172,7 @@ def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
     url = settings.database_url
     if url is None or settings.demo:
         return
-    outside = {*hosts(url), *binds, *settings.allowed_hosts} - set(env.LOOPBACK)
+    outside = {*list_hosts(url), *binds, *settings.allowed_hosts} - set(env.LOOPBACK)
     if not outside and not settings.https:
         return
     # Imported late: only the web's master process asks.
@@ -163,31 +181,35 @@ def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
     from history.database import privileges
 
     with suppress(psycopg.OperationalError), psycopg.connect(url, connect_timeout=3) as connection:
-        if (why := privileges.complaint(connection)) is not None:
-            raise env.SettingError(why)
+        if (complaint := privileges.explain_wrong_login(connection)) is not None:
+            raise env.SettingError(complaint)
 
 
-def hosts(url: str) -> list[str]:
-    """The hosts to which libpq connects for a DATABASE_URL; none for a socket of this machine."""
+def list_hosts(url: str) -> list[str]:
+    """Return the hosts to which libpq connects for a DATABASE_URL. A local socket has none."""
     # Imported late: most commands need no database.
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
     try:
-        given = conninfo_to_dict(url)
+        parameters = conninfo_to_dict(url)
     except ProgrammingError:
-        return []  # nobody can connect with it; the first connection says why
-    named = [
-        str(given.get(name) or os.environ.get(f"PG{name.upper()}") or "")
+        return []  # no connection is possible, and the first one reports why
+    host_lists = [
+        str(parameters.get(name) or os.environ.get(f"PG{name.upper()}") or "")
         for name in ("host", "hostaddr")
     ]
-    found = [each for names in named for each in names.split(",")]
-    return [each for each in found if each and not each.startswith(("/", "@"))]
+    hosts = [host for names in host_lists for host in names.split(",")]
+    return [host for host in hosts if host and not host.startswith(("/", "@"))]
 
 
-def _binds(arguments: Sequence[str]) -> list[str]:
-    """The host of `runserver HOST:PORT`."""
+def _find_bind_hosts(arguments: Sequence[str]) -> list[str]:
+    """Return the host of `runserver HOST:PORT`."""
     if "runserver" not in arguments:
         return []
-    words = [each for each in arguments if not each.startswith("-") and each != "runserver"]
-    return [each.rpartition(":")[0] for each in words if ":" in each]
+    words = [
+        argument
+        for argument in arguments
+        if not argument.startswith("-") and argument != "runserver"
+    ]
+    return [argument.rpartition(":")[0] for argument in words if ":" in argument]

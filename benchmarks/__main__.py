@@ -8,9 +8,9 @@ from importlib import import_module
 
 
 def main() -> None:
-    options = vars(_parser().parse_args())
+    options = vars(_make_parser().parse_args())
     name = options.pop("bench")
-    # So that SIGTERM stops the servers too, and removes the database.
+    # Exit on SIGTERM, so that the servers stop and the database is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.environ.pop("ANNALS_ENTITIES_FILE", None)  # the load has the kinds that come with Annals
     if name != "diff":
@@ -19,24 +19,24 @@ def main() -> None:
 
 
 def _start_django() -> None:
-    """With the embedded PostgreSQL where DATABASE_URL is unset."""
+    """Set up Django, with the embedded PostgreSQL if DATABASE_URL is unset."""
     import django
 
-    from annals.start import prepare
+    from annals.start import prepare_environment
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
-    prepare(["benchmarks"])
+    prepare_environment(["benchmarks"])
     django.setup()
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m benchmarks",
         description="Run a benchmark next to a reference that is measured in the same run.",
     )
     benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH")
 
-    def add(name: str, text: str, *numbers: tuple[str, int, str]) -> argparse.ArgumentParser:
+    def add_bench(name: str, text: str, *numbers: tuple[str, int, str]) -> argparse.ArgumentParser:
         bench: argparse.ArgumentParser = benches.add_parser(name, help=text, description=text)
         bench.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
         for option, default, meaning in numbers:
@@ -49,13 +49,13 @@ def _parser() -> argparse.ArgumentParser:
             )
         return bench
 
-    add(
+    add_bench(
         "ingest",
         "Measure the consumer against bare COPY of the same rows.",
         ("--messages", 300_000, "messages in each run"),
         ("--rounds", 3, "measurements of COPY and consumer, in turn"),
     )
-    add(
+    add_bench(
         "timeline",
         "Measure timeline pages as SQL, as Python calls and over HTTP.",
         ("--rows", 5_000_000, "versions of applications over 90 days"),
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
             "seconds for which 16 clients read during ingest; 0 = leave it out",
         ),
     )
-    add(
+    add_bench(
         "diff",
         "Measure the comparison of snapshots against DeepDiff and jsonpatch.",
         ("--messages", 20_000, "simulated messages whose versions are compared"),
@@ -75,22 +75,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="gzipped JSON lines with id, version and data: real versions to compare",
     )
-    add(
+    add_bench(
         "pack",
         "Measure packed days next to plain ones: size, speed, reading.",
         ("--versions", 120_000, "versions in each day whose size is measured"),
     )
-    add(
+    add_bench(
         "pages",
         "Measure the support screens of usual and hard documents: time and weight.",
         ("--rounds", 3, "requests of each page; the fastest counts"),
     )
-    add(
+    add_bench(
         "start",
         "Measure how long commands, the web and the consumer take to start.",
         ("--rounds", 5, "starts of each process"),
     )
-    add(
+    add_bench(
         "against",
         "Compare the processor time of reading with that of another checkout.",
         ("--rounds", 5, "runs of each of the two, in turn"),

@@ -1,8 +1,8 @@
 """`python -m benchmarks against DIR`: processor time of reading, here and in another checkout.
 
-The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both answer the same
-questions of the API in a process of their own, in turns, from one database; only processor time
-counts, so that other programs disturb little.
+The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both answer the same API
+requests, each in its own process, in turns, from one database. Only processor time counts, so that
+other programs disturb little.
 """
 
 import json
@@ -17,14 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.harness import print_json
-from benchmarks.timeline_data import BIG, DataSet, data_set
-from history.entities import root
+from benchmarks.timeline_data import BIG, TimelineData, prepare_data
+from history.entities import get_root
 
-HERE = Path(__file__).resolve().parents[1]
+ROOT_FOLDER = Path(__file__).resolve().parents[1]
 DAYS, ROWS = 90, 100_000
-ENOUGH = 40  # requests of each question in a round
-# Only what each release has: Django's test client, and the addresses of the API.
-_ASK = """
+QUESTIONS_A_ROUND = 40  # requests of each question in a round
+# Uses only what every release has: Django's test client and the addresses of the API.
+_QUESTION_PROGRAM = """
 import json, sys, time
 import django
 django.setup()
@@ -45,36 +45,41 @@ json.dump(found, sys.stdout)
 
 
 def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
-    """Measure and print milliseconds of a processor for a request, medians of the rounds."""
-    say = Console(stderr=True).print
-    stored = data_set(str(settings.ANNALS.database_url), DAYS, ROWS, say)
-    trees = {"before": Path(directory).resolve(), "now": HERE}
-    found: dict[str, dict[str, list[float]]] = {}
+    """Print the milliseconds of processor time for each request, as medians of the rounds."""
+    print_progress = Console(stderr=True).print
+    data_set_ = prepare_data(str(settings.ANNALS.database_url), DAYS, ROWS, print_progress)
+    trees = {"before": Path(directory).resolve(), "now": ROOT_FOLDER}
+    times: dict[str, dict[str, list[float]]] = {}
     for number in range(rounds):
-        say(f"round {number + 1} of {rounds} ...")
+        print_progress(f"round {number + 1} of {rounds} ...")
         for tree, path in trees.items():
-            for question, taken in _ask(path, stored).items():
-                found.setdefault(question, {}).setdefault(tree, []).append(taken)
+            for question, milliseconds in _measure_tree(path, data_set_).items():
+                times.setdefault(question, {}).setdefault(tree, []).append(milliseconds)
     figures: dict[str, Any] = {}
-    for question, its in found.items():
-        ratios = [now / before for now, before in zip(its["now"], its["before"], strict=True)]
-        figures[question] = {tree: round(statistics.median(its[tree]), 2) for tree in trees}
+    for question, times_by_tree in times.items():
+        ratios = [
+            now / before
+            for now, before in zip(times_by_tree["now"], times_by_tree["before"], strict=True)
+        ]
+        figures[question] = {
+            tree: round(statistics.median(times_by_tree[tree]), 2) for tree in trees
+        }
         figures[question]["ratio"] = round(statistics.median(ratios), 2)
     if as_json:
         print_json("against", figures)
         return 0
     table = Table("CPU ms of a request", "before", "now", "ratio", title=f"medians of {rounds}")
-    for question, its in figures.items():
-        table.add_row(question, *(str(its[name]) for name in ("before", "now", "ratio")))
+    for question, times_by_tree in figures.items():
+        table.add_row(question, *(str(times_by_tree[name]) for name in ("before", "now", "ratio")))
     Console().print(table)
     return 0
 
 
-def _questions(stored: DataSet) -> dict[str, list[str]]:
-    """The addresses of each question."""
-    history = f"/api/v1/history/{root().name}"
-    hot = [stored.hot[number % len(stored.hot)] for number in range(ENOUGH)]
-    usual = list(stored.usual[:ENOUGH])
+def _list_questions(data: TimelineData) -> dict[str, list[str]]:
+    """Return the addresses of each kind of request."""
+    history = f"/api/v1/history/{get_root().name}"
+    hot = [data.hot[number % len(data.hot)] for number in range(QUESTIONS_A_ROUND)]
+    usual = list(data.usual[:QUESTIONS_A_ROUND])
     return {
         "page of 1": [f"{history}/{id}?pageSize=1" for id in hot],
         "page of 50": [f"{history}/{id}?pageSize=50" for id in hot],
@@ -85,22 +90,22 @@ def _questions(stored: DataSet) -> dict[str, list[str]]:
     }
 
 
-def _ask(tree: Path, stored: DataSet) -> dict[str, float]:
+def _measure_tree(tree: Path, data: TimelineData) -> dict[str, float]:
     environment = {
-        **stored.environment(),
+        **data.environment(),
         "DJANGO_SETTINGS_MODULE": "annals.settings",
         "PYTHONPATH": str(tree),
         "ANNALS_LOG_LEVEL": "ERROR",
     }
     environment.pop("ANNALS_ENTITIES_FILE", None)
-    done = subprocess.run(
-        [sys.executable, "-c", _ASK],
+    finished = subprocess.run(
+        [sys.executable, "-c", _QUESTION_PROGRAM],
         cwd=tree,
         env=environment,
-        input=json.dumps(_questions(stored)),
+        input=json.dumps(_list_questions(data)),
         check=True,
         capture_output=True,
         text=True,
     )
-    answers: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    answers: dict[str, float] = json.loads(finished.stdout.splitlines()[-1])
     return answers

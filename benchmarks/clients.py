@@ -11,43 +11,44 @@ from urllib.parse import quote
 
 from django.conf import settings
 
-from annals.embedded import Broker
-from benchmarks.harness import Harness, manage
-from benchmarks.timeline_data import DataSet
-from history.entities import ENTITIES, root
+from annals.embedded import EmbeddedBroker
+from benchmarks.harness import Harness, run_command
+from benchmarks.timeline_data import TimelineData
+from history.entities import ENTITIES, get_root
 
-ROOT = root()
+ROOT = get_root()
 
 CLIENTS = 16
-RPS = 2000
+MESSAGES_PER_SECOND = 2000
 
 
 @dataclass(slots=True)
-class _Reader:
-    """The answers that one client got; times in milliseconds."""
+class _ClientFigures:
+    """What one client measured; times in milliseconds."""
 
     times: list[float] = field(default_factory=list)
     errors: int = 0
 
 
-def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
-    """Run ingest alone, then with the clients. The figures: rows per second of both runs, and the
-    clients' answers."""
-    broker = Broker(settings.ANNALS.home / "bench" / "broker")
+def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any]:
+    """Measure ingest alone and then with the clients. Return the rates of both and the clients'
+    answers.
+    """
+    broker = EmbeddedBroker(settings.ANNALS.home / "bench" / "broker")
     broker.stop()
     broker.start()
     try:
-        bench = Harness(found.conninfo, broker)
+        bench = Harness(data.conninfo, broker)
         topics = [topic for entity in ENTITIES for topic in entity.topics]
-        bench.producer().create_topics(topics, 3)
-        environment = {**bench.environment(), **found.environment(),
-                       "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers()}  # fmt: skip
-        consumer = bench.start_consumer(None, **found.environment())
+        bench.make_producer().create_topics(topics, 3)
+        environment = {**bench.make_environment(), **data.environment(),
+                       "KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers()}  # fmt: skip
+        consumer = bench.start_consumer(None, **data.environment())
         try:
-            alone = _ingested(bench, environment, seconds)
-            readers = [_Reader() for _ in range(CLIENTS)]
-            threads = _start(readers, found, host, port, seconds)
-            during_reads = _ingested(bench, environment, seconds)
+            alone = _measure_ingest(bench, environment, seconds)
+            readers = [_ClientFigures() for _ in range(CLIENTS)]
+            threads = _start_clients(readers, data, host, port, seconds)
+            during_reads = _measure_ingest(bench, environment, seconds)
             for thread in threads:
                 thread.join()
         finally:
@@ -68,48 +69,60 @@ def run(found: DataSet, host: str, port: int, seconds: int) -> dict[str, Any]:
     }
 
 
-def _ingested(bench: Harness, environment: dict[str, str], seconds: int) -> float:
-    """Messages per second that were read, from the simulator's first to its last."""
-    before, began = _settled(bench), time.monotonic()
+def _measure_ingest(bench: Harness, environment: dict[str, str], seconds: int) -> float:
+    """Return the messages read per second, from the simulator's first to its last."""
+    earlier, began = _count_read(bench), time.monotonic()
     seed = str(random.randrange(10**9))  # other ids each time
-    manage(environment, "simulate", "--rps", str(RPS), "--seconds", str(seconds), "--seed", seed)
-    last = -1
-    while last != (last := _settled(bench)):
+    run_command(
+        environment,
+        "simulate",
+        "--rps",
+        str(MESSAGES_PER_SECOND),
+        "--seconds",
+        str(seconds),
+        "--seed",
+        seed,
+    )
+    latest = -1
+    while latest != (latest := _count_read(bench)):
         time.sleep(0.5)
-    return round((last - before) / (time.monotonic() - began - 0.5))
+    return round((latest - earlier) / (time.monotonic() - began - 0.5))
 
 
-def _settled(bench: Harness) -> int:
+def _count_read(bench: Harness) -> int:
     with bench.connect() as connection:
         row = connection.execute("SELECT coalesce(sum(read), 0) FROM ingest_ledger").fetchone()
     return int(row[0]) if row else 0
 
 
-def _start(
-    readers: list[_Reader], found: DataSet, host: str, port: int, seconds: int
+def _start_clients(
+    clients: list[_ClientFigures], data: TimelineData, host: str, port: int, seconds: int
 ) -> list[threading.Thread]:
-    ids = [*found.usual, *found.hot]
+    ids = [*data.usual, *data.hot]
     end = time.monotonic() + seconds
     threads = [
-        threading.Thread(target=_read, args=(reader, ids, host, port, end)) for reader in readers
+        threading.Thread(target=_read_timelines, args=(client, ids, host, port, end))
+        for client in clients
     ]
     for thread in threads:
         thread.start()
     return threads
 
 
-def _read(reader: _Reader, ids: list[str], host: str, port: int, end: float) -> None:
+def _read_timelines(
+    figures: _ClientFigures, ids: list[str], host: str, port: int, end: float
+) -> None:
     secret = base64.b64encode(b"auditor:auditor").decode()
-    client = http.client.HTTPConnection(host, port, timeout=60)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     while time.monotonic() < end:
         path = f"/api/v1/history/{ROOT.name}/{quote(random.choice(ids))}"
         began = time.perf_counter()
         try:
-            client.request("GET", path, headers={"Authorization": f"Basic {secret}"})
-            response = client.getresponse()
+            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+            response = connection.getresponse()
             response.read()
-            reader.errors += response.status != 200
+            figures.errors += response.status != 200
         except (OSError, http.client.HTTPException):
-            reader.errors += 1
-            client.close()
-        reader.times.append((time.perf_counter() - began) * 1000)
+            figures.errors += 1
+            connection.close()
+        figures.times.append((time.perf_counter() - began) * 1000)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks diff`: history.diff next to DeepDiff and jsonpatch."""
+"""`python -m benchmarks diff`: history.diff compared with DeepDiff and jsonpatch."""
 
 import gzip
 import json
@@ -16,13 +16,13 @@ from deepdiff import DeepDiff
 from rich.console import Console
 from rich.table import Table
 
-from annals.demo.simulator import stream
-from benchmarks.diff_shapes import ITEM_BYTES, SHAPES, Pair
+from annals.demo.simulator import generate_messages
+from benchmarks.diff_shapes import ITEM_BYTES, SHAPES, SnapshotPair
 from benchmarks.harness import print_json
-from history.diff import compare
+from history.diff import compare_snapshots
 from history.documents.exactjson import Json, canonical, dumps, loads
 
-REAL: Final = Path(__file__).parents[2] / "shared" / "data" / "countries-history.jsonl.gz"
+REAL_FILE: Final = Path(__file__).parents[2] / "shared" / "data" / "countries-history.jsonl.gz"
 _QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1.0)
 _DEEPDIFF_PAIRS: Final = 500
 _SIZES: Final = {
@@ -33,145 +33,157 @@ _SIZES: Final = {
     "1 MB": 10**6,
 }
 _SLOWEST_MS: Final = 20.0
-_TIMES_DEEPDIFF: Final = 100.0
+_LEAST_TIMES_DEEPDIFF: Final = 100.0
 Figures = dict[str, Any]
 
 
 def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
-    """Measure and print. real: path of gzipped JSON lines with id, version and data; '' means REAL,
-    and real pairs are left out if the file does not exist. messages: number of simulated
-    messages."""
-    say = Console(stderr=True).print
+    """Measure and print.
+
+    Args:
+        real: A file of gzipped JSON lines with id, version and data; '' means REAL. Without the
+            file, real pairs are left out.
+        messages: The number of simulated messages.
+    """
+    print_progress = Console(stderr=True).print
     figures: Figures = {}
-    say(f"simulated pairs from {messages:,} messages ...")
-    figures["simulated"] = side_by_side(simulated(messages))
-    file = Path(real) if real else REAL
+    print_progress(f"simulated pairs from {messages:,} messages ...")
+    figures["simulated"] = compare_libraries(simulate_pairs(messages))
+    file = Path(real) if real else REAL_FILE
     if file.exists():
-        say(f"real pairs from {file} ...")
-        figures["real"] = side_by_side(recorded(file))
+        print_progress(f"real pairs from {file} ...")
+        figures["real"] = compare_libraries(read_pairs(file))
     else:
-        say(f"no real pairs: {file} does not exist")
-    say("hard shapes ...")
-    figures["shapes"] = {name: shape(make) for name, make in SHAPES.items()}
-    figures["targets"] = targets(figures)
+        print_progress(f"no real pairs: {file} does not exist")
+    print_progress("hard shapes ...")
+    figures["shapes"] = {name: measure_shape(make) for name, make in SHAPES.items()}
+    figures["targets"] = judge_targets(figures)
     if as_json:
         print_json("diff", figures)
     else:
-        show(figures)
+        print_figures(figures)
     return 0
 
 
-def simulated(messages: int) -> list[Pair]:
-    """Pairs of consecutive versions of simulated documents."""
+def simulate_pairs(messages: int) -> list[SnapshotPair]:
+    """Return pairs of consecutive versions of simulated documents."""
     rows: list[tuple[str, int, Json]] = []
-    for number, message in enumerate(stream(1, datetime(2025, 7, 1, tzinfo=UTC))):
+    for number, message in enumerate(generate_messages(1, datetime(2025, 7, 1, tzinfo=UTC))):
         if number == messages:
             break
         value = loads(message.value)
         if isinstance(value, dict):
             rows.append((str(value["id"]), int(str(value["version"])), value["data"]))
-    return neighbours(rows)
+    return pair_neighbours(rows)
 
 
-def recorded(path: Path) -> list[Pair]:
-    """Pairs of consecutive versions from a file."""
+def read_pairs(path: Path) -> list[SnapshotPair]:
+    """Return pairs of consecutive versions from a file."""
     with gzip.open(path) as lines:
         rows = [loads(line) for line in lines]
-    return neighbours((row["id"], row["version"], row["data"]) for row in rows)  # type: ignore[index, call-overload, misc]
+    return pair_neighbours((row["id"], row["version"], row["data"]) for row in rows)  # type: ignore[index, call-overload, misc]
 
 
-def neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[Pair]:
+def pair_neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[SnapshotPair]:
     documents: dict[str, list[tuple[int, Json]]] = {}
     for key, version, data in rows:
         documents.setdefault(key, []).append((version, data))
-    pairs: list[Pair] = []
+    pairs: list[SnapshotPair] = []
     for versions in documents.values():
-        versions.sort(key=lambda each: each[0])
-        datas = [data for _, data in versions]
-        pairs += pairwise(datas)
+        versions.sort(key=lambda numbered: numbered[0])
+        snapshots = [data for _, data in versions]
+        pairs += pairwise(snapshots)
     return pairs
 
 
-def side_by_side(pairs: list[Pair]) -> Figures:
-    """Microseconds by quantile, and the bytes of the patches. The libraries get the values of the
-    json module."""
-    ours, theirs, deep, ours_there = [], [], [], []
-    bytes_ours = bytes_theirs = changed = wrong = 0
+def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
+    """Measure all three libraries: microseconds by quantile, and the bytes of the patches.
+
+    The other libraries get the values as the json module reads them.
+    """
+    our_times, jsonpatch_times, deepdiff_times, ours_for_deepdiff = [], [], [], []
+    our_bytes = jsonpatch_bytes = changed = wrong = 0
     every = max(1, len(pairs) // _DEEPDIFF_PAIRS)
-    deepdiff(*plain(({}, {"warm": "up"})))
+    run_deepdiff(*convert_to_plain(({}, {"warm": "up"})))
     for number, (old, new) in enumerate(pairs):
-        plain_old, plain_new = plain((old, new))
-        ours.append(best(3, compare, old, new))
-        theirs.append(best(3, jsonpatch.make_patch, plain_old, plain_new))
+        plain_old, plain_new = convert_to_plain((old, new))
+        our_times.append(time_fastest(3, compare_snapshots, old, new))
+        jsonpatch_times.append(time_fastest(3, jsonpatch.make_patch, plain_old, plain_new))
         if number % every == 0:
-            deep.append(best(3, deepdiff, plain_old, plain_new))
-            ours_there.append(ours[-1])
-        diff = compare(old, new)
+            deepdiff_times.append(time_fastest(3, run_deepdiff, plain_old, plain_new))
+            ours_for_deepdiff.append(our_times[-1])
+        diff = compare_snapshots(old, new)
         changed += len(diff.changes)
-        bytes_ours += len(dumps(diff.patch))
-        bytes_theirs += len(dumps(jsonpatch.make_patch(plain_old, plain_new).patch))
+        our_bytes += len(dumps(diff.patch))
+        jsonpatch_bytes += len(dumps(jsonpatch.make_patch(plain_old, plain_new).patch))
         applied = jsonpatch.JsonPatch(diff.patch).apply(old)
         wrong += canonical(applied) != canonical(new)
     return {
         "pairs": len(pairs),
         "changes": changed,
         "patches_wrong": wrong,
-        "ours_us": quantiles(ours),
-        "jsonpatch_us": quantiles(theirs),
-        "faster_always": all(a < b for a, b in zip(sorted(ours), sorted(theirs), strict=True)),
-        "deepdiff_us": quantiles(deep),
-        "deepdiff_pairs": len(deep),
-        "times_deepdiff": round(statistics.median(deep) / statistics.median(ours_there), 1),
-        "patch_bytes": bytes_ours,
-        "jsonpatch_bytes": bytes_theirs,
+        "ours_us": compute_quantiles(our_times),
+        "jsonpatch_us": compute_quantiles(jsonpatch_times),
+        "faster_always": all(
+            a < b for a, b in zip(sorted(our_times), sorted(jsonpatch_times), strict=True)
+        ),
+        "deepdiff_us": compute_quantiles(deepdiff_times),
+        "deepdiff_pairs": len(deepdiff_times),
+        "times_deepdiff": round(
+            statistics.median(deepdiff_times) / statistics.median(ours_for_deepdiff), 1
+        ),
+        "patch_bytes": our_bytes,
+        "jsonpatch_bytes": jsonpatch_bytes,
     }
 
 
-def shape(make: Callable[[int], Pair]) -> Figures:
-    """Milliseconds at each size; those of the libraries only at 48 KB."""
-    ours: dict[str, float] = {}
+def measure_shape(make: Callable[[int], SnapshotPair]) -> Figures:
+    """Measure milliseconds at each size; the other libraries only at 48 KB."""
+    our_times: dict[str, float] = {}
     for name, size in _SIZES.items():
         old, new = make(size // ITEM_BYTES)
-        ours[name] = round(best(5 if size < 10**6 else 2, compare, old, new) / 1000, 3)
-    old, new = plain(make(_SIZES["48 KB"] // ITEM_BYTES))
+        our_times[name] = round(
+            time_fastest(5 if size < 10**6 else 2, compare_snapshots, old, new) / 1000, 3
+        )
+    old, new = convert_to_plain(make(_SIZES["48 KB"] // ITEM_BYTES))
     steps = (("96 KB", "48 KB"), ("192 KB", "96 KB"))
     return {
-        "ms": ours,
-        "growth": [round(ours[more] / max(ours[less], 0.001), 2) for more, less in steps],
-        "jsonpatch_ms": tried(jsonpatch.make_patch, old, new),
-        "deepdiff_ms": tried(deepdiff, old, new),
-        "changes": len(compare(*make(_SIZES["48 KB"] // ITEM_BYTES)).changes),
+        "ms": our_times,
+        "growth": [round(our_times[more] / max(our_times[less], 0.001), 2) for more, less in steps],
+        "jsonpatch_ms": try_library(jsonpatch.make_patch, old, new),
+        "deepdiff_ms": try_library(run_deepdiff, old, new),
+        "changes": len(compare_snapshots(*make(_SIZES["48 KB"] // ITEM_BYTES)).changes),
     }
 
 
-def tried(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:
-    """Milliseconds; None if the library fails."""
+def try_library(call: Callable[[Any, Any], object], old: Any, new: Any) -> float | None:
+    """Return the milliseconds of a call, or None if the library fails."""
     try:
-        return round(best(1, call, old, new) / 1000, 3)
+        return round(time_fastest(1, call, old, new) / 1000, 3)
     except RecursionError:
         return None
 
 
-def deepdiff(old: Any, new: Any) -> object:
+def run_deepdiff(old: Any, new: Any) -> object:
     return DeepDiff(old, new)
 
 
-def plain(pair: Pair) -> Pair:
-    """The pair as the json module reads it, which the libraries expect."""
+def convert_to_plain(pair: SnapshotPair) -> SnapshotPair:
+    """Return the pair as the json module reads it, which the other libraries expect."""
     return json.loads(dumps(pair[0])), json.loads(dumps(pair[1]))
 
 
-def best(times: int, call: Callable[[Any, Any], object], old: Any, new: Any) -> float:
-    """Microseconds of the fastest of `times` calls."""
-    found = []
+def time_fastest(times: int, call: Callable[[Any, Any], object], old: Any, new: Any) -> float:
+    """Return the microseconds of the fastest of `times` calls."""
+    nanoseconds = []
     for _ in range(times):
         start = time.perf_counter_ns()
         call(old, new)
-        found.append(time.perf_counter_ns() - start)
-    return min(found) / 1000
+        nanoseconds.append(time.perf_counter_ns() - start)
+    return min(nanoseconds) / 1000
 
 
-def quantiles(times: list[float]) -> dict[str, float]:
+def compute_quantiles(times: list[float]) -> dict[str, float]:
     times = sorted(times)
     return {
         f"{100 * quantile:g}%": round(times[min(len(times) - 1, int(len(times) * quantile))], 1)
@@ -179,63 +191,78 @@ def quantiles(times: list[float]) -> dict[str, float]:
     }
 
 
-def targets(figures: Figures) -> dict[str, bool]:
-    """The targets of the comparison, and whether this run met them."""
-    found: dict[str, bool] = {}
+def judge_targets(figures: Figures) -> dict[str, bool]:
+    """Return each target of the comparison with whether this run met it."""
+    results: dict[str, bool] = {}
     for name in ("real", "simulated"):
         if name not in figures:
             continue
-        each = figures[name]
-        found[f"{name}: every patch gives the new version"] = each["patches_wrong"] == 0
-        found[f"{name}: faster than jsonpatch at every percentile"] = each["faster_always"]
-        found[f"{name}: patches not larger than those of jsonpatch"] = (
-            each["patch_bytes"] <= each["jsonpatch_bytes"]
+        pair_figures = figures[name]
+        results[f"{name}: every patch gives the new version"] = pair_figures["patches_wrong"] == 0
+        results[f"{name}: faster than jsonpatch at every percentile"] = pair_figures[
+            "faster_always"
+        ]
+        results[f"{name}: patches not larger than those of jsonpatch"] = (
+            pair_figures["patch_bytes"] <= pair_figures["jsonpatch_bytes"]
         )
         if name == "real":
-            found[f"real: median {_TIMES_DEEPDIFF:g} times faster than DeepDiff"] = (
-                each["times_deepdiff"] >= _TIMES_DEEPDIFF
+            results[f"real: median {_LEAST_TIMES_DEEPDIFF:g} times faster than DeepDiff"] = (
+                pair_figures["times_deepdiff"] >= _LEAST_TIMES_DEEPDIFF
             )
     shapes = figures["shapes"].values()
-    found[f"shapes: none slower than {_SLOWEST_MS:g} ms at 48 KB"] = all(
-        each["ms"]["48 KB"] <= _SLOWEST_MS for each in shapes
+    results[f"shapes: none slower than {_SLOWEST_MS:g} ms at 48 KB"] = all(
+        shape_figures["ms"]["48 KB"] <= _SLOWEST_MS for shape_figures in shapes
     )
     # n log n for 400 items, plus half of it for noise of the clock
     limit = 1.5 * 4 * log(1600) / log(400)
-    found["shapes: at most n log n from 48 to 192 KB"] = all(
-        each["growth"][0] * each["growth"][1] <= limit for each in shapes
+    results["shapes: at most n log n from 48 to 192 KB"] = all(
+        shape_figures["growth"][0] * shape_figures["growth"][1] <= limit for shape_figures in shapes
     )
-    return found
+    return results
 
 
-def show(figures: Figures) -> None:
+def print_figures(figures: Figures) -> None:
     console = Console(width=132)
     for name in ("simulated", "real"):
         if name in figures:
-            console.print(_table_of_pairs(name, figures[name]))
+            console.print(_make_pair_table(name, figures[name]))
     table = Table(title="Hard shapes, milliseconds")
     for heading in ("shape", "changes", *_SIZES, "x2", "x4", "jsonpatch 48 KB", "DeepDiff 48 KB"):
         table.add_column(heading, justify="left" if heading == "shape" else "right")
-    for name, each in figures["shapes"].items():
-        row = [name, each["changes"], *each["ms"].values(), *each["growth"]]
-        table.add_row(*map(str, [*row, each["jsonpatch_ms"], each["deepdiff_ms"]]))
+    for name, shape_figures in figures["shapes"].items():
+        row = [
+            name,
+            shape_figures["changes"],
+            *shape_figures["ms"].values(),
+            *shape_figures["growth"],
+        ]
+        table.add_row(
+            *map(str, [*row, shape_figures["jsonpatch_ms"], shape_figures["deepdiff_ms"]])
+        )
     console.print(table)
-    for target, met in figures["targets"].items():
-        console.print(f"[{'green' if met else 'red'}]{'met' if met else 'MISSED'}[/]  {target}")
+    for target, is_met in figures["targets"].items():
+        console.print(
+            f"[{'green' if is_met else 'red'}]{'met' if is_met else 'MISSED'}[/]  {target}"
+        )
 
 
-def _table_of_pairs(name: str, each: Figures) -> Table:
+def _make_pair_table(name: str, pair_figures: Figures) -> Table:
     table = Table(
-        title=f"{each['pairs']:,} {name} pairs, {each['changes']:,} changes, microseconds",
+        title=(
+            f"{pair_figures['pairs']:,} {name} pairs, {pair_figures['changes']:,} changes, "
+            "microseconds"
+        ),
         caption=(
             f"One walk gives the changes and the patch. Median of DeepDiff over "
-            f"{each['deepdiff_pairs']:,} of the pairs: {each['times_deepdiff']} times ours. "
-            f"Patches: {each['patch_bytes']:,} bytes, those of jsonpatch "
-            f"{each['jsonpatch_bytes']:,} bytes; {each['patches_wrong']} wrong."
+            f"{pair_figures['deepdiff_pairs']:,} of the pairs: "
+            f"{pair_figures['times_deepdiff']} times ours. "
+            f"Patches: {pair_figures['patch_bytes']:,} bytes, those of jsonpatch "
+            f"{pair_figures['jsonpatch_bytes']:,} bytes; {pair_figures['patches_wrong']} wrong."
         ),
     )
     table.add_column("")
-    for heading in each["ours_us"]:
+    for heading in pair_figures["ours_us"]:
         table.add_column(heading, justify="right")
     for label in ("ours", "jsonpatch", "deepdiff"):
-        table.add_row(label, *map(str, each[f"{label}_us"].values()))
+        table.add_row(label, *map(str, pair_figures[f"{label}_us"].values()))
     return table

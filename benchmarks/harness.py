@@ -1,4 +1,4 @@
-"""What the benchmarks measure with: a database on the given server, a broker, our processes."""
+"""What all benchmarks use: a database on the given server, a broker, and our processes."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from django.db import connection
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from annals.embedded import Broker
-from annals.embedded.process import free_ports
+from annals.embedded import EmbeddedBroker
+from annals.embedded.process import choose_free_ports
 from history.entities import ENTITIES
 from ingest.source.producer import KafkaProducer
 
@@ -32,19 +32,21 @@ PROGRAM: Final = Path(__file__).parents[1] / "manage.py"
 class Harness:
     """The database and the broker of one benchmark."""
 
-    def __init__(self, conninfo: str, broker: Broker) -> None:
+    def __init__(self, conninfo: str, broker: EmbeddedBroker) -> None:
         self.conninfo = conninfo
         self.broker = broker
         self._round = 0
         self._consumers: list[subprocess.Popen[str]] = []
 
     def connect(self) -> psycopg.Connection[Any]:
-        """A connection in autocommit mode."""
+        """Open a connection in autocommit mode."""
         return psycopg.connect(self.conninfo, autocommit=True)
 
-    def empty(self) -> None:
-        """Delete all rows and positions, and write a checkpoint, so that all runs start alike."""
-        self.next_round()
+    def empty_tables(self) -> None:
+        """Delete all rows and positions, and write a checkpoint, so that all runs start the same
+        way.
+        """
+        self.start_round()
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
         with self.connect() as connection:
@@ -52,52 +54,52 @@ class Harness:
             connection.execute(sql.SQL("TRUNCATE {}").format(names))
             connection.execute("CHECKPOINT")
 
-    def next_round(self) -> None:
-        """The next consumer uses a new group, without members of earlier runs."""
+    def start_round(self) -> None:
+        """Use a new group for the next consumers, without members of earlier runs."""
         self._round += 1
 
-    def producer(self) -> KafkaProducer:
-        return KafkaProducer({"bootstrap.servers": self.broker.bootstrap_servers(),
+    def make_producer(self) -> KafkaProducer:
+        return KafkaProducer({"bootstrap.servers": self.broker.get_bootstrap_servers(),
                          "message.max.bytes": 8_000_000})  # fmt: skip
 
-    def environment(self) -> dict[str, str]:
-        """The environment in which a command uses this database and this broker."""
+    def make_environment(self) -> dict[str, str]:
+        """Return the environment for a command that uses this database and this broker."""
         return {
             **os.environ,
             "DATABASE_URL": self.conninfo,
-            "KAFKA_BOOTSTRAP_SERVERS": self.broker.bootstrap_servers(),
+            "KAFKA_BOOTSTRAP_SERVERS": self.broker.get_bootstrap_servers(),
             "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "6000",
         }
 
-    def manage(self, *words: str) -> None:
+    def run_command(self, *arguments: str) -> None:
         """Run a management command to its end."""
-        manage(self.environment(), *words)
+        run_command(self.make_environment(), *arguments)
 
-    def consume(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Any]:
-        """Run `count` consumers at once until the topics are read; gives their summaries."""
+    def run_consumers(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Any]:
+        """Run `count` consumers at once until the topics are read, and return their summaries."""
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
-        return [finish(process) for process in processes]
+        return [finish_consumer(process) for process in processes]
 
     def start_consumer(
-        self, until_idle: float | None = None, *more: str, **env: str
+        self, until_idle: float | None = None, *more_arguments: str, **env: str
     ) -> subprocess.Popen[str]:
-        words = ["consume", "--json", "--group", f"bench-{self._round}", *more]
-        words += [] if until_idle is None else ["--until-idle", str(until_idle)]
-        started = subprocess.Popen(
-            [sys.executable, str(PROGRAM), *words], env={**self.environment(), **env},
+        arguments = ["consume", "--json", "--group", f"bench-{self._round}", *more_arguments]
+        arguments += [] if until_idle is None else ["--until-idle", str(until_idle)]
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), *arguments], env={**self.make_environment(), **env},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
-        self._consumers.append(started)
-        return started
+        self._consumers.append(process)
+        return process
 
-    def end(self) -> None:
-        """Kill the consumers that still run: the benchmark was interrupted."""
+    def kill_consumers(self) -> None:
+        """Kill the consumers that still run after an interruption."""
         for consumer in self._consumers:
             consumer.kill()
             consumer.wait()
 
-    def server_cpu(self) -> float | None:
-        """CPU seconds used by the database server; None if it is on another machine."""
+    def measure_server_cpu(self) -> float | None:
+        """Return the CPU seconds of the database server, or None if it is on another machine."""
         with self.connect() as connection:
             row = connection.execute("SELECT pg_backend_pid()").fetchone()
             assert row is not None
@@ -105,42 +107,44 @@ class Harness:
                 postmaster = psutil.Process(row[0]).parent()
                 if postmaster is None or "postgres" not in postmaster.name():
                     return None
-                return sum(map(cpu, (postmaster, *postmaster.children())))
+                return sum(map(measure_cpu, (postmaster, *postmaster.children())))
             except psutil.Error:
                 return None
 
-    def broker_cpu(self) -> float | None:
-        """CPU seconds used by the broker; None if it does not run."""
-        pid = self.broker.pid()
-        return None if pid is None else cpu(psutil.Process(pid))
+    def measure_broker_cpu(self) -> float | None:
+        """Return the CPU seconds of the broker, or None if it does not run."""
+        pid = self.broker.find_pid()
+        return None if pid is None else measure_cpu(psutil.Process(pid))
 
 
 @contextmanager
-def new_database(name: str) -> Iterator[str]:
-    """The address of a new, empty database. At the end it is removed, and Django, which may have
-    used it, is connected to its own again."""
+def create_database(name: str) -> Iterator[str]:
+    """Create an empty database, yield its address, and drop it at the end.
+
+    At the end, Django is connected to its own database again.
+    """
     server = settings.ANNALS.database_url or ""
-    recreate(server, name)
+    recreate_database(server, name)
     try:
         yield make_conninfo(server, dbname=name)
     finally:
-        use(server)
-        _drop(server, name)
+        use_database(server)
+        _drop_database(server, name)
 
 
-def recreate(server: str, name: str) -> None:
-    """Make this database, empty."""
-    _drop(server, name)
-    with psycopg.connect(server, autocommit=True) as plain:
-        plain.execute(f"CREATE DATABASE {name}")
+def recreate_database(server: str, name: str) -> None:
+    """Create this database anew, empty."""
+    _drop_database(server, name)
+    with psycopg.connect(server, autocommit=True) as plain_connection:
+        plain_connection.execute(f"CREATE DATABASE {name}")
 
 
-def _drop(server: str, name: str) -> None:
-    with psycopg.connect(server, autocommit=True) as plain:
-        plain.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+def _drop_database(server: str, name: str) -> None:
+    with psycopg.connect(server, autocommit=True) as plain_connection:
+        plain_connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
-def use(conninfo: str) -> None:
+def use_database(conninfo: str) -> None:
     """Connect Django to this database."""
     connection.close()
     connection.close_pool()  # type: ignore[attr-defined]
@@ -148,45 +152,47 @@ def use(conninfo: str) -> None:
 
 
 @contextmanager
-def harness(partitions: int) -> Iterator[Harness]:
+def start_harness(partitions: int) -> Iterator[Harness]:
     """Create the database and start the embedded broker; remove both at the end."""
-    with new_database(DATABASE) as conninfo:
-        broker = Broker(settings.ANNALS.home / "bench" / "broker")
+    with create_database(DATABASE) as conninfo:
+        broker = EmbeddedBroker(settings.ANNALS.home / "bench" / "broker")
         broker.stop()
         shutil.rmtree(broker.home, ignore_errors=True)  # files of an interrupted run
         broker.start()
-        found = Harness(conninfo, broker)
+        harness = Harness(conninfo, broker)
         try:
-            found.manage("migrate")
-            found.manage("partitions", "maintain")
+            harness.run_command("migrate")
+            harness.run_command("partitions", "maintain")
             topics = [topic for entity in ENTITIES for topic in entity.topics]
-            found.producer().create_topics(topics, partitions)
-            yield found
+            harness.make_producer().create_topics(topics, partitions)
+            yield harness
         finally:
-            found.end()
+            harness.kill_consumers()
             broker.stop()
 
 
-def finish(process: subprocess.Popen[str]) -> Any:
-    """Wait for the end of a consumer and read its summary."""
+def finish_consumer(process: subprocess.Popen[str]) -> Any:
+    """Wait for the end of a consumer, and return its summary."""
     output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"the consumer ended with {process.returncode}")
     return json.loads(output.splitlines()[-1])
 
 
-def bare_copy(
+def time_bare_copy(
     bench: Harness, batches: Sequence[Sequence[tuple[str, bytes]]], connections: int
 ) -> float:
-    """Seconds to COPY prepared batches, one transaction each, over `connections` connections.
+    """Return the seconds to COPY prepared batches over `connections` connections.
 
-    A batch is a list of statements with their binary payloads.
+    Each batch, a list of statements with their binary payloads, is one transaction.
     """
 
-    def send(mine: Iterable[Sequence[tuple[str, bytes]]], ready: threading.Barrier) -> None:
+    def send_batches(
+        own_batches: Iterable[Sequence[tuple[str, bytes]]], ready: threading.Barrier
+    ) -> None:
         with bench.connect() as connection, connection.cursor() as cursor:
             ready.wait()
-            for batch in mine:
+            for batch in own_batches:
                 with connection.transaction():
                     for statement, payload in batch:
                         with cursor.copy(statement) as copy:
@@ -194,7 +200,7 @@ def bare_copy(
 
     barrier = threading.Barrier(connections + 1)
     threads = [
-        threading.Thread(target=send, args=(batches[n::connections], barrier))
+        threading.Thread(target=send_batches, args=(batches[n::connections], barrier))
         for n in range(connections)
     ]
     for thread in threads:
@@ -206,13 +212,13 @@ def bare_copy(
     return time.perf_counter() - began
 
 
-def cpu(process: psutil.Process) -> float:
-    """Processor seconds of a process, and of those that it started and that have ended."""
+def measure_cpu(process: psutil.Process) -> float:
+    """Return the processor seconds of a process and of its children that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def manage(environment: Mapping[str, str], *words: str) -> None:
+def run_command(environment: Mapping[str, str], *words: str) -> None:
     """Run a management command to its end."""
     subprocess.run(
         [sys.executable, str(PROGRAM), *words], env=environment, check=True,
@@ -221,15 +227,18 @@ def manage(environment: Mapping[str, str], *words: str) -> None:
 
 
 @contextmanager
-def web(
+def start_web(
     environment: Mapping[str, str], *, quiet: bool = False
 ) -> Iterator[tuple[int, psutil.Process]]:
-    """gunicorn as in production, just started: its port on HOST, and its main process. Ends it.
-    quiet: its log is not shown."""
-    [port] = free_ports([None])
-    words = ["--config", "python:annals.server", "--bind", f"{HOST}:{port}", "annals.wsgi"]
+    """Start gunicorn as in production, and yield its port and its main process; end it afterwards.
+
+    Args:
+        quiet: Do not show its log.
+    """
+    [port] = choose_free_ports([None])
+    arguments = ["--config", "python:annals.server", "--bind", f"{HOST}:{port}", "annals.wsgi"]
     server = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", *words],
+        [sys.executable, "-m", "gunicorn", *arguments],
         env=dict(environment), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL if quiet else None,
     )  # fmt: skip
@@ -240,7 +249,10 @@ def web(
         server.wait(30)
 
 
-def print_json(bench: str, figures: Mapping[str, Any], met: bool | None = None) -> None:
-    """met: whether the figures are within the limits that decide the exit code; None where there
-    are none."""
-    print(json.dumps({"bench": bench, "met": met, "figures": figures}))
+def print_json(bench: str, figures: Mapping[str, Any], is_met: bool | None = None) -> None:
+    """Print the figures as JSON.
+
+    Args:
+        met: Whether the figures are within the limits that decide the exit code; None: no limits.
+    """
+    print(json.dumps({"bench": bench, "met": is_met, "figures": figures}))

@@ -1,4 +1,6 @@
-"""The consumer from broker to table, next to COPY of the same rows."""
+"""`python -m benchmarks ingest`: the consumer from broker to table, compared with COPY of its
+rows.
+"""
 
 import json
 import os
@@ -15,116 +17,137 @@ from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import Harness, bare_copy, finish, harness, print_json
-from benchmarks.load import TOPIC, Prepared, prepared, produce, simulated
+from benchmarks.harness import Harness, finish_consumer, print_json, start_harness, time_bare_copy
+from benchmarks.load import (
+    TOPIC,
+    CopyTransaction,
+    prepare_copy,
+    produce_messages,
+    simulate_messages,
+)
 from history.daily.window import Window
-from history.kinds import Envelope, EnvelopeForm
+from history.kinds import EnvelopeDeclaration, EnvelopeForm
 from history.record import ChangeType, Record
-from history.search_index.keys import NewKeys
+from history.search_index.keys import NewSearchKeys
 from ingest.consumer.lanes import FingerprintCache
 from ingest.source.decode import Decoder, decode
 from ingest.source.forms import create_parser
 from ingest.source.message import Message
 from ingest.store.fast_path import store_search_keys
 
-GIANT = 1_000_000
+GIANT_BYTES = 1_000_000
 Figures = dict[str, Any]
 
 
 def run(messages: int, rounds: int, as_json: bool) -> int:
-    """Measure and print. messages: number in each run. rounds: measurements of COPY and consumer,
-    in turn."""
-    say = Console(stderr=True).print
+    """Measure and print.
+
+    Args:
+        messages: The number of messages in each run.
+        rounds: How often COPY and consumer are measured, in turn.
+    """
+    print_progress = Console(stderr=True).print
     figures: Figures = {"messages": messages, "cores": os.cpu_count()}
-    with harness(6) as bench:
-        say(f"making {messages:,} simulated messages ...")
-        sent = simulated(messages)
-        batches, records = prepared(sent)
-        produce(bench, sent)
-        say("one consumer against one connection, in turn ...")
-        figures["one"] = ratio(bench, batches, messages, rounds, consumers=1)
-        figures["two"] = ratio(bench, batches, messages, rounds, consumers=2)
-        say("search index ...")
-        figures["search_index"] = search_index(bench, records, figures["one"]["consumer_rows_s"])
+    with start_harness(6) as bench:
+        print_progress(f"making {messages:,} simulated messages ...")
+        messages_sent = simulate_messages(messages)
+        batches, records = prepare_copy(messages_sent)
+        produce_messages(bench, messages_sent)
+        print_progress("one consumer against one connection, in turn ...")
+        figures["one"] = measure_ratio(bench, batches, messages, rounds, consumers=1)
+        figures["two"] = measure_ratio(bench, batches, messages, rounds, consumers=2)
+        print_progress("search index ...")
+        figures["search_index"] = measure_search_index(
+            bench, records, figures["one"]["consumer_rows_s"]
+        )
         del batches, records
-        figures["envelopes"] = envelopes(sent[:50_000])
-        say("repeats ...")
-        figures["repeats"] = repeats(bench, sent, figures["one"]["consumer_rows_s"])
-        del sent
-    with harness(6) as bench:
-        say("fresh: 200 messages a second ...")
-        figures["fresh"] = fresh(bench, rate=200, seconds=30)
-        say("giants of 1 MB ...")
-        figures["giants"] = giants(bench, count=300)
+        figures["envelopes"] = measure_envelopes(messages_sent[:50_000])
+        print_progress("repeats ...")
+        figures["repeats"] = measure_repeats(
+            bench, messages_sent, figures["one"]["consumer_rows_s"]
+        )
+        del messages_sent
+    with start_harness(6) as bench:
+        print_progress("fresh: 200 messages a second ...")
+        figures["fresh"] = measure_freshness(bench, rate=200, seconds=30)
+        print_progress("giants of 1 MB ...")
+        figures["giants"] = measure_giants(bench, count=300)
     if as_json:
         print_json("ingest", figures)
     else:
-        show(figures)
+        print_figures(figures)
     return 0
 
 
-def ratio(
-    bench: Harness, batches: list[Prepared], messages: int, rounds: int, consumers: int
+def measure_ratio(
+    bench: Harness, batches: list[CopyTransaction], messages: int, rounds: int, consumers: int
 ) -> Figures:
-    """Measure bare COPY and the consumers in turn; medians of the rates and of the ratios.
+    """Measure COPY and the consumers in turn. Return medians of the rates and of the ratios.
 
-    cores_allow_rows_s: the rate at which consumers and server alone keep all cores busy.
+    `cores_allow_rows_s` is the rate at which consumers and server alone keep all cores busy.
     """
-    turns = [_turn(bench, batches, messages, consumers) for _ in range(rounds)]
-    figures: Figures = {name: _median([turn[name] for turn in turns]) for name in turns[0]}
-    consumer, server = (figures[f"{who}_cpu_s_per_million"] for who in ("consumer", "server"))
-    allow = None if server is None else round((os.cpu_count() or 1) / (consumer + server) * 1e6)
+    turns = [_measure_turn(bench, batches, messages, consumers) for _ in range(rounds)]
+    figures: Figures = {name: _compute_median([turn[name] for turn in turns]) for name in turns[0]}
+    consumer, server = (figures[f"{side}_cpu_s_per_million"] for side in ("consumer", "server"))
+    allowed_rate = (
+        None if server is None else round((os.cpu_count() or 1) / (consumer + server) * 1e6)
+    )
     return {
         "limit_rows_s": round(figures.pop("limit_rows_s")),
         "consumer_rows_s": round(figures.pop("consumer_rows_s")),
         "ratio": round(figures.pop("ratio"), 3),
         "ratios": [round(turn["ratio"], 3) for turn in turns],
         **{name: None if value is None else round(value, 1) for name, value in figures.items()},
-        "cores_allow_rows_s": allow,
+        "cores_allow_rows_s": allowed_rate,
     }
 
 
-def _median(values: list[float | None]) -> float | None:
-    """The median; None if a value is missing."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if len(known) == len(values) else None
+def _compute_median(values: list[float | None]) -> float | None:
+    """Return the median, or None if a value is missing."""
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if len(present) == len(values) else None
 
 
-def _spent(before: float | None, after: float | None, messages: int) -> float | None:
-    """CPU seconds per million messages; None if they are unknown."""
-    return None if before is None or after is None else (after - before) / messages * 1e6
+def _compute_cpu_per_million(
+    earlier: float | None, later: float | None, messages: int
+) -> float | None:
+    """Return CPU seconds per million messages, or None if they are unknown."""
+    return None if earlier is None or later is None else (later - earlier) / messages * 1e6
 
 
-def _turn(bench: Harness, batches: list[Prepared], messages: int, consumers: int) -> Figures:
-    bench.empty()
-    limit = messages / bare_copy(bench, batches, consumers)
-    bench.empty()
-    server, broker = bench.server_cpu(), bench.broker_cpu()
-    done = bench.consume(consumers)
-    server = _spent(server, bench.server_cpu(), messages)
-    broker = _spent(broker, bench.broker_cpu(), messages)
-    stored = sum(each["stored"] for each in done)
+def _measure_turn(
+    bench: Harness, batches: list[CopyTransaction], messages: int, consumers: int
+) -> Figures:
+    bench.empty_tables()
+    limit = messages / time_bare_copy(bench, batches, consumers)
+    bench.empty_tables()
+    server, broker = bench.measure_server_cpu(), bench.measure_broker_cpu()
+    summaries = bench.run_consumers(consumers)
+    server = _compute_cpu_per_million(server, bench.measure_server_cpu(), messages)
+    broker = _compute_cpu_per_million(broker, bench.measure_broker_cpu(), messages)
+    stored = sum(summary["stored"] for summary in summaries)
     if stored != messages:
         raise RuntimeError(f"{stored} of {messages} messages were stored")
     # The clock of each consumer starts with its first message. The slowest one counts.
-    rate = messages / max(each["active_seconds"] for each in done)
+    rate = messages / max(summary["active_seconds"] for summary in summaries)
     return {
         "limit_rows_s": limit,
         "consumer_rows_s": rate,
         "ratio": rate / limit,
-        "consumer_cpu_s_per_million": sum(each["cpu_seconds"] for each in done) / messages * 1e6,
+        "consumer_cpu_s_per_million": sum(summary["cpu_seconds"] for summary in summaries)
+        / messages
+        * 1e6,
         "server_cpu_s_per_million": server,
         "broker_cpu_s_per_million": broker,
-        "peak_mb": max(each["peak_mb"] for each in done),
-        "batch_mean": messages / sum(each["batches"] for each in done),
-        "batch_max": max(each["largest_batch"] for each in done),
+        "peak_mb": max(summary["peak_mb"] for summary in summaries),
+        "batch_mean": messages / sum(summary["batches"] for summary in summaries),
+        "batch_max": max(summary["largest_batch"] for summary in summaries),
     }
 
 
-def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
-    """Seconds per million messages to extract and store the business keys, and their share of the
-    consumer's time."""
-    bench.empty()
+def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
+    """Measure the time per million messages to extract and store business keys, and its share."""
+    bench.empty_tables()
     stored_keys = FingerprintCache()
     extracting = storing = 0.0
     stored = 0
@@ -132,17 +155,17 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
         size = settings.ANNALS.batch_rows
         for start in range(0, len(records), size):
             began = time.perf_counter()
-            keys = NewKeys(stored_keys)
-            for each in records[start : start + size]:
-                keys.add(each)
-            new = keys.rows()
+            keys = NewSearchKeys(stored_keys)
+            for record in records[start : start + size]:
+                keys.add_record(record)
+            new_rows = keys.list_rows()
             extracted = time.perf_counter()
             with connection.transaction():
-                store_search_keys(connection, new)
+                store_search_keys(connection, new_rows)
             stored_keys.update(keys.fingerprints)
             extracting += extracted - began
             storing += time.perf_counter() - extracted
-            stored += len(new)
+            stored += len(new_rows)
     per_million = 1e6 / len(records)
     return {
         "extract_s_per_million": round(extracting * per_million, 2),
@@ -152,28 +175,30 @@ def search_index(bench: Harness, records: list[Record], rows_s: float) -> Figure
     }
 
 
-def envelopes(sent: list[Message]) -> Figures:
-    """Microseconds to decode a message with the contract's envelope, and with a declared one."""
+def measure_envelopes(messages: list[Message]) -> Figures:
+    """Measure the microseconds to decode a message with the contract's envelope and a declared
+    one.
+    """
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = tuple((name, f"/payload/{name}") for name in (*names, "data"))
     types = tuple((kind.name, kind.name) for kind in ChangeType)
-    shape = create_parser(Envelope(EnvelopeForm.PLAIN, places, types))
-    declared = Decoder({message.topic: shape for message in sent})
+    shape = create_parser(EnvelopeDeclaration(EnvelopeForm.PLAIN, places, types))
+    declared = Decoder({message.topic: shape for message in messages})
     wrapped = [
         structs.replace(message, value=b'{"payload":' + (message.value or b"") + b"}")
-        for message in sent
+        for message in messages
     ]
-    plain = _seconds(lambda: [decode(message, window) for message in sent])
-    other = _seconds(lambda: [declared(message, window) for message in wrapped])
+    contract_seconds = _time_shortest(lambda: [decode(message, window) for message in messages])
+    declared_seconds = _time_shortest(lambda: [declared(message, window) for message in wrapped])
     return {
-        "contract_us": round(plain / len(sent) * 1e6, 2),
-        "declared_us": round(other / len(sent) * 1e6, 2),
+        "contract_us": round(contract_seconds / len(messages) * 1e6, 2),
+        "declared_us": round(declared_seconds / len(messages) * 1e6, 2),
     }
 
 
-def _seconds(job: Callable[[], object]) -> float:
-    """The shortest of three times."""
+def _time_shortest(job: Callable[[], object]) -> float:
+    """Return the shortest of three times."""
     times = []
     for _ in range(3):
         began = time.perf_counter()
@@ -182,57 +207,57 @@ def _seconds(job: Callable[[], object]) -> float:
     return min(times)
 
 
-def repeats(bench: Harness, sent: list[Message], clean_rows_s: float) -> Figures:
-    """Rates for messages of which a tenth or all are stored already."""
-    bench.empty()
-    bench.consume()
+def measure_repeats(bench: Harness, messages: list[Message], clean_rows_s: float) -> Figures:
+    """Measure the rates for messages of which all, or a tenth, are already stored."""
+    bench.empty_tables()
+    bench.run_consumers()
     figures: Figures = {}
-    half = len(sent) // 2
-    for name, again in (
-        ("all", sent[:half]),
-        ("tenth", _mixed(simulated(half, seed=2), sent)),
+    half = len(messages) // 2
+    for name, repeated in (
+        ("all", messages[:half]),
+        ("tenth", _mix_messages(simulate_messages(half, seed=2), messages)),
     ):
-        produce(bench, again)
-        (done,) = bench.consume()
-        rate = len(again) / done["active_seconds"]
+        produce_messages(bench, repeated)
+        (summary,) = bench.run_consumers()
+        rate = len(repeated) / summary["active_seconds"]
         figures[name] = {
             "rows_s": round(rate),
             "ratio_to_clean": round(rate / clean_rows_s, 3),
-            "repeated": done["repeated"],
-            "read": done["read"],
+            "repeated": summary["repeated"],
+            "read": summary["read"],
         }
     return figures
 
 
-def _mixed(fresh: list[Message], stored: list[Message]) -> list[Message]:
-    """The fresh messages, with every tenth replaced by a stored one."""
+def _mix_messages(fresh: list[Message], stored: list[Message]) -> list[Message]:
+    """Return the fresh messages with every tenth replaced by a stored one."""
     return [stored[n // 10] if n % 10 == 0 else message for n, message in enumerate(fresh)]
 
 
-def fresh(bench: Harness, rate: int, seconds: int) -> Figures:
-    """Milliseconds from produce to readable in another connection, at a steady rate."""
+def measure_freshness(bench: Harness, rate: int, seconds: int) -> Figures:
+    """Measure the milliseconds from produce to readable in another connection, at a steady rate."""
     consumer = bench.start_consumer()
-    producer = bench.producer()
+    producer = bench.make_producer()
     waiting: dict[str, float] = {}
     times: list[float] = []
     try:
         with bench.connect() as reader:
-            _warm(producer, reader)
-            messages = simulated(rate * seconds, seed=3)
+            _wait_for_first_row(producer, reader)
+            messages = simulate_messages(rate * seconds, seed=3)
             began = time.perf_counter()
             for number, message in enumerate(messages):
                 while time.perf_counter() - began < number / rate:
-                    _look(reader, waiting, times)
+                    _note_readable(reader, waiting, times)
                 key = f"fresh-{number}"
-                value = _envelope(key, json.loads(message.value or b"")["data"] or {})
+                value = _make_message_value(key, json.loads(message.value or b"")["data"] or {})
                 waiting[key] = time.perf_counter()
                 producer.send(TOPIC, key.encode(), value)
             until = time.perf_counter() + 10
             while waiting and time.perf_counter() < until:
-                _look(reader, waiting, times)
+                _note_readable(reader, waiting, times)
     finally:
         consumer.send_signal(signal.SIGTERM)
-        finish(consumer)
+        finish_consumer(consumer)
     times.sort()
     return {
         "messages": len(times),
@@ -242,19 +267,19 @@ def fresh(bench: Harness, rate: int, seconds: int) -> Figures:
     }
 
 
-def _envelope(key: str, data: Any) -> bytes:
-    """The value of a message with the current time."""
+def _make_message_value(key: str, data: Any) -> bytes:
+    """Return the value of a message with the current time."""
     now = datetime.now(UTC).isoformat()
     envelope = {"id": key, "version": 0, "type": "CREATE", "updatedAt": now, "clientId": "bench"}
     return json.dumps({**envelope, "data": data}, ensure_ascii=False).encode()
 
 
-def _look(reader: Any, waiting: dict[str, float], times: list[float]) -> None:
-    """Move the times of messages that are readable now from `waiting` to `times`."""
+def _note_readable(connection: Any, waiting: dict[str, float], times: list[float]) -> None:
+    """Move the times of messages that are now readable from `waiting` to `times`."""
     if not waiting:
         time.sleep(0.0005)
         return
-    rows = reader.execute(
+    rows = connection.execute(
         "SELECT id FROM product_instance_aud WHERE id = ANY(%s)"
         " AND updated_at >= date_trunc('day', now(), 'UTC')",
         [list(waiting)],
@@ -263,38 +288,38 @@ def _look(reader: Any, waiting: dict[str, float], times: list[float]) -> None:
     times += [now - waiting.pop(name) for (name,) in rows]
 
 
-def _warm(producer: Any, reader: Any) -> None:
+def _wait_for_first_row(producer: Any, connection: Any) -> None:
     """Produce messages until the consumer has stored one."""
     number = 0
     while True:
         key = f"warm-{number}"
-        producer.send(TOPIC, key.encode(), _envelope(key, {}))
+        producer.send(TOPIC, key.encode(), _make_message_value(key, {}))
         for _ in range(20):
             time.sleep(0.05)
-            if reader.execute("SELECT 1 FROM product_instance_aud LIMIT 1").fetchone():
+            if connection.execute("SELECT 1 FROM product_instance_aud LIMIT 1").fetchone():
                 return
         number += 1
 
 
-def giants(bench: Harness, count: int) -> Figures:
-    """Peak memory with messages of 1 MB among small ones."""
-    bench.empty()
-    small = simulated(20_000, seed=4)
-    text = "запись " * (GIANT // 13)
-    producer = bench.producer()
+def measure_giants(bench: Harness, count: int) -> Figures:
+    """Measure the peak memory with messages of 1 MB among small ones."""
+    bench.empty_tables()
+    small = simulate_messages(20_000, seed=4)
+    text = "запись " * (GIANT_BYTES // 13)
+    producer = bench.make_producer()
     every = len(small) // count
     for number, message in enumerate(small):
         producer.send(message.topic, message.key or b"", message.value or b"")
         if number % every == 0:
             key = f"giant-{number}"
-            producer.send(TOPIC, key.encode(), _envelope(key, {"text": text}))
+            producer.send(TOPIC, key.encode(), _make_message_value(key, {"text": text}))
     producer.flush()
-    (done,) = bench.consume()
-    return {"peak_mb": done["peak_mb"], "read": done["read"], "giants": count}
+    (summary,) = bench.run_consumers()
+    return {"peak_mb": summary["peak_mb"], "read": summary["read"], "giants": count}
 
 
-def show(figures: Figures) -> None:
-    """The figures as tables."""
+def print_figures(figures: Figures) -> None:
+    """Print the figures as tables."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     table = Table(
         "", "one", "two", title=f"{figures['messages']:,} messages, {figures['cores']} cores"

@@ -5,46 +5,46 @@ from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 
-from annals.demo.simulator import stream
+from annals.demo.simulator import generate_messages
 from benchmarks.harness import Harness
 from history.daily.window import Window
-from history.entities import BY_NAME, root
+from history.entities import BY_NAME, get_root
 from history.record import Record
 from ingest.source.decode import decode
 from ingest.source.message import Message
 from ingest.source.producer import KafkaProducer
 from ingest.store.copy import HEADER, TRAILER, encode_row, get_copy_columns
 
-ROOT = root()
+ROOT = get_root()
 
 TOPIC = ROOT.topics[0]
-# A transaction of bare COPY: statements with their binary payloads.
-Prepared = list[tuple[str, bytes]]
+# One transaction of COPY: statements with their binary payloads.
+CopyTransaction = list[tuple[str, bytes]]
 
 
-def simulated(count: int, seed: int = 1) -> list[Message]:
-    """Simulated messages dated within the last two days, in the form that a consumer reads."""
+def simulate_messages(count: int, seed: int = 1) -> list[Message]:
+    """Return simulated messages of the last two days, in the form that a consumer reads."""
     start = datetime.now(UTC) - timedelta(days=2)
     step = timedelta(days=2) / (count + 1)
-    found = []
-    for number, each in enumerate(stream(seed, start, step=step)):
+    messages = []
+    for number, message in enumerate(generate_messages(seed, start, step=step)):
         if number == count:
             break
-        found.append(Message(each.topic, 0, number, 0, each.key, each.value))
-    return found
+        messages.append(Message(message.topic, 0, number, 0, message.key, message.value))
+    return messages
 
 
-def prepared(sent: Iterable[Message]) -> tuple[list[Prepared], list[Record]]:
-    """The same messages as COPY payloads, one batch of rows per transaction."""
+def prepare_copy(messages: Iterable[Message]) -> tuple[list[CopyTransaction], list[Record]]:
+    """Return the same messages as COPY transactions, one batch of rows each, and as records."""
     window = Window.at(datetime.now(UTC), 90, 14)
-    records = [decode(message, window) for message in sent]
+    records = [decode(message, window) for message in messages]
     size = settings.ANNALS.batch_rows
     starts = range(0, len(records), size)
-    return [transaction(records[start : start + size]) for start in starts], records
+    return [encode_transaction(records[start : start + size]) for start in starts], records
 
 
-def transaction(records: Iterable[Record]) -> Prepared:
-    """Records as COPY payloads, one for each table."""
+def encode_transaction(records: Iterable[Record]) -> CopyTransaction:
+    """Return records as one COPY transaction with a payload for each table."""
     rows: dict[str, list[bytes]] = {}
     for record in records:
         rows.setdefault(record.entity, []).append(encode_row(record))
@@ -58,14 +58,18 @@ def transaction(records: Iterable[Record]) -> Prepared:
     ]
 
 
-def produce(bench: Harness, sent: Iterable[Message]) -> None:
-    producer = bench.producer()
-    for message in sent:
+def produce_messages(bench: Harness, messages: Iterable[Message]) -> None:
+    producer = bench.make_producer()
+    for message in messages:
         producer.send(message.topic, message.key or b"", message.value or b"")
-    confirm(producer)
+    confirm_produced(producer)
 
 
-def confirm(producer: KafkaProducer) -> None:
-    """Wait until everything is produced. Raises RuntimeError if something was not."""
+def confirm_produced(producer: KafkaProducer) -> None:
+    """Wait until all messages are produced.
+
+    Raises:
+        RuntimeError: A message was not produced.
+    """
     if producer.flush() or producer.failed:
         raise RuntimeError(f"not everything was produced: {producer.first_error}")

@@ -1,7 +1,7 @@
-"""`python -m benchmarks pages`: the support screens, usual documents and hard ones.
+"""`python -m benchmarks pages`: the support screens of usual and of hard documents.
 
-A page is sent whole when it is made, so that its first entry comes with the last: the time is that
-of the whole page, without the browser's. Its weight is that of its HTML.
+A page is sent whole when it is ready, so the time is that of the whole page, without the browser's.
+The weight of a page is that of its HTML.
 """
 
 from __future__ import annotations
@@ -15,67 +15,79 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import manage, new_database, print_json, use
-from benchmarks.timeline_data import _environment
+from benchmarks.harness import create_database, print_json, run_command, use_database
+from benchmarks.timeline_data import _make_environment
 from history.daily import days
-from history.entities import BY_NAME, root
+from history.entities import BY_NAME, get_root
 
 NAME: Final = "annals_pages"
-ROOT, CHILD = root(), BY_NAME["product-task"]
-MOST_MS, MOST_KB = 1000, 1000
-USUAL: Final = {f"field{number}": f"value {number}" for number in range(60)}
+ROOT, CHILD = get_root(), BY_NAME["product-task"]
+LIMIT_MS, LIMIT_KB = 1000, 1000
+USUAL_SNAPSHOT: Final = {f"field{number}": f"value {number}" for number in range(60)}
 
 
 def run(rounds: int = 3, as_json: bool = False) -> int:
-    """Print the fastest of some rounds, for each document and page."""
-    with new_database(NAME) as conninfo:
-        manage(_environment(conninfo, 90), "migrate")
-        use(conninfo)
+    """Print the fastest of some rounds for each document and page."""
+    with create_database(NAME) as conninfo:
+        run_command(_make_environment(conninfo, 90), "migrate")
+        use_database(conninfo)
         with psycopg.connect(conninfo, autocommit=True) as plain:
-            _fill(plain)
+            _fill_database(plain)
             plain.execute("VACUUM (ANALYZE)")
-        figures = _measure(rounds)
-    met = all(each["met"] for each in figures)
+        figures = _measure_pages(rounds)
+    is_met = all(figure["met"] for figure in figures)
     if as_json:
-        print_json("pages", {"pages": figures}, met)
-        return 0 if met else 1
+        print_json("pages", {"pages": figures}, is_met)
+        return 0 if is_met else 1
     table = Table("document", "page", "ms", "ms of the web", "KB", "")
-    for each in figures:
-        word = "" if each["met"] else "OVER"
-        names = (each["document"], each["page"])
-        table.add_row(*names, *(f"{each[one]:.0f}" for one in ("ms", "cpu_ms", "kb")), word)
+    for figure in figures:
+        remark = "" if figure["met"] else "OVER"
+        names = (figure["document"], figure["page"])
+        table.add_row(
+            *names, *(f"{figure[column]:.0f}" for column in ("ms", "cpu_ms", "kb")), remark
+        )
     Console().print(table)
-    return 0 if met else 1
+    return 0 if is_met else 1
 
 
-def _documents() -> dict[str, list[Any]]:
-    """The versions of each document, whose id is the name."""
+def _make_documents() -> dict[str, list[Any]]:
+    """Return the versions of each document by its id."""
     word = "слово " * 85_000  # 1 MB
-    items = [[{"pid": f"{n:022d}", "sum": f"{n + of}.00"} for n in range(3_000)] for of in (0, 1)]
-    deep = ['{"a":' * 400 + str(of) + "}" * 400 for of in (0, 1)]
+    item_lists = [
+        [{"pid": f"{n:022d}", "sum": f"{n + seed}.00"} for n in range(3_000)] for seed in (0, 1)
+    ]
+    nested_texts = ['{"a":' * 400 + str(seed) + "}" * 400 for seed in (0, 1)]
     wide = {f"field{number}": "x" * 500 for number in range(66)}
     return {
-        "usual": [{**USUAL, "rate": str(number)} for number in range(40)],
-        "3000-items": [{"items": each} for each in items],
-        "1MB-text": [{"text": word + last} for last in ("конец", "другой конец")],
-        "400-levels": [json.loads(each) for each in deep],
+        "usual": [{**USUAL_SNAPSHOT, "rate": str(number)} for number in range(40)],
+        "3000-items": [{"items": items_of_version} for items_of_version in item_lists],
+        "1MB-text": [{"text": word + ending} for ending in ("конец", "другой конец")],
+        "400-levels": [json.loads(text) for text in nested_texts],
         "500-of-36KB": [{**wide, "rate": str(number)} for number in range(500)],
-        "20000-children": [USUAL],
+        "20000-children": [USUAL_SNAPSHOT],
     }
 
 
-def _fill(plain: psycopg.Connection[Any]) -> None:
+def _fill_database(plain: psycopg.Connection[Any]) -> None:
     start = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     start -= timedelta(days=9)
     for number in range(10):
         for entity in (ROOT, CHILD):
-            days.create(plain, entity.table, (start + timedelta(days=number)).date())
+            days.create_partition(plain, entity.table, (start + timedelta(days=number)).date())
     columns = "id, version, data, updated_at, client_id, author, type"
     with plain.cursor() as cursor:
-        for id, versions in _documents().items():
+        for id, versions in _make_documents().items():
             for version, data in enumerate(versions):
-                made = start + timedelta(minutes=20 * version)
-                row = [id, version, json.dumps(data), made, "top-crm", "m.ivanov", int(version > 0)]
+                moment = start + timedelta(minutes=20 * version)
+                row = [
+                    id,
+                    version,
+                    json.dumps(data),
+                    moment,
+                    "top-crm",
+                    "m.ivanov",
+                    int(version > 0),
+                ]
                 cursor.execute(
                     f"INSERT INTO {ROOT.table} ({columns}) VALUES (%s, %s, %s, %s, %s, %s, %s)", row
                 )
@@ -87,15 +99,15 @@ def _fill(plain: psycopg.Connection[Any]) -> None:
         )
 
 
-def _measure(rounds: int) -> list[dict[str, Any]]:
+def _measure_pages(rounds: int) -> list[dict[str, Any]]:
     from django.contrib.auth.models import User
     from django.test import Client
 
     client = Client(headers={"host": "localhost"})
     client.force_login(User.objects.get(username="support"))
-    found = []
+    figures = []
     client.get("/admin/history/nothing/")  # the first page imports
-    for id, versions in _documents().items():
+    for id, versions in _make_documents().items():
         card, last = f"/admin/history/{ROOT.name}/{id}/", len(versions) - 1
         pages = {
             "application": f"/admin/applications/{id}/",
@@ -107,16 +119,17 @@ def _measure(rounds: int) -> list[dict[str, Any]]:
             **({"compare": f"{card}compare/?from=0&to={last}"} if last else {}),
         }
         for name, address in pages.items():
-            times, used = [], []
+            times, cpu_times = [], []
             for _ in range(rounds):
                 began, before = time.perf_counter(), time.process_time()
-                answer = client.get(address)
+                response = client.get(address)
                 times.append(time.perf_counter() - began)
-                used.append(time.process_time() - before)
-                assert answer.status_code == 200, (address, answer.status_code)
-            ms, kb = min(times) * 1000, len(answer.content) / 1000
-            found.append(
-                {"document": id, "page": name, "ms": round(ms), "cpu_ms": round(min(used) * 1000),
-                 "kb": round(kb, 1), "met": ms <= MOST_MS and kb <= MOST_KB}
+                cpu_times.append(time.process_time() - before)
+                assert response.status_code == 200, (address, response.status_code)
+            ms, kb = min(times) * 1000, len(response.content) / 1000
+            figures.append(
+                {"document": id, "page": name, "ms": round(ms),
+                 "cpu_ms": round(min(cpu_times) * 1000), "kb": round(kb, 1),
+                 "met": ms <= LIMIT_MS and kb <= LIMIT_KB}
             )  # fmt: skip
-    return found
+    return figures

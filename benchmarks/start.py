@@ -1,6 +1,6 @@
 """`python -m benchmarks start`: how long processes take to start, by part.
 
-Processor time is what counts on a busy machine; the time on the clock includes what others take.
+Processor time is what counts on a busy machine; the time on the clock includes other processes.
 """
 
 import http.client
@@ -19,119 +19,140 @@ from django.core.management import get_commands
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.harness import HOST, PROGRAM, Harness, cpu, harness, print_json, web
-from history.entities import root
+from benchmarks.harness import (
+    HOST,
+    PROGRAM,
+    Harness,
+    measure_cpu,
+    print_json,
+    start_harness,
+    start_web,
+)
+from history.entities import get_root
 
-ROOT = root()
+ROOT = get_root()
 
 WAIT_S: Final = 120.0
-READING: Final = re.compile(r"reading \d+ partitions")
+READING_LINE: Final = re.compile(r"reading \d+ partitions")
 
 # Seconds by part: on the clock since the process began, and of processors.
-Times = dict[str, tuple[float, float]]
+TimesByPart = dict[str, tuple[float, float]]
 
 
 def run(rounds: int = 5, as_json: bool = False) -> int:
     """Measure and print the medians."""
-    ours = ("annals", "annals.access", "history", "ingest")
-    helps = sorted(f"{name} --help" for name, app in get_commands().items() if app in ours)
-    found: dict[str, list[tuple[float, float]]] = {}
-    with harness(1) as bench:
+    our_apps = ("annals", "annals.access", "history", "ingest")
+    helps = sorted(f"{name} --help" for name, app in get_commands().items() if app in our_apps)
+    times_by_part: dict[str, list[tuple[float, float]]] = {}
+    with start_harness(1) as bench:
         for number in range(rounds):
-            times = {f"annals {words}": _command(words) for words in ("--help", *helps)}
-            times |= _web(bench)
-            times |= _consumer(bench, f"bench-start-{number}")
-            for part, each in times.items():
-                found.setdefault(part, []).append(each)
+            times = {f"annals {words}": _time_command(words) for words in ("--help", *helps)}
+            times |= _time_web(bench)
+            times |= _time_consumer(bench, f"bench-start-{number}")
+            for part, part_times in times.items():
+                times_by_part.setdefault(part, []).append(part_times)
     medians = {
-        part: [round(statistics.median(column), 3) for column in zip(*each, strict=True)]
-        for part, each in found.items()
+        part: [round(statistics.median(column), 3) for column in zip(*part_times, strict=True)]
+        for part, part_times in times_by_part.items()
     }
     if as_json:
         print_json("start", medians)
         return 0
     table = Table("", "seconds", "CPU seconds", title=f"start, medians of {rounds}")
-    for part, (clock, used) in medians.items():
-        table.add_row(part, f"{clock:.2f}", f"{used:.2f}")
+    for part, (clock, cpu_seconds) in medians.items():
+        table.add_row(part, f"{clock:.2f}", f"{cpu_seconds:.2f}")
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     return 0
 
 
-def _command(words: str) -> tuple[float, float]:
-    before, began = os.times(), time.perf_counter()
+def _time_command(arguments: str) -> tuple[float, float]:
+    earlier, began = os.times(), time.perf_counter()
     subprocess.run(
-        [sys.executable, str(PROGRAM), *words.split()],
+        [sys.executable, str(PROGRAM), *arguments.split()],
         check=True,
         stdout=subprocess.DEVNULL,
     )
     after = os.times()
-    spent = after.children_user + after.children_system
-    return time.perf_counter() - began, spent - before.children_user - before.children_system
+    cpu_seconds = after.children_user + after.children_system
+    return (
+        time.perf_counter() - began,
+        cpu_seconds - earlier.children_user - earlier.children_system,
+    )
 
 
-def _web(bench: Harness) -> Times:
-    """Until the first process answers, until it is ready for requests, and until the first page:
-    pages import what only they need."""
+def _time_web(bench: Harness) -> TimesByPart:
+    """Measure the web until its first answer, until it is ready, and until its first page.
+
+    Pages import modules that only they need.
+    """
     parts = {
         "web: answers": ("/healthz", 200),
         "web: ready": ("/readyz", 200),
         "web: first page": (f"/api/v1/history/{ROOT.name}/A1", 401),
     }
     began = time.perf_counter()
-    times: Times = {}
-    with web(bench.environment(), quiet=True) as (port, server):
+    times: TimesByPart = {}
+    with start_web(bench.make_environment(), quiet=True) as (port, server):
         for part, (address, status) in parts.items():
-            _until(lambda: _status(port, address) == status)  # noqa: B023 - used at once
-            times[part] = time.perf_counter() - began, _cpu(server)
+            _wait_until(lambda: _fetch_status(port, address) == status)  # noqa: B023 - used at once
+            times[part] = time.perf_counter() - began, _measure_cpu(server)
     return times
 
 
-def _status(port: int, address: str) -> int:
-    asked = http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
+def _fetch_status(port: int, address: str) -> int:
+    connection = http.client.HTTPConnection(HOST, port, timeout=WAIT_S)
     try:
-        asked.request("GET", address)
-        return asked.getresponse().status
+        connection.request("GET", address)
+        return connection.getresponse().status
     except OSError:
         return 0
     finally:
-        asked.close()
+        connection.close()
 
 
-def _consumer(bench: Harness, group: str) -> Times:
-    """Until its modules are loaded and it has asked Kafka for its partitions, and until it reads
-    them: what is between the two is the brokers'."""
+def _time_consumer(bench: Harness, group: str) -> TimesByPart:
+    """Measure a consumer until it asks Kafka for partitions, and until it reads them.
+
+    The time between the two is that of the brokers.
+    """
     command = [sys.executable, str(PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
     consumer = subprocess.Popen(
-        command, env=bench.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        command, env=bench.make_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     try:
         process = psutil.Process(consumer.pid)
-        port = int(bench.broker.bootstrap_servers().rpartition(":")[2])
-        _until(lambda: any(each.raddr and each.raddr.port == port
-                           for each in process.net_connections("tcp")))  # fmt: skip
-        times: Times = {"consume: asks Kafka": (time.perf_counter() - began, _cpu(process))}
+        port = int(bench.broker.get_bootstrap_servers().rpartition(":")[2])
+        _wait_until(lambda: any(socket.raddr and socket.raddr.port == port
+                           for socket in process.net_connections("tcp")))  # fmt: skip
+        times: TimesByPart = {
+            "consume: asks Kafka": (time.perf_counter() - began, _measure_cpu(process))
+        }
         assert consumer.stderr is not None
         for line in consumer.stderr:
-            if READING.search(line):
+            if READING_LINE.search(line):
                 break
-        times["consume: reads"] = time.perf_counter() - began, _cpu(process)
+        times["consume: reads"] = time.perf_counter() - began, _measure_cpu(process)
         return times
     finally:
         consumer.send_signal(signal.SIGTERM)
         consumer.communicate(timeout=60)
 
 
-def _until(there: Callable[[], bool]) -> None:
-    """Raises RuntimeError after WAIT_S."""
+def _wait_until(is_there: Callable[[], bool]) -> None:
+    """Wait until the condition holds.
+
+    Raises:
+        RuntimeError: It does not hold after WAIT_S.
+    """
     end = time.monotonic() + WAIT_S
-    while not there():
+    while not is_there():
         if time.monotonic() > end:
             raise RuntimeError("the process does not start")
         time.sleep(0.01)
 
 
-def _cpu(process: psutil.Process) -> float:
-    """Processor seconds of a process and its children."""
-    return sum(map(cpu, (process, *process.children())))
+def _measure_cpu(process: psutil.Process) -> float:
+    """Return the processor seconds of a process and its children."""
+    return sum(map(measure_cpu, (process, *process.children())))

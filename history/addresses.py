@@ -4,7 +4,7 @@ import re
 
 from django.urls import register_converter
 
-from history.entities import BY_NAME, Entity
+from history.entities import BY_NAME, EntityKind
 from history.record import ID_LENGTH
 
 
@@ -13,10 +13,10 @@ class EntityName:
 
     regex = "|".join(re.escape(name) for name in BY_NAME)
 
-    def to_python(self, value: str) -> Entity:
+    def to_python(self, value: str) -> EntityKind:
         return BY_NAME[value]
 
-    def to_url(self, value: Entity | str) -> str:
+    def to_url(self, value: EntityKind | str) -> str:
         return value if isinstance(value, str) else value.name
 
 

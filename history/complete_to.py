@@ -1,36 +1,35 @@
-"""The moment up to which everything that was sent has been read, by ingest's ledger. What was read
-and not stored is in quarantine."""
+"""Up to which moment everything that was sent has been read, by the ledger of ingest.
+
+What was read and not stored is in quarantine.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from history.base import clock
-from history.base.silence import SILENT, Silence, longest, silence
+from history.base.silence import SILENT, Silence, find_longest_silence, find_silence
 from history.database import prepared
-from history.entities import Entity
+from history.entities import EntityKind
 from history.timeline import absence
-from history.timeline.gate import OpenQuestion
+from history.timeline.gate import OpenMessagesQuestion
 
 
 @dataclass(frozen=True, slots=True)
-class Completeness:
-    """complete_to: everything sent up to this moment was read; None if not known. lag_messages:
-    sent and not read yet; None if not known. halted: reading has stopped because of too many bad
-    messages. silence: the longest. retention_start: nothing older is kept. stored: whether nothing
-    of these kinds that was read is in quarantine. Retired topics do not count."""
+class StoreCompleteness:
+    """How complete the store is for some kinds. Retired topics do not count."""
 
-    complete_to: datetime | None
-    lag_messages: int | None
-    halted: bool
-    silence: Silence | None
-    retention_start: datetime
+    complete_to: datetime | None  # everything sent up to this moment was read; None if not known
+    lag_messages: int | None  # sent and not read yet; None if not known
+    halted: bool  # reading stopped because of too many bad messages
+    silence: Silence | None  # the longest
+    retention_start: datetime  # nothing older is kept
     read_at: datetime
-    stored: bool = True
+    stored: bool = True  # nothing of these kinds that was read is in quarantine
 
     @property
     def lag_seconds(self) -> float | None:
-        """How long ago complete_to was."""
+        """How many seconds ago `complete_to` was; None if it is not known."""
         if self.complete_to is None:
             return None
         return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
@@ -59,46 +58,58 @@ _LEDGER = """
 """
 
 
-def read(entities: Iterable[Entity]) -> Completeness:
-    """The worst of all topic partitions of these kinds of entities. One query."""
-    return _worst(prepared.fetch(*_ask(entities)))
+def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
+    """Return how complete the store is for these kinds: the worst of their topic partitions."""
+    return _find_worst(prepared.fetch_rows(*_make_ledger_query(entities)))
 
 
-def read_with_messages(question: OpenQuestion) -> tuple[Completeness, prepared.Rows]:
-    """Return the same for the kinds of a question, with the rows for Reader.open_messages. Both are
-    read in one round trip: what was read up to then is stored, or among these messages."""
-    ledger, messages = prepared.together([_ask(question.kinds), question.statement])
-    return _worst(ledger), messages
+def read_completeness_and_messages(
+    question: OpenMessagesQuestion,
+) -> tuple[StoreCompleteness, prepared.FetchedRows]:
+    """Return the completeness for the kinds of a question, and the rows for select_open_messages.
+
+    Both are read in one round trip: what was read up to then is stored, or among these messages.
+    """
+    ledger, messages = prepared.fetch_pipelined(
+        [_make_ledger_query(question.kinds), question.statement]
+    )
+    return _find_worst(ledger), messages
 
 
-def _ask(entities: Iterable[Entity]) -> prepared.Statement:
-    asked = list(entities)
-    topics = [topic for entity in asked for topic in entity.topics]
-    return _LEDGER, {"topics": topics, "kinds": [entity.name for entity in asked]}
+def _make_ledger_query(entities: Iterable[EntityKind]) -> prepared.Statement:
+    kinds = list(entities)
+    topics = [topic for entity in kinds for topic in entity.topics]
+    return _LEDGER, {"topics": topics, "kinds": [entity.name for entity in kinds]}
 
 
-def _worst(rows: prepared.Rows) -> Completeness:
-    found = [row[:-1] for row in rows]
-    known = [lag for lag, *_ in found if lag is not None]
-    moments = [_complete_to(*row[:-1]) for row in found]
-    sure = [moment for moment in moments if moment is not None]
+def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
+    partitions = [row[:-1] for row in rows]
+    lags = [lag for lag, *_ in partitions if lag is not None]
+    moments = [_find_complete_to(*row[:-1]) for row in partitions]
+    known_moments = [moment for moment in moments if moment is not None]
     now = clock.now()
-    return Completeness(
-        complete_to=min(sure, default=now) if len(sure) == len(moments) else None,
-        lag_messages=sum(max(0, lag) for lag in known) if len(known) == len(found) else None,
-        halted=any(halted for *_, halted, _ in found),
-        silence=longest(silence(seen, end, now) for *_, end, _, seen in found if seen),
-        retention_start=absence.kept_from(),
+    return StoreCompleteness(
+        complete_to=min(known_moments, default=now) if len(known_moments) == len(moments) else None,
+        lag_messages=sum(max(0, lag) for lag in lags) if len(lags) == len(partitions) else None,
+        halted=any(halted for *_, halted, _ in partitions),
+        silence=find_longest_silence(
+            find_silence(seen, end, now) for *_, end, _, seen in partitions if seen
+        ),
+        retention_start=absence.get_retention_start(),
         read_at=now,
         stored=not any(held for *_, held in rows),
     )
 
 
-def _complete_to(
+def _find_complete_to(
     lag: int | None, newest: datetime | None, end_known_at: datetime | None, halted: bool
 ) -> datetime | None:
-    """Of one partition. At its end: the moment at which this was the end. Before it: the newest
-    message read, but not beyond that moment, whatever time a producer gave to its message."""
+    """Return up to which moment one topic partition is complete.
+
+    At its end it is the moment at which this was the end. Before it, it is the moment of the newest
+    message that was read, but not a later one than that at which the end was known, whatever time a
+    producer gave to the message.
+    """
     if lag is not None and lag <= 0 and not halted and end_known_at is not None:
         return end_known_at
     return newest if newest is None or end_known_at is None else min(newest, end_known_at)

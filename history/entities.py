@@ -1,7 +1,7 @@
 """The kinds of entities whose versions Annals keeps, as the file of kinds declares them."""
 
-from history.kinds.declared import given
-from history.kinds.kind import Entity
+from history.kinds.declared import load_kinds
+from history.kinds.kind import EntityKind
 
 __all__ = [
     "BY_NAME",
@@ -12,14 +12,14 @@ __all__ = [
     "PARTS",
     "ROOT",
     "SEARCH_VALUE_LENGTH",
-    "Entity",
-    "root",
+    "EntityKind",
+    "get_root",
 ]
 
 # Characters of the longest business key. Longer values are not searched for.
 SEARCH_VALUE_LENGTH = 100
 
-ENTITIES = given()
+ENTITIES = load_kinds()
 # The main kind, which is the application itself; None where all kinds stand alone.
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
@@ -30,8 +30,12 @@ BY_TABLE = {entity.table: entity for entity in ENTITIES}
 BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}
 
 
-def root() -> Entity:
-    """The main kind, for what is only reached where there is one. Raises LookupError."""
+def get_root() -> EntityKind:
+    """Return the main kind, for code that is reached only if there is one.
+
+    Raises:
+        LookupError: No main kind is declared.
+    """
     if ROOT is None:
         raise LookupError("no main kind is declared")
     return ROOT

@@ -1,5 +1,7 @@
-"""Messages that came and were not stored, as readers of the history know them. The table is
-ingest's; history.quarantined asks it."""
+"""Messages that came and were not stored, as readers of the history know them.
+
+The table belongs to ingest; history.quarantined queries it.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 VersionRange: TypeAlias = tuple[str, int, int]
 
 
-class MessagePlace(NamedTuple):
+class MessagePosition(NamedTuple):
     """Where a message is in Kafka."""
 
     topic: str
@@ -19,59 +21,53 @@ class MessagePlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A message that came and was not stored. version: as far as it says; entity and id may be
-    empty. reason: a member of ingest's Reason; status: of its model. settled_at: when it was
-    resolved or discarded. outcome: what a resolved message became, or why it was discarded.
-    application: the one that a message of a child names, or empty. made_at: updatedAt of the
-    version, None if it cannot be read."""
+class QuarantinedMessage:
+    """A message that came and was not stored."""
 
-    entity: str
-    id: str
-    version: int | None
-    reason: str
+    entity: str  # empty if the message does not say it
+    id: str  # empty if the message does not say it
+    version: int | None  # None if the message does not say it
+    reason: str  # a member of ingest's Reason
     detail: str
-    status: str
+    status: str  # of ingest's model
     came_at: datetime
-    settled_at: datetime | None
-    outcome: str
-    application: str
-    made_at: datetime | None
-    place: MessagePlace
+    settled_at: datetime | None  # when it was resolved or discarded
+    outcome: str  # what a resolved message became, or why it was discarded
+    application: str  # the one that a message of a child names, or empty
+    made_at: datetime | None  # updatedAt of the version; None if it cannot be read
+    position: MessagePosition
 
 
 @dataclass(frozen=True, slots=True)
 class OpenMessages:
-    """The messages about documents that are in quarantine, neither stored since nor discarded, and
-    of which the reader may know.
+    """The messages about documents that are in quarantine and that the viewer may know of.
 
-    messages: those that came last first, at most history.quarantined.MOST. cut: whether there are
-    more. nameless: how many messages of the kinds that were asked about name no document; at most
-    MOST too.
+    They are neither stored since nor discarded.
     """
 
-    messages: Sequence[Quarantined] = ()
-    cut: bool = False
-    nameless: int = 0
+    messages: Sequence[QuarantinedMessage] = ()  # those that came last first, at most MAX_MESSAGES
+    has_more: bool = False  # whether there are more
+    nameless: int = 0  # how many messages of the kinds name no document, at most MAX_MESSAGES
+    # applications of each child, by kind and id
     owners: Mapping[tuple[str, str], Collection[str]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """Return how many messages there are; the least number if `cut`."""
+        """How many messages there are; at least so many if `has_more`."""
         return len(self.messages)
 
-    def about(self, kind: str, id: str) -> list[Quarantined]:
-        """Return those about one document."""
-        return [each for each in self.messages if (each.entity, each.id) == (kind, id)]
+    def list_about(self, kind: str, id: str) -> list[QuarantinedMessage]:
+        """Return the messages about one document."""
+        return [message for message in self.messages if (message.entity, message.id) == (kind, id)]
 
-    def of_application(self, kind: str, id: str) -> list[Quarantined]:
-        """Return those about an application or a child of it. kind: of applications."""
+    def list_of_application(self, kind: str, id: str) -> list[QuarantinedMessage]:
+        """Return the messages about an application or a child of it."""
         return [
-            each
-            for each in self.messages
-            if (each.entity, each.id) == (kind, id)
-            or each.application == id
-            or id in self.owners.get((each.entity, each.id), ())
+            message
+            for message in self.messages
+            if (message.entity, message.id) == (kind, id)
+            or message.application == id
+            or id in self.owners.get((message.entity, message.id), ())
         ]
 
 

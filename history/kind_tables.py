@@ -7,8 +7,8 @@ from django.core.checks import CheckMessage, Warning
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history.entities import ENTITIES, Entity
-from history.kinds import shipped
+from history.entities import ENTITIES, EntityKind
+from history.kinds import load_shipped_kinds
 from history.models import VERSION_MODELS
 
 Tables: TypeAlias = set[str]
@@ -36,15 +36,15 @@ def create_missing(
     """Make the tables of the declared kinds that have none, each with its indexes in a
     transaction; and give each of them, and of the shipped kinds, the columns of blocks."""
     connection = connections[using]
-    there = _there(connection)
+    existing_tables = _list_tables(connection)
     for entity in ENTITIES:
-        if entity.table in there or entity in shipped():
+        if entity.table in existing_tables or entity in load_shipped_kinds():
             continue
-        _create(connection, entity)
+        _create_table(connection, entity)
         if verbosity > 0:
             (stdout or sys.stdout).write(f"  Made the table {entity.table} ({entity.name})\n")
-    own = {entity.table for entity in (*ENTITIES, *shipped())}
-    for table in sorted(own & _there(connection)):
+    known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
+    for table in sorted(known_tables & _list_tables(connection)):
         _add_columns(connection, table)
 
 
@@ -66,13 +66,13 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
             cursor.execute(_COLUMNS.format(table=table))
 
 
-def _there(connection: BaseDatabaseWrapper) -> Tables:
+def _list_tables(connection: BaseDatabaseWrapper) -> Tables:
     with connection.cursor() as cursor:
         cursor.execute(_THERE)
         return {name for (name,) in cursor.fetchall()}
 
 
-def _create(connection: BaseDatabaseWrapper, entity: Entity) -> None:
+def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
     with connection.schema_editor() as editor:
         editor.create_partitioned_model(VERSION_MODELS[entity.name])  # type: ignore[attr-defined]
     with connection.cursor() as cursor:
@@ -82,13 +82,13 @@ def _create(connection: BaseDatabaseWrapper, entity: Entity) -> None:
             cursor.execute(f"ALTER TABLE {entity.table} ALTER COLUMN data SET COMPRESSION lz4")
 
 
-def undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Warning history.W001 for each table of a kind that is declared no longer."""
-    found: list[CheckMessage] = []
+    warnings: list[CheckMessage] = []
     for alias in databases or []:
-        known = {entity.table for entity in (*ENTITIES, *shipped())}
-        left = _there(connections[alias]) - known
-        found += [
+        known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
+        undeclared_tables = _list_tables(connections[alias]) - known_tables
+        warnings += [
             Warning(
                 f"The table {table} is of a kind that is not declared: nobody sees its versions, "
                 "and its days are neither made nor dropped.",
@@ -97,6 +97,6 @@ def undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMes
                 obj=f"PostgreSQL ({alias})",
                 id="history.W001",
             )
-            for table in sorted(left)
+            for table in sorted(undeclared_tables)
         ]
-    return found
+    return warnings

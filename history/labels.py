@@ -1,4 +1,4 @@
-"""The labels of the fields of a snapshot: a catalogue in the database."""
+"""The catalogue of labels in the database: names of the fields of snapshots."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from django.db import transaction
 from django.dispatch import Signal
 
 from history.entities import BY_NAME, ENTITIES
-from history.failure.complaints import of_declaration
-from history.kinds.declared import problems_of_mark
+from history.failure.complaints import explain_declaration_error
+from history.kinds.declared import find_mark_problems
 from history.kinds.kind import DeclaredLabel
 from history.models import FieldLabel
 
-SHIPPED = Path(__file__).with_name("labels.json")
+SHIPPED_FILE = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
-REMEMBERED = 10_000  # places: the same few are asked for again and again
-ANY = "*"
+MAX_REMEMBERED_PATHS = 10_000  # places: the same few are asked for again and again
+ANY_SEGMENT = "*"
 
 # Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was
 # marked as sensitive `before`, and is `after`.
@@ -32,13 +32,14 @@ mark_changed: Final = Signal()
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
+class FieldText:
     """A field's name in both languages and how to read its values. kind: one of FieldLabel.Kind.
+    # for "enum": the names of a value by language, {"NEW": {"ru": "Новая", "en": "New"}}
     words: for "enum", a value's names by language, {"NEW": {"ru": "Новая", "en": "New"}}."""
 
     russian: str
     english: str
-    kind: str
+    kind: str  # one of FieldLabel.Kind
     words: Mapping[str, Mapping[str, str]]
 
     @property
@@ -47,67 +48,75 @@ class Label:
 
     @property
     def names(self) -> tuple[str, str]:
-        """In both languages, whatever is a capital letter."""
+        """Its names in both languages, case-folded."""
         return self.russian.casefold(), self.english.casefold()
 
-    def text(self, language: str) -> str:
-        """The name in this language, else in the other one. language: ru, en-gb."""
+    def get_text(self, language: str) -> str:
+        """Return the name in this language (ru, en-gb), or else in the other one."""
         if language.startswith("ru"):
             return self.russian or self.english
         return self.english or self.russian
 
 
 @dataclass(slots=True)
-class _Place:
+class _PatternNode:
     """A node of the tree of path patterns."""
 
-    label: Label | None = None
-    below: dict[str, _Place] = field(default_factory=dict)
+    label: FieldText | None = None
+    below: dict[str, _PatternNode] = field(default_factory=dict)
 
 
-class Catalogue:
+class LabelCatalogue:
     """All labels, to be looked up by path. An exact segment has priority over `*`, nearer the root
     first; a label for one kind of entity has priority over one for every kind. What the file of
     kinds marks as sensitive is marked, whatever the entries say."""
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
-        self._trees: dict[str, _Place] = {}
+        self._trees: dict[str, _PatternNode] = {}
         # Not of a method: a catalogue that is replaced would wait for a collection of cycles.
-        self.find: Final = lru_cache(REMEMBERED)(partial(_find, self._trees))
+        self.find: Final = lru_cache(MAX_REMEMBERED_PATHS)(partial(_find_label, self._trees))
         self._sensitive = {
-            kind.name: {each.path for each in kind.labels if each.sensitive} for kind in ENTITIES
+            kind.name: {
+                declared_label.path for declared_label in kind.labels if declared_label.sensitive
+            }
+            for kind in ENTITIES
         }
-        self._named: list[tuple[str, str, Label]] = []
+        self._named: list[tuple[str, str, FieldText]] = []
         for entry in entries:
             if entry.sensitive:
                 self._sensitive.setdefault(entry.entity, set()).add(entry.path)
-            place = self._trees.setdefault(entry.entity, _Place())
+            node = self._trees.setdefault(entry.entity, _PatternNode())
             for segment in entry.path.split("/")[1:]:
-                place = place.below.setdefault(segment, _Place())
-            place.label = Label(entry.russian, entry.english, entry.kind, entry.words)
-            self._named.append((entry.entity, entry.path, place.label))
+                node = node.below.setdefault(segment, _PatternNode())
+            node.label = FieldText(entry.russian, entry.english, entry.kind, entry.words)
+            self._named.append((entry.entity, entry.path, node.label))
 
-    def sensitive(self, entity: str) -> tuple[str, ...]:
-        """The paths that are marked sensitive for this kind or for every kind, sorted."""
-        of_all, own = self._sensitive.get("", set()), self._sensitive.get(entity, set())
-        return tuple(sorted(of_all | own))
+    def list_sensitive_paths(self, entity: str) -> tuple[str, ...]:
+        """Return the paths that are marked sensitive for this kind or for every kind, sorted."""
+        paths_of_all, paths_of_kind = (
+            self._sensitive.get("", set()),
+            self._sensitive.get(entity, set()),
+        )
+        return tuple(sorted(paths_of_all | paths_of_kind))
 
-    def named(self, text: str, entities: Collection[str]) -> dict[str, Label]:
-        """The paths of the fields of these kinds with this name in either language, each with its
-        label; where none has exactly this name, those with the text in theirs, technical ones left
-        out. In the order of the paths, whatever is a capital letter."""
-        wanted = text.strip().casefold()
-        its = (each for each in self._named if not each[0] or each[0] in entities)
-        theirs = sorted(((path, label) for _, path, label in its), key=lambda pair: pair[0])
-        exact = {p: each for p, each in theirs if wanted in each.names}
+    def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
+        """Return the labels of fields with this name in either language, by path and in its order.
+
+        If no field has exactly this name, return those with the text in their names, without
+        technical ones. Case does not matter.
+        """
+        search_text = text.strip().casefold()
+        entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)
+        labels = sorted(((path, label) for _, path, label in entries), key=lambda pair: pair[0])
+        exact = {p: label for p, label in labels if search_text in label.names}
         if exact:
             return exact
-        plain = ((p, each) for p, each in theirs if not each.technical)
-        return {p: each for p, each in plain if any(wanted in n for n in each.names)}
+        readable = ((p, label) for p, label in labels if not label.technical)
+        return {p: label for p, label in readable if any(search_text in n for n in label.names)}
 
 
-def _find(trees: Mapping[str, _Place], entity: str, path: str) -> Label | None:
-    """The label of the value at an RFC 6901 pointer (or key path) of a kind's snapshots."""
+def _find_label(trees: Mapping[str, _PatternNode], entity: str, path: str) -> FieldText | None:
+    """Return the label of the value at a pointer or key path in the snapshots of a kind."""
     segments = path.split("/")[1:]
     for tree in (trees.get(entity), trees.get("")):
         label = _descend(tree, segments) if tree else None
@@ -116,30 +125,30 @@ def _find(trees: Mapping[str, _Place], entity: str, path: str) -> Label | None:
     return None
 
 
-def _descend(place: _Place, segments: list[str]) -> Label | None:
+def _descend(node: _PatternNode, segments: list[str]) -> FieldText | None:
     if not segments:
-        return place.label
-    for step in (segments[0], ANY):
-        below = place.below.get(step)
+        return node.label
+    for step in (segments[0], ANY_SEGMENT):
+        below = node.below.get(step)
         label = _descend(below, segments[1:]) if below else None
         if label:
             return label
     return None
 
 
-class _Kept:
-    """The catalogue as read last. Edits by other processes show after FRESH_SECONDS."""
+class _CatalogueCache:
+    """Keeps the catalogue that was read last. Edits by other processes show after FRESH_SECONDS."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._read_at = -FRESH_SECONDS
-        self._catalogue = Catalogue()
+        self._catalogue = LabelCatalogue()
 
-    def get(self) -> Catalogue:
+    def get(self) -> LabelCatalogue:
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             with self._lock:
                 if time.monotonic() - self._read_at >= FRESH_SECONDS:
-                    self._catalogue = Catalogue(FieldLabel.objects.all())
+                    self._catalogue = LabelCatalogue(FieldLabel.objects.all())
                     self._read_at = time.monotonic()
         return self._catalogue
 
@@ -147,24 +156,24 @@ class _Kept:
         self._read_at = -FRESH_SECONDS
 
 
-_kept = _Kept()
+_cache = _CatalogueCache()
 
 
-def catalogue() -> Catalogue:
-    """The labels as they are now, or as they were up to FRESH_SECONDS ago."""
-    return _kept.get()
+def get_catalogue() -> LabelCatalogue:
+    """Return the labels as they are now, or as they were up to FRESH_SECONDS ago."""
+    return _cache.get()
 
 
-def forget(**_: object) -> None:
+def forget_catalogue(**_: object) -> None:
     """Read the catalogue again at the next use. Also a signal receiver."""
-    _kept.forget()
+    _cache.forget()
 
 
 class LabelsFileError(ValueError):
     """A file of labels that cannot be loaded; the message says where it is wrong."""
 
 
-class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
     path: str
     russian: str
     english: str = ""
@@ -174,47 +183,54 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     sensitive: bool | msgspec.UnsetType = msgspec.UNSET
 
 
-def read(text: bytes) -> list[tuple[FieldLabel, bool]]:
-    """The labels in a file, each with whether the file says if it is sensitive: a JSON list of
-    objects with path, russian, english, entity, kind, words, sensitive. Raises LabelsFileError."""
+def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
+    """Return the labels in a file, each with whether the file says if it is sensitive.
+
+    The file is a JSON list of objects with path, russian, english, entity, kind, words, sensitive.
+
+    Raises:
+        LabelsFileError: The file is wrong.
+    """
     try:
-        entries = msgspec.json.decode(text.removeprefix(BOM_UTF8), type=list[_Entry])
+        entries = msgspec.json.decode(text.removeprefix(BOM_UTF8), type=list[_FileEntry])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise LabelsFileError(of_declaration(error, "JSON")) from None
-    found: dict[tuple[str, str], tuple[FieldLabel, bool]] = {}
+        raise LabelsFileError(explain_declaration_error(error, "JSON")) from None
+    labels: dict[tuple[str, str], tuple[FieldLabel, bool]] = {}
     for number, entry in enumerate(entries, 1):
         marked = entry.sensitive is True
-        for problem in problems(entry.entity, entry.path, entry.kind, marked):
+        for problem in find_label_problems(entry.entity, entry.path, entry.kind, marked):
             raise LabelsFileError(f"entry {number} ({entry.path}): {problem}")
-        if (entry.entity, entry.path) in found:
+        if (entry.entity, entry.path) in labels:
             raise LabelsFileError(f"entry {number} ({entry.path}): is in the file twice")
         values: dict[str, Any] = msgspec.structs.asdict(entry)
         marks = entry.sensitive is not msgspec.UNSET
         values["sensitive"] = bool(marks and entry.sensitive)
-        found[entry.entity, entry.path] = FieldLabel(**values), marks
-    return list(found.values())
+        labels[entry.entity, entry.path] = FieldLabel(**values), marks
+    return list(labels.values())
 
 
-def problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
-    """What is wrong with a label, in sentences; the admin's form uses this too."""
-    found = []
+def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
+    """Return sentences that say what is wrong with a label. The admin's form uses this too."""
+    problems = []
     if entity and entity not in BY_NAME:
-        found.append(f"there is no kind of entity {entity}")
+        problems.append(f"there is no kind of entity {entity}")
     if not path.startswith("/"):
-        found.append("a path begins with a slash")
+        problems.append("a path begins with a slash")
     if sensitive:
-        found += problems_of_mark(path)
+        problems += find_mark_problems(path)
     if kind not in FieldLabel.Kind.values:
-        found.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
-    return found
+        problems.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
+    return problems
 
 
-def load(text: bytes) -> int:
-    """Add or change the labels of a file, all or nothing; the others stay. How many there were. An
-    entry without `sensitive` leaves the mark of a field as it is."""
-    entries = read(text)
+def load_labels(text: bytes) -> int:
+    """Add or change the labels of a file, all or nothing, and return how many it has.
+
+    Other labels stay. An entry without `sensitive` leaves the mark of a field as it is.
+    """
+    entries = parse_labels_file(text)
     with transaction.atomic():
-        _tell(entries)
+        _announce_mark_changes(entries)
         for marks in (False, True):
             FieldLabel.objects.bulk_create(
                 [label for label, has_mark in entries if has_mark is marks],
@@ -223,19 +239,22 @@ def load(text: bytes) -> int:
                 update_fields=["russian", "english", "kind", "words", *["sensitive"] * marks],
                 batch_size=500,
             )
-    forget()
+    forget_catalogue()
     return len(entries)
 
 
-def _tell(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
+def _announce_mark_changes(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
     """Send mark_changed for each mark that these entries set or remove."""
-    known = FieldLabel.objects.select_for_update()
-    marks = {(each.entity, each.path): each.sensitive for each in known}
+    stored_labels = FieldLabel.objects.select_for_update()
+    marks = {
+        (stored_label.entity, stored_label.path): stored_label.sensitive
+        for stored_label in stored_labels
+    }
     for label, has_mark in entries:
         before = marks.get((label.entity, label.path), False)
         if marks and has_mark and label.sensitive is not before:
             mark_changed.send(
-                sender=load,
+                sender=load_labels,
                 entity=label.entity,
                 path=label.path,
                 before=before,
@@ -243,19 +262,21 @@ def _tell(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
             )
 
 
-def load_shipped(**_: object) -> None:
+def load_shipped_labels(**_: object) -> None:
     """Fill an empty catalogue with the labels that come with Annals."""
     if not FieldLabel.objects.exists():
-        entries: list[dict[str, Any]] = msgspec.json.decode(SHIPPED.read_bytes())
-        known = [each for each in entries if each.get("entity", "") in {"", *BY_NAME}]
-        load(msgspec.json.encode(known))
-    declared = [_declared(kind.name, each) for kind in ENTITIES for each in kind.labels]
+        entries: list[dict[str, Any]] = msgspec.json.decode(SHIPPED_FILE.read_bytes())
+        known_entries = [entry for entry in entries if entry.get("entity", "") in {"", *BY_NAME}]
+        load_labels(msgspec.json.encode(known_entries))
+    declared = [
+        _make_declared_label(kind.name, label) for kind in ENTITIES for label in kind.labels
+    ]
     if declared:
         FieldLabel.objects.bulk_create(declared, ignore_conflicts=True)
-        forget()
+        forget_catalogue()
 
 
-def _declared(kind: str, label: DeclaredLabel) -> FieldLabel:
+def _make_declared_label(kind: str, label: DeclaredLabel) -> FieldLabel:
     return FieldLabel(
         entity=kind,
         path=label.path,

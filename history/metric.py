@@ -15,7 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -32,67 +32,67 @@ Values = Sequence[str] | OpenValues
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class MetricDescription:
     """A metric as Prometheus sees it. name: with `_total` for a counter. unit: in the plural. text:
     one sentence. labels: all values of each; Prometheus adds `job` and `instance`."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     unit: str
     text: str
     labels: dict[str, Values]
 
-    def samples(self) -> tuple[str, ...]:
+    def list_sample_names(self) -> tuple[str, ...]:
         """The names that queries use."""
-        if self.kind is Kind.HISTOGRAM:
+        if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{ending}" for ending in ("bucket", "sum", "count"))
         return (self.name,)
 
 
-class Register:
+class MetricRegister:
     """The metrics of an app. Its methods are the only place where metrics are made. where: a phrase
     that says which process gives them."""
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self.described: dict[str, Described] = {}
+        self.described: dict[str, MetricDescription] = {}
 
-    def counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
+    def add_counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
         """A counter of this process."""
-        self._describe(Described(name, Kind.COUNTER, unit, text, labels))
-        made = Counter(name, text, list(labels))
-        closed = [values for values in labels.values() if not isinstance(values, OpenValues)]
-        if 0 < len(closed) == len(labels):
-            for combination in product(*closed):
-                made.labels(*combination)
-        return made
+        self._describe(MetricDescription(name, MetricKind.COUNTER, unit, text, labels))
+        counter = Counter(name, text, list(labels))
+        closed_values = [values for values in labels.values() if not isinstance(values, OpenValues)]
+        if 0 < len(closed_values) == len(labels):
+            for combination in product(*closed_values):
+                counter.labels(*combination)
+        return counter
 
-    def gauge(self, name: str, unit: str, text: str, **labels: Values) -> Gauge:
+    def add_gauge(self, name: str, unit: str, text: str, **labels: Values) -> Gauge:
         """A gauge of this process."""
-        self._describe(Described(name, Kind.GAUGE, unit, text, labels))
+        self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return Gauge(name, text, list(labels))
 
-    def histogram(
+    def add_histogram(
         self, name: str, unit: str, text: str, buckets: Sequence[float], **labels: Values
     ) -> Histogram:
         """A histogram of this process. buckets: upper limits, ascending, without infinity."""
-        self._describe(Described(name, Kind.HISTOGRAM, unit, text, labels))
+        self._describe(MetricDescription(name, MetricKind.HISTOGRAM, unit, text, labels))
         return Histogram(name, text, list(labels), buckets=buckets)
 
-    def collected_gauge(
+    def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
         """A gauge that a collector reads at each scrape: the result makes an empty family."""
-        self._describe(Described(name, Kind.GAUGE, unit, text, labels))
+        self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return lambda: GaugeMetricFamily(name, text, labels=list(labels))
 
-    def _describe(self, metric: Described) -> None:
+    def _describe(self, metric: MetricDescription) -> None:
         if metric.name in self.described:
             raise ValueError(f"{metric.name} is in the register already")
         self.described[metric.name] = metric
 
 
-def filled(
+def fill_family(
     make: Callable[[], GaugeMetricFamily], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
     """The family of a metric with these samples: the values of its labels, and the value."""
@@ -102,6 +102,6 @@ def filled(
     return family
 
 
-def single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
+def build_single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
     """The family of a metric without labels, with its value."""
-    return filled(make, [((), value)])
+    return fill_family(make, [((), value)])

@@ -6,12 +6,12 @@ from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
 from history import gap_models as gap_models
-from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, Entity
-from history.kinds.declared import shipped
+from history.entities import ENTITIES, SEARCH_VALUE_LENGTH, EntityKind
+from history.kinds.declared import load_shipped_kinds
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 
 
-def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:
+def _build_version_model(entity: EntityKind, app: str) -> type[PostgresPartitionedModel]:
     """The model of an entity's *_aud table: range-partitioned by updated_at, written by COPY."""
     meta: dict[str, object] = {
         "app_label": app,
@@ -53,11 +53,11 @@ def _version_model(entity: Entity, app: str) -> type[PostgresPartitionedModel]:
 
 
 # The kinds that come with Annals, which have migrations, whether they are declared or not.
-_SHIPPED = {entity.name: _version_model(entity, "history") for entity in shipped()}
+_SHIPPED = {entity.name: _build_version_model(entity, "history") for entity in load_shipped_kinds()}
 # The others belong to no installed app: history.kind_tables makes their tables, no migration.
-_OF_OTHERS = "kinds"
+_OTHER_KINDS_APP = "kinds"
 VERSION_MODELS = {
-    entity.name: _SHIPPED.get(entity.name) or _version_model(entity, _OF_OTHERS)
+    entity.name: _SHIPPED.get(entity.name) or _build_version_model(entity, _OTHER_KINDS_APP)
     for entity in ENTITIES
 }
 

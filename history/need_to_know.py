@@ -34,127 +34,150 @@ _BY_RULE, _BY_ERROR = (metrics.NEED_TO_KNOW_REFUSALS.labels(each) for each in ("
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """What the rule decides about. document: the newest snapshot of the application in the store,
-    not masked, with exact numbers (int, Decimal); None where the store has no document of it,
-    nor the old service where one is asked."""
+    """An application about which the rule decides.
+
+    `document` is its newest snapshot in the store, not masked, with exact numbers (int, Decimal).
+    It is None if neither the store nor the old service has one.
+    """
 
     id: str
     document: Json
 
 
 # True: this reader may see this application and its children. Anything else: they may not.
-Rule: TypeAlias = Callable[[Caller, Application], bool]
+NeedToKnowRule: TypeAlias = Callable[[Caller, Application], bool]
 
 
-class RuleError(ValueError):
+class UnusableRuleError(ValueError):
     """The rule cannot be used. The message says why."""
 
 
-def given() -> Rule | None:
-    """The rule of the settings; None where there is none. Raises RuleError."""
+def load_rule() -> NeedToKnowRule | None:
+    """Load the rule of the settings; None if there is none.
+
+    Raises:
+        UnusableRuleError: The setting names nothing that can be asked.
+    """
     path = settings.ANNALS.need_to_know
-    return None if path is None else _load(path)
+    return None if path is None else _import_rule(path)
 
 
 @cache
-def _load(path: str) -> Rule:
+def _import_rule(path: str) -> NeedToKnowRule:
     try:
-        found = import_string(path)
+        imported = import_string(path)
     except Exception as error:
-        raise RuleError(f"{path} cannot be imported: {error}") from None
-    if not callable(found):
-        raise RuleError(f"{path} is not a function")
-    if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
-        raise RuleError(f"{path} must be a plain function, neither async nor a generator")
+        raise UnusableRuleError(f"{path} cannot be imported: {error}") from None
+    if not callable(imported):
+        raise UnusableRuleError(f"{path} is not a function")
+    if inspect.iscoroutinefunction(imported) or inspect.isgeneratorfunction(imported):
+        raise UnusableRuleError(f"{path} must be a plain function, neither async nor a generator")
     try:
-        inspect.signature(found).bind(None, None)
+        inspect.signature(imported).bind(None, None)
     except TypeError:
-        raise RuleError(f"{path} must take two arguments: the user and the application") from None
-    rule: Rule = found
+        raise UnusableRuleError(
+            f"{path} must take two arguments: the user and the application"
+        ) from None
+    rule: NeedToKnowRule = imported
     return rule
 
 
-def allows(rule: Rule, user: Caller, application: Application) -> bool | None:
-    """What the rule says of this application; None where it fails or says neither True nor
-    False."""
+def ask_rule(rule: NeedToKnowRule, user: Caller, application: Application) -> bool | None:
+    """Ask the rule about one application; None if it fails, or gives neither True nor False."""
     try:
-        said = rule(user, application)
+        decision = rule(user, application)
     except Exception as error:
-        why = f"failed ({_place(error)})"
+        problem = f"failed ({_locate_error(error)})"
     else:
-        if isinstance(said, bool):
-            if not said:
+        if isinstance(decision, bool):
+            if not decision:
                 _BY_RULE.inc()
-            return said
-        why = f"gave {type(said).__name__} and not True or False"
+            return decision
+        problem = f"gave {type(decision).__name__} and not True or False"
     _BY_ERROR.inc()
-    log.error("%s %s: %s stays closed", SETTING, why, application.id)
+    log.error("%s %s: %s stays closed", SETTING, problem, application.id)
     return None
 
 
-def _place(error: BaseException) -> str:
-    """What was raised and where. Not its text, which may quote the document."""
+def _locate_error(error: BaseException) -> str:
+    """Return what was raised and where, without its text: that may quote the document."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{where}"
+    location = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{location}"
 
 
-REASON: Final = "need-to-know"
-FAILED: Final = "need-to-know: the rule failed"
+REFUSED_BY_RULE: Final = "need-to-know"
+REFUSED_BY_FAILURE: Final = "need-to-know: the rule failed"
 # Documents in memory at a time.
-CHUNK: Final = 100
+DOCUMENTS_AT_ONCE: Final = 100
 
 
 # Gives the newest snapshot of each of these applications, not masked; None where there is none.
 # Without those of which that is not known now.
-Documents: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
+LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class NeedToKnowError(PermissionDenied):
-    """The application is open to some only, and the reader is not one of them."""
+    """The application is open only to some, and the viewer is not one of them."""
 
 
 class RuleFailedError(RuntimeError):
-    """Whether the reader may see the application is not known now."""
+    """Whether the viewer may see the application is not known now."""
 
 
-def applies(viewer: Viewer) -> bool:
-    """Whether a rule decides what is read. It does in every request, and in no command."""
-    return given() is not None and viewer.user is not None
+def is_rule_applied(viewer: Viewer) -> bool:
+    """Return whether a rule decides what is read: in every request, and in no command."""
+    return load_rule() is not None and viewer.user is not None
 
 
-def may_see(viewer: Viewer, applications: Collection[str], documents: Documents) -> set[str]:
-    """Those of these applications that the viewer may see; for lists."""
-    rule, user = given(), viewer.user
+def select_visible(
+    viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
+) -> set[str]:
+    """Return those of the applications that the viewer may see. For lists."""
+    rule, user = load_rule(), viewer.user
     if rule is None or user is None:
         return set(applications)
     unknown = sorted(set(applications) - viewer.decided.keys())
-    for start in range(0, len(unknown), CHUNK):
-        chunk = unknown[start : start + CHUNK]
-        found = documents(chunk)
-        for each in chunk:
-            known = each in found
-            said = allows(rule, user, Application(each, found[each])) if known else None
-            viewer.decided[each] = said
-    return {each for each in applications if viewer.decided[each]}
+    for start in range(0, len(unknown), DOCUMENTS_AT_ONCE):
+        chunk = unknown[start : start + DOCUMENTS_AT_ONCE]
+        documents_by_id = load_documents(chunk)
+        for application in chunk:
+            is_known = application in documents_by_id
+            decision = (
+                ask_rule(rule, user, Application(application, documents_by_id[application]))
+                if is_known
+                else None
+            )
+            viewer.decided[application] = decision
+    return {application for application in applications if viewer.decided[application]}
 
 
-def undecided(viewer: Viewer) -> None:
-    """What is said may be of any application. Raises RuleFailedError where a rule decides."""
-    if applies(viewer):
-        viewer.look.refused = FAILED
+def refuse_undecided(viewer: Viewer) -> None:
+    """Refuse an answer that may be about any application, if a rule decides.
+
+    Raises:
+        RuleFailedError: A rule decides what this viewer reads.
+    """
+    if is_rule_applied(viewer):
+        viewer.access.refused = REFUSED_BY_FAILURE
         text = _("who may open this application cannot be determined now; try again in a moment")
         raise RuleFailedError(text)
 
 
-def permit(viewer: Viewer, applications: Iterable[str], documents: Documents) -> None:
-    """Something of these applications is about to be shown. Raises NeedToKnowError unless the
-    viewer may see all of them, RuleFailedError if that is not known."""
-    wanted = set(applications)
-    closed = wanted - may_see(viewer, wanted, documents)
-    viewer.look.read(sorted(closed))  # the journal names what the attempt was about
-    if any(viewer.decided[each] is False for each in closed):
-        viewer.look.refused = REASON
+def check_permitted(
+    viewer: Viewer, applications: Iterable[str], load_documents: LoadDocuments
+) -> None:
+    """Check that the viewer may see all of these applications, before anything of them is shown.
+
+    Raises:
+        NeedToKnowError: One of them is closed to the viewer.
+        RuleFailedError: Whether one of them is open is not known.
+    """
+    application_ids = set(applications)
+    closed = application_ids - select_visible(viewer, application_ids, load_documents)
+    viewer.access.note_read(sorted(closed))  # the journal names what the attempt was about
+    if any(viewer.decided[application] is False for application in closed):
+        viewer.access.refused = REFUSED_BY_RULE
         raise NeedToKnowError
     if closed:
-        undecided(viewer)
+        refuse_undecided(viewer)

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from history.database.prepared import Statement
-from history.entities import CHILDREN, Entity
-from history.held_messages import MessagePlace, Quarantined, VersionRange
+from history.entities import CHILDREN, EntityKind
+from history.held_messages import MessagePosition, QuarantinedMessage, VersionRange
 from history.requests import deadline
-from history.versions import Named
+from history.versions import EntityRef
 
 # Versions that one question finds at most: a document may have a million bad messages.
-MOST = 1_000
+MAX_MESSAGES = 1_000
 # The largest number that the column of versions takes; somebody may ask for a larger one.
 LARGEST_VERSION = 2**63 - 1
 
@@ -36,16 +36,16 @@ _OF_VERSIONS = f"""
         JOIN ingest_quarantine q ON q.entity = %s AND q.entity_id = wanted.id AND q.entity_id <> ''
             AND q.version >= wanted.low AND q.version <= wanted.high
         WHERE q.status <> 'resolved' OR q.outcome = 'expired'
-        GROUP BY q.entity_id, q.version ORDER BY q.entity_id, q.version LIMIT {MOST}
+        GROUP BY q.entity_id, q.version ORDER BY q.entity_id, q.version LIMIT {MAX_MESSAGES}
     ) AS chosen JOIN ingest_quarantine q USING (id)
     ORDER BY q.entity_id, q.version
 """  # noqa: S608 - constants
 _OF_DOCUMENT = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.status <> 'resolved'
-    ORDER BY q.id DESC LIMIT {MOST}
+    ORDER BY q.id DESC LIMIT {MAX_MESSAGES}
 """  # noqa: S608 - constants
-_AT = f"""
+_OF_OFFSET = f"""
     SELECT {_COLUMNS} FROM ingest_quarantine q
     WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" = %s
 """  # noqa: S608 - constants
@@ -66,7 +66,7 @@ _OPEN_MESSAGES = f"""
         CROSS JOIN LATERAL (
             SELECT q.id FROM ingest_quarantine q
             WHERE q.entity = document.kind AND q.entity_id = document.id AND {_OPEN}
-            ORDER BY q.version DESC LIMIT {MOST + 1}
+            ORDER BY q.version DESC LIMIT {MAX_MESSAGES + 1}
         ) AS its
         UNION
         SELECT its.id FROM unnest(%(applications)s::text[]) AS application(id)
@@ -74,25 +74,26 @@ _OPEN_MESSAGES = f"""
             SELECT q.id FROM ingest_quarantine q
             WHERE q.application = application.id AND q.application <> '' AND q.entity_id <> ''
                 AND {_OPEN}
-            LIMIT {MOST + 1}
+            LIMIT {MAX_MESSAGES + 1}
         ) AS its
     ), sums AS (
         SELECT
             (SELECT count(*) FROM (
                 SELECT FROM ingest_quarantine q
-                WHERE q.entity = ANY(%(of)s::text[]) AND q.entity_id = '' AND {_OPEN} LIMIT {MOST}
+                WHERE q.entity = ANY(%(of)s::text[]) AND q.entity_id = ''
+                    AND {_OPEN} LIMIT {MAX_MESSAGES}
             ) AS message) AS nameless,
-            (SELECT count(*) = {MOST} OR coalesce(
+            (SELECT count(*) = {MAX_MESSAGES} OR coalesce(
                 bool_or(NOT message.application = ANY(%(applications)s::text[])), false)
             FROM (
                 SELECT q.application FROM ingest_quarantine q
                 WHERE q.entity = ANY(%(children)s::text[]) AND q.entity_id <> '' AND {_OPEN}
-                LIMIT {MOST}
+                LIMIT {MAX_MESSAGES}
             ) AS message) AS others
     )
     SELECT sums.nameless, sums.others, {_COLUMNS}
     FROM sums LEFT JOIN (chosen JOIN ingest_quarantine q USING (id)) ON true
-    ORDER BY q.first_seen DESC, q.id DESC LIMIT {MOST + 1}
+    ORDER BY q.first_seen DESC, q.id DESC LIMIT {MAX_MESSAGES + 1}
 """  # noqa: S608 - constants
 _OF_DAYS = f"""
     SELECT count(*) FROM ingest_quarantine q
@@ -101,20 +102,24 @@ _OF_DAYS = f"""
 """  # noqa: S608 - constants
 
 
-class OpenRows(NamedTuple):
-    """What was read of open messages. others: as in _OPEN_MESSAGES. nameless: how many messages of
-    the kinds name no document."""
+class OpenMessageRows(NamedTuple):
+    """What was read about messages in quarantine."""
 
-    messages: list[Quarantined]
-    others: bool
-    nameless: int
+    messages: list[QuarantinedMessage]
+    # children may have messages that do not name them, see _OPEN_MESSAGES
+    may_have_nameless_children: bool
+    nameless: int  # how many messages of the kinds name no document
 
 
-def ask_open_messages(
-    kinds: Iterable[Entity], documents: Collection[Named], applications: Collection[str]
+def make_open_messages_query(
+    kinds: Iterable[EntityKind], documents: Collection[EntityRef], applications: Collection[str]
 ) -> Statement:
-    """Return the question for the open messages of these documents, and of the children that name
-    these applications. kinds: those of which messages that name no document are counted."""
+    """Make the query for the messages in quarantine about documents, and about children of
+    applications.
+
+    Args:
+        kinds: Messages of these kinds that do not name a document are counted.
+    """
     values = {
         "of": [entity.name for entity in kinds],
         "kinds": [entity.name for entity, _ in documents],
@@ -125,14 +130,14 @@ def ask_open_messages(
     return _OPEN_MESSAGES, values
 
 
-def read_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenRows:
-    """Return what the rows of that question say."""
+def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
+    """Decode the rows of that query."""
     nameless, others = rows[0][:2]
-    messages = [_quarantined(row[2:]) for row in rows if row[2] is not None]
-    return OpenRows(messages, others, nameless)
+    messages = [_make_message(row[2:]) for row in rows if row[2] is not None]
+    return OpenMessageRows(messages, others, nameless)
 
 
-def count_open_messages(entity: Entity, since: date | None, until: date | None) -> int:
+def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
     """Return how many open messages a kind has with versions of the days [since, until)."""
     deadline.check()
     with connection.cursor() as cursor:
@@ -141,42 +146,54 @@ def count_open_messages(entity: Entity, since: date | None, until: date | None) 
         return found
 
 
-def of_versions(
-    entity: Entity, wanted: Iterable[VersionRange]
-) -> Mapping[str, Mapping[int, Quarantined]]:
-    """Of these versions those in quarantine or discarded there, or came out of it too late to be
-    stored, by id and number, ascending. One query, none without wanted; the first MOST."""
-    possible = [versions for versions in wanted if versions[1] <= LARGEST_VERSION]
+def find_by_versions(
+    entity: EntityKind, ranges: Iterable[VersionRange]
+) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
+    """Return the messages of these versions that are in quarantine or were discarded there.
+
+    Also those that came out of it too late to be stored. They are grouped by id and number,
+    ascending; MAX_MESSAGES at most. Runs one query, none without ranges.
+    """
+    possible = [versions for versions in ranges if versions[1] <= LARGEST_VERSION]
     columns = [list(column) for column in zip(*possible, strict=True)]
-    found: dict[str, dict[int, Quarantined]] = {}
-    for each in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
-        if each.version is not None:
-            found.setdefault(each.id, {})[each.version] = each
-    return found
+    messages: dict[str, dict[int, QuarantinedMessage]] = {}
+    for message in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
+        if message.version is not None:
+            messages.setdefault(message.id, {})[message.version] = message
+    return messages
 
 
-def of_document(entity: Entity, id: str) -> list[Quarantined]:
-    """Its messages that are in quarantine or discarded there, whatever they say of their version;
-    the newest first, MOST at most."""
+def find_by_document(entity: EntityKind, id: str) -> list[QuarantinedMessage]:
+    """Return the messages about a document that are in quarantine or were discarded there.
+
+    The newest comes first; MAX_MESSAGES at most. Messages that do not say their version are among
+    them.
+    """
     return _fetch(_OF_DOCUMENT, [entity.name, id])
 
 
-def resolved(entity: Entity, id: str, version: int) -> Quarantined | None:
-    """The message that was stored out of quarantine as this version; None if there is none."""
+def find_resolved(entity: EntityKind, id: str, version: int) -> QuarantinedMessage | None:
+    """Return the message that was stored out of quarantine as this version; None if there is
+    none.
+    """
     return next(iter(_fetch(_RESOLVED, [entity.name, id, version])), None)
 
 
-def at(topic: str, topic_id: str, partition: int, offset: int) -> Quarantined | None:
-    """The message with this offset, whatever its status; None if it never was in quarantine."""
-    return next(iter(_fetch(_AT, [topic, topic_id, partition, offset])), None)
+def find_by_offset(
+    topic: str, topic_id: str, partition: int, offset: int
+) -> QuarantinedMessage | None:
+    """Return the message with this offset, whatever its status; None if it never was in
+    quarantine.
+    """
+    return next(iter(_fetch(_OF_OFFSET, [topic, topic_id, partition, offset])), None)
 
 
-def _fetch(statement: str, values: list[Any]) -> list[Quarantined]:
+def _fetch(statement: str, values: list[Any]) -> list[QuarantinedMessage]:
     deadline.check()
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-        return [_quarantined(row) for row in cursor.fetchall()]
+        return [_make_message(row) for row in cursor.fetchall()]
 
 
-def _quarantined(row: tuple[Any, ...]) -> Quarantined:
-    return Quarantined(*row[:-3], MessagePlace(*row[-3:]))  # type: ignore[call-arg] # nine and three
+def _make_message(row: tuple[Any, ...]) -> QuarantinedMessage:
+    return QuarantinedMessage(*row[:-3], MessagePosition(*row[-3:]))  # type: ignore[call-arg] # nine and three

@@ -21,16 +21,14 @@ class ChangeType(IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One version of one entity, checked, ready to be stored. updated_at: microseconds since
-    1970-01-01 UTC. data: raw JSON text in UTF-8. product_instance_id: None for the application
-    itself only."""
+    """One version of one entity, checked, ready to be stored."""
 
     entity: str
     id: str
     version: int
     type: int
-    updated_at: int
+    updated_at: int  # microseconds since 1970-01-01 UTC
     client_id: str
     author: str | None
-    product_instance_id: str | None
-    data: bytes | memoryview
+    product_instance_id: str | None  # None only for the application itself
+    data: bytes | memoryview  # raw JSON text in UTF-8

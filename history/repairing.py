@@ -21,25 +21,31 @@ from psycopg.rows import tuple_row
 
 from history.base import clock
 from history.blocks import dictionaries, stored
-from history.blocks.form import Row
+from history.blocks.form import CanonicalRow
 from history.daily import days, doubled
-from history.daily.canonical import Connection, columns, digest, encode, fields
-from history.daily.day_locks import retry_lock, short_waits
+from history.daily.canonical import (
+    Connection,
+    build_select_list,
+    compute_digest,
+    encode_row,
+    list_columns,
+)
+from history.daily.day_locks import retry_lock, set_short_lock_timeout
 from history.daily.days import DayState, DayTable
 from history.daily.doubled import DoubledKey
-from history.entities import Entity
-from history.failure.complaints import Complaint
+from history.entities import EntityKind
+from history.failure.complaints import ExplainedError
 from history.models import DaySeal
 from history.seals import late_rows, verification
-from history.seals.seal import add
+from history.seals.seal import add_seal
 
 
-class NotRepairable(Complaint, RuntimeError):
+class NotRepairableError(ExplainedError, RuntimeError):
     """A day that cannot be repaired; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairResult:
     """What became of the versions that a day had twice."""
 
     equal: list[DoubledKey] = field(default_factory=list)
@@ -48,7 +54,7 @@ class Repaired:
     """A second row had another content, which is in doubled_version now."""
 
 
-def repair(connection: Connection, entity: Entity, day: date) -> Repaired:
+def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
     """Leave each version of a day once. Only with the lock of maintain's runs.
 
     Readers go on; writers of this day wait. `connection` is in autocommit mode.
@@ -59,33 +65,33 @@ def repair(connection: Connection, entity: Entity, day: date) -> Repaired:
         DamagedBlockError: a block of a document with doubled versions cannot be read.
         psycopg.errors.LockNotAvailable: a transaction that writes to the day stays open.
     """
-    place = days.locate(connection, entity.table, day)
+    place = days.locate_day(connection, entity.table, day)
     if place.state is not DayState.ATTACHED or not place.ours:
-        raise NotRepairable(f"{entity.table} has no partition of {day} that Annals made")
+        raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
     changed = _find_change(connection, entity, day)
-    repaired = Repaired()
+    result = RepairResult()
     with connection.transaction():
         retry_lock(lambda: _stop_writers(connection, place), days.LOCK_WAIT_S)
-        dictionaries.read(connection)
-        keys = doubled.find(connection, entity, place.child)
+        dictionaries.read_new_dictionaries(connection)
+        keys = doubled.find_doubled_versions(connection, entity, place.child)
         for id, _ in groupby(keys, attrgetter("id")):
-            _repair_document(connection, entity, day, place, id, repaired)
+            _repair_document(connection, entity, day, place, id, result)
         if changed is not None:
             if not keys:
                 raise changed
             verification.check_locked(connection, entity, day, place)
         if keys and DaySeal.objects.filter(table=entity.table, day=day).exists():
-            add(connection, entity.table, day, digest(connection, entity, place.child))
-            late_rows.include(connection, entity.table, day)
-    return repaired
+            add_seal(connection, entity.table, day, compute_digest(connection, entity, place.child))
+            late_rows.include_late_rows(connection, entity.table, day)
+    return result
 
 
 def _find_change(
-    connection: Connection, entity: Entity, day: date
+    connection: Connection, entity: EntityKind, day: date
 ) -> verification.SealedDayChangedError | None:
     """Return the error of a day that is not as it was sealed."""
     try:
-        verification.check(connection, entity, day)
+        verification.check_sealed_day(connection, entity, day)
     except verification.SealedDayChangedError as error:
         return error
     return None
@@ -93,7 +99,7 @@ def _find_change(
 
 def _stop_writers(connection: Connection, place: DayTable) -> None:
     with connection.transaction():
-        short_waits(connection)
+        set_short_lock_timeout(connection)
         connection.execute(
             f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
         )
@@ -102,76 +108,87 @@ def _stop_writers(connection: Connection, place: DayTable) -> None:
 
 
 def _repair_document(
-    connection: Connection, entity: Entity, day: date, place: DayTable, id: str, repaired: Repaired
+    connection: Connection,
+    entity: EntityKind,
+    day: date,
+    place: DayTable,
+    id: str,
+    result: RepairResult,
 ) -> None:
     """Write the versions of one document anew, each once, as plain rows."""
-    kept: dict[tuple[int, int], Row] = {}
-    moved: list[Row] = []
+    rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
+    differing_rows: list[CanonicalRow] = []
     taken_out: Counter[bytes] = Counter()
-    for row in _versions(connection, entity, place, id):
-        first = kept.setdefault(row[1:3], row)
+    for row in _read_versions(connection, entity, place, id):
+        first = rows_by_key.setdefault(row[1:3], row)
         if first is row:
             continue
-        taken_out[hashlib.sha256(encode(row)).digest()] += 1
+        taken_out[hashlib.sha256(encode_row(row)).digest()] += 1
         key = DoubledKey(id, row[1], stored.EPOCH + timedelta(microseconds=row[2]))
         if _is_equal(connection, first, row):
-            repaired.equal.append(key)
+            result.equal.append(key)
         else:
-            repaired.differing.append(key)
-            moved.append(row)
+            result.differing.append(key)
+            differing_rows.append(row)
     connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(place.child), [id])
-    names = columns(entity)
-    _insert(connection, place.child, names, kept.values())
-    _insert(
+    names = list_columns(entity)
+    _insert_rows(connection, place.child, names, rows_by_key.values())
+    _insert_rows(
         connection,
         sql.Identifier("doubled_version"),
         ["row_id" if name == "id" else name for name in names],
-        moved,
+        differing_rows,
         {"table": entity.table, "day": day, "taken_at": clock.now()},
     )
     late_rows.forget_taken_out(connection, entity.table, day, taken_out)
 
 
-def _versions(connection: Connection, entity: Entity, place: DayTable, id: str) -> Iterator[Row]:
+def _read_versions(
+    connection: Connection, entity: EntityKind, place: DayTable, id: str
+) -> Iterator[CanonicalRow]:
     """Yield the versions of a document on a day: those of blocks first, which were stored first."""
     query = sql.SQL(
         "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
-    ).format(fields(entity), sql.SQL(", ").join(map(sql.Identifier, stored.BLOCK)), place.child)
+    ).format(
+        build_select_list(entity),
+        sql.SQL(", ").join(map(sql.Identifier, stored.BLOCK_COLUMNS)),
+        place.child,
+    )
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
         rows = cursor.execute(query, [id], binary=True).fetchall()
     for row in rows:
-        yield from stored.logical(entity.table, [row], None)
+        yield from stored.iterate_versions(entity.table, [row], None)
 
 
-def _text(row: Row) -> str | None:
+def _decode_document(row: CanonicalRow) -> str | None:
     document = row[-1]
     return document.decode() if isinstance(document, bytes) else document
 
 
-def _is_equal(connection: Connection, one: Row, other: Row) -> bool:
+def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
     """Return whether two rows say the same, as PostgreSQL compares documents."""
-    if one[:-1] != other[:-1]:
+    if first[:-1] != second[:-1]:
         return False
-    texts = [_text(one), _text(other)]
+    texts = [_decode_document(first), _decode_document(second)]
     if texts[0] == texts[1]:
         return True
     return connection.execute("SELECT %s::jsonb = %s::jsonb", texts).fetchone() == (True,)
 
 
-def _insert(
+def _insert_rows(
     connection: Connection,
     table: sql.Identifier,
     names: Sequence[str],
-    rows: Iterable[Row],
+    rows: Iterable[CanonicalRow],
     extra: Mapping[str, object] | None = None,
 ) -> None:
     """Insert plain rows as `fields` selects them, with more columns of equal values."""
     forms = {"updated_at": "'epoch'::timestamptz + %s * interval '1 microsecond'"}
-    own = extra or {}
+    extra_values = extra or {}
     query = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
         table,
-        sql.SQL(", ").join(map(sql.Identifier, (*names, *own))),
-        sql.SQL(", ").join([sql.SQL(forms.get(name, "%s")) for name in (*names, *own)]),
+        sql.SQL(", ").join(map(sql.Identifier, (*names, *extra_values))),
+        sql.SQL(", ").join([sql.SQL(forms.get(name, "%s")) for name in (*names, *extra_values)]),
     )
     for row in rows:
-        connection.execute(query, [*row[:-1], _text(row), *own.values()])
+        connection.execute(query, [*row[:-1], _decode_document(row), *extra_values.values()])

@@ -10,10 +10,10 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from psycopg import errors
 
-from history.base.error_text import causes
+from history.base.error_text import iterate_causes
 from history.entities import ENTITIES
 
-Name = tuple[str, str]
+MigrationName = tuple[str, str]
 """App and name of a migration."""
 
 APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
@@ -22,35 +22,36 @@ _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 
 @cache
-def known() -> Mapping[Name, frozenset[Name]]:
+def load_known_migrations() -> Mapping[MigrationName, frozenset[MigrationName]]:
     """The migrations of this release, each with those of earlier releases that it replaces."""
-    found = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    return {name: frozenset(migration.replaces) for name, migration in found.items()}
+    migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    return {name: frozenset(migration.replaces) for name, migration in migrations.items()}
 
 
-def missing(applied: Collection[Name]) -> list[Name]:
-    """The migrations of this release that the database lacks."""
-    there = set(applied)
+def find_missing_migrations(applied: Collection[MigrationName]) -> list[MigrationName]:
+    """Return the migrations of this release that the database lacks."""
+    applied_names = set(applied)
     return sorted(
         name
-        for name, replaced in known().items()
-        if name not in there and not (replaced and replaced <= there)
+        for name, replaced in load_known_migrations().items()
+        if name not in applied_names and not (replaced and replaced <= applied_names)
     )
 
 
-def complaint(applied: Collection[Name]) -> str | None:
+def explain_missing_migrations(applied: Collection[MigrationName]) -> str | None:
     """Why this release cannot work with these migrations, and what to do. None: it can."""
-    if lacking := missing(applied):
+    if missing_migrations := find_missing_migrations(applied):
         return (
-            f"The database lacks migrations of this release ({names(lacking)}). Run `annals "
+            "The database lacks migrations of this release "
+            f"({format_names(missing_migrations)}). Run `annals "
             "migrate` and `annals grants --apply` as the owner of the tables, then start this "
             "process again."
         )
     return None
 
 
-class Cursor(Protocol):
-    """psycopg's, or Django's."""
+class SchemaCursor(Protocol):
+    """A cursor of psycopg or of Django."""
 
     def execute(self, statement: LiteralString, values: Any = ..., /) -> object: ...
     def fetchall(self) -> Sequence[tuple[Any, ...]]: ...
@@ -63,14 +64,14 @@ FROM unnest(%s::text[]) AS given(name)
 """
 
 
-def complaint_of_kinds(cursor: Cursor) -> str | None:
+def explain_kind_tables(cursor: SchemaCursor) -> str | None:
     """Why the tables are not those of the declared kinds: what to do, in sentences. None: they are.
     Raises the errors of the database."""
     cursor.execute(_KINDS, [[entity.table for entity in ENTITIES]])
-    found = {name: (there, with_parent) for name, there, with_parent in cursor.fetchall()}
+    tables = {name: (exists, with_parent) for name, exists, with_parent in cursor.fetchall()}
     for entity in ENTITIES:
-        there, with_parent = found[entity.table]
-        if not there:
+        exists, with_parent = tables[entity.table]
+        if not exists:
             return (
                 f"The kind {entity.name} has no table yet ({entity.table}). Run `annals migrate`"
                 " and `annals grants --apply` as the owner of the tables, then start this "
@@ -86,29 +87,31 @@ def complaint_of_kinds(cursor: Cursor) -> str | None:
     return None
 
 
-def behind(error: BaseException) -> str | None:
+def explain_older_tables(error: BaseException) -> str | None:
     """What to do if an error is of another release's tables; else None. A query."""
-    if not any(isinstance(each, _OTHER_TABLES) for each in causes(error)):
+    if not any(isinstance(cause, _OTHER_TABLES) for cause in iterate_causes(error)):
         return None
-    return of_database()
+    return explain_database()
 
 
-def of_database() -> str | None:
+def explain_database() -> str | None:
     """What to do if the tables of the database are not those of this release, or it has none; None
     if they are. Asks the database."""
     try:
-        with psycopg.connect(**connection.get_connection_params()) as own:
-            return of_tables(own.cursor())
+        with psycopg.connect(**connection.get_connection_params()) as own_connection:
+            return explain_tables(own_connection.cursor())
     except psycopg.Error:
         return None
 
 
-def of_tables(cursor: Cursor) -> str | None:
-    """The same. Raises the errors of the database."""
-    return complaint(applied(cursor)) or complaint_of_kinds(cursor)
+def explain_tables(cursor: SchemaCursor) -> str | None:
+    """Explain what to do if the tables are not those of this release, or return None."""
+    return explain_missing_migrations(load_applied_migrations(cursor)) or explain_kind_tables(
+        cursor
+    )
 
 
-def applied(cursor: Cursor) -> list[Name]:
+def load_applied_migrations(cursor: SchemaCursor) -> list[MigrationName]:
     """The migrations that a database has; none where it is new. Raises its errors."""
     cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
     if list(cursor.fetchall()) != [(True,)]:
@@ -117,8 +120,8 @@ def applied(cursor: Cursor) -> list[Name]:
     return [(str(app), str(name)) for app, name in cursor.fetchall()]
 
 
-def names(migrations: Collection[Name], most: int = 3) -> str:
-    """The first of them, for a sentence."""
+def format_names(migrations: Collection[MigrationName], most: int = 3) -> str:
+    """Format the first migrations for a sentence."""
     listed = [f"{app}.{name}" for app, name in migrations]
     more = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,5 +1,4 @@
-"""What the sources give: the rows of versions, the keys that name them, and which key comes before
-which."""
+"""The rows of versions that sources give, and the keys that name them."""
 
 from __future__ import annotations
 
@@ -9,13 +8,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import msgspec
 
 from history.documents.exactjson import Json, loads_shallow
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES, EntityKind
 from history.record import MAX_VERSION
 
 
-class Key(NamedTuple):
-    """Identifies a version of one entity; ordered by version number. Two keys with one number
-    exist only where a producer gave the number twice."""
+class VersionKey(NamedTuple):
+    """The number and the moment of a version of one entity; ordered by number.
+
+    Two keys have the same number only if a producer gave it twice.
+    """
 
     version: int
     updated_at: datetime
@@ -23,15 +24,16 @@ class Key(NamedTuple):
 
 # Before and after every version. Real moments and not infinity: a parameter of one type all the
 # time means one prepared statement.
-FIRST = Key(-1, datetime.min.replace(tzinfo=UTC))
-LAST = Key(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
+FIRST = VersionKey(-1, datetime.min.replace(tzinfo=UTC))
+LAST = VersionKey(MAX_VERSION, datetime.max.replace(tzinfo=UTC))
 
 
-def parse(snapshot: bytes) -> Json:
-    """The values in a snapshot, numbers exact.
+def parse_snapshot(snapshot: bytes) -> Json:
+    """Return the values in a snapshot, with exact numbers.
 
-    What is nested too deep becomes a msgspec.Raw, which compares and encodes as a whole; so does a
-    snapshot that PostgreSQL holds and Python cannot (exponents beyond Decimal's).
+    A part that is nested too deep becomes a msgspec.Raw, which is compared and encoded as a whole.
+    So does a snapshot that PostgreSQL holds and Python cannot, with exponents beyond those of
+    Decimal.
     """
     try:
         return loads_shallow(snapshot)
@@ -39,45 +41,42 @@ def parse(snapshot: bytes) -> Json:
         return cast(Json, msgspec.Raw(snapshot))
 
 
-class Subject(NamedTuple):
-    """What a timeline is of: an entity, or (kind None) an application with all its children."""
+class TimelineSubject(NamedTuple):
+    """The subject of a timeline: an entity, or (kind None) an application with all its children."""
 
-    kind: Entity | None
+    kind: EntityKind | None
     id: str
 
 
 # Identifies an entity, and a version.
-Named: TypeAlias = tuple[Entity, str]
-Located: TypeAlias = tuple[Entity, str, Key]
+EntityRef: TypeAlias = tuple[EntityKind, str]
+VersionRef: TypeAlias = tuple[EntityKind, str, VersionKey]
 # What cannot be read, with the error: versions, or (key None) all of an entity.
-DamagedPlace: TypeAlias = tuple[Entity, str, Key | None]
+DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
 
 
 class VersionRow(NamedTuple):
-    """One version. updated_at: aware, UTC. data: the snapshot as JSON text in UTF-8, as
-    history.documents.jsonb.shortened gives it; b"null" for a deletion that has none. old: of the
-    old service. names: name and kind of its author and of its service, where they were looked up
-    with it."""
+    """One version."""
 
     version: int
-    updated_at: datetime
+    updated_at: datetime  # aware, UTC
     type: int
     client_id: str
     author: str | None
     product_instance_id: str | None
-    data: bytes
+    data: bytes  # the snapshot as JSON text in UTF-8, shortened; b"null" for a deletion without one
     id: str
-    entity: Entity
-    old: bool = False
-    names: tuple[Any, ...] = ()
+    entity: EntityKind
+    old: bool = False  # of the old service
+    names: tuple[Any, ...] = ()  # name and kind of author and of service, if they were read with it
 
     @property
-    def key(self) -> Key:
-        return Key(self.version, self.updated_at)
+    def key(self) -> VersionKey:
+        return VersionKey(self.version, self.updated_at)
 
     @property
-    def located(self) -> Located:
+    def ref(self) -> VersionRef:
         return self.entity, self.id, self.key
 
     @property
@@ -86,32 +85,35 @@ class VersionRow(NamedTuple):
         return self.product_instance_id or self.id
 
 
-class Read(NamedTuple):
-    """The versions that were read. unread: those whose documents are too large to be read together
-    with these."""
+class FetchedVersions(NamedTuple):
+    """Versions that were read, and those whose documents were too large to be read with them."""
 
     rows: list[VersionRow]
-    unread: list[Located]
+    unread: list[VersionRef]
 
     @property
-    def places(self) -> list[Located]:
-        """Of all these versions, read or not."""
-        return [*(row.located for row in self.rows), *self.unread]
+    def refs(self) -> list[VersionRef]:
+        """All these versions, read or not."""
+        return [*(row.ref for row in self.rows), *self.unread]
 
 
-class Newest(NamedTuple):
-    """The newest version of an entity. application: that it names; its own id if it is no child."""
+class NewestVersion(NamedTuple):
+    """The newest version of an entity, and the application that it names: its own id if it is no
+    child.
+    """
 
-    key: Key
+    key: VersionKey
     application: str
 
 
 # Entity, id and number of a version.
-Numbered: TypeAlias = tuple[Entity, str, int]
+VersionNumberRef: TypeAlias = tuple[EntityKind, str, int]
 
 
-class Place(NamedTuple):
-    """The position of a version in any timeline, also a merged one. kind: an index of ENTITIES."""
+class TimelinePosition(NamedTuple):
+    """The position of a version in any timeline, also in a merged one. `kind` is an index of
+    ENTITIES.
+    """
 
     updated_at: datetime
     kind: int
@@ -119,8 +121,8 @@ class Place(NamedTuple):
     version: int
 
     @classmethod
-    def of(cls, located: Located) -> Place:
-        entity, id, key = located
+    def from_ref(cls, ref: VersionRef) -> TimelinePosition:
+        entity, id, key = ref
         return cls(key.updated_at, ENTITIES.index(entity), id, key.version)
 
 
@@ -128,18 +130,20 @@ class Place(NamedTuple):
 CLOCK_TOLERANCE = timedelta(days=1)
 
 
-class Pair(NamedTuple):
-    """A version and the one it is compared with; None where the store has no lower one. trusted:
-    as in Keys."""
+class VersionWithPrevious(NamedTuple):
+    """A version and the previous one, with which it is compared; None if the store has none.
+
+    `trusted` is has_trusted_times of the VersionIndex.
+    """
 
     row: VersionRow
-    before: VersionRow | None
-    trusted: bool = True
+    previous: VersionRow | None
+    trusted: bool = True  # as VersionIndex.has_trusted_times
 
     @property
-    def entity(self) -> Entity:
+    def entity(self) -> EntityKind:
         return self.row.entity
 
     @property
-    def named(self) -> Named:
+    def entity_ref(self) -> EntityRef:
         return self.row.entity, self.row.id

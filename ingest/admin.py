@@ -16,14 +16,14 @@ _site.add_screen(
     name="quarantine",
     title=_("Quarantine: messages that could not be stored"),
     permission="ingest.view_quarantined",
-    view=screen.page,
+    view=screen.show_quarantine,
 )
 _site.add_screen(
     address="quarantine/ask/",
     name="quarantine_ask",
     title="",
-    permission=screen.ASK,
-    view=screen.ask,
+    permission=screen.ASK_PERMISSION,
+    view=screen.request_action,
     sends=True,
 )
 _site.add_screen(
@@ -31,5 +31,5 @@ _site.add_screen(
     name="completeness",
     title=_("Completeness: what became of every message"),
     permission="ingest.view_completeness",
-    view=completeness.page,
+    view=completeness.show_completeness,
 )

@@ -1,5 +1,7 @@
-"""When the brokers delete what is not read yet. Pure. Times are seconds
-since 1970. Brokers delete whole segments, so a forecast is too early at most."""
+"""When the brokers delete unread messages. Pure functions; times are seconds since 1970.
+
+Brokers delete whole segments, so a forecast may be too early but not too late.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,21 @@ ASSUMED_RATE = 5_000.0
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long the brokers keep a topic, from its configuration: the limits, None for none.
-    deletes: False if only compaction removes messages."""
+    """How long the brokers keep a topic. None stands for no limit.
+
+    `deletes` is False if only compaction removes messages.
+    """
 
     seconds: float | None
     bytes: int | None
     deletes: bool = True
 
     @classmethod
-    def of(cls, configuration: Mapping[str, str]) -> Retention | None:
-        """From the names and values that a broker answers, the broker's defaults among them. None
-        if it does not give them: some brokers answer only what was set for the topic."""
+    def from_configuration(cls, configuration: Mapping[str, str]) -> Retention | None:
+        """Read the configuration of a topic, the defaults of the broker included.
+
+        None if they are missing: some brokers answer only what was set for the topic.
+        """
         try:
             policies = configuration["cleanup.policy"].replace(" ", "").split(",")
             seconds = int(configuration["retention.ms"]) / 1000
@@ -39,9 +45,16 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """One partition at the broker at the moment `at`. start, end: its first offset and the one
-    after its last. arriving: offsets per second. message_bytes: of one message, or None."""
+class PartitionLog:
+    """The log of one topic partition at the broker at one moment.
+
+    Attributes:
+        at: The moment, in seconds since 1970.
+        start: The first offset.
+        end: The offset after the last one.
+        arriving: Offsets that arrive each second.
+        message_bytes: The mean size of a message, or None.
+    """
 
     at: float
     start: int
@@ -50,8 +63,8 @@ class Log:
     message_bytes: float | None = None
 
 
-class Seen(NamedTuple):
-    """The end offset of a partition at a time (Unix), and how many came per second before."""
+class SeenEnd(NamedTuple):
+    """The end offset of a topic partition at a moment, and how many arrived each second before."""
 
     at: float
     end: int
@@ -59,11 +72,15 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
-    """What happens to a partition if nothing more of it is read. at: when its oldest unread
-    message, or the next one that comes, is deleted; None for never. unread: offsets. deleted: those
-    that are gone. kept: for how many seconds a message that comes now is kept at least; None for
-    ever."""
+class DeletionForecast:
+    """What happens to a topic partition if nothing more of it is read.
+
+    Attributes:
+        at: When its oldest unread message, or else the next one, is deleted; None for never.
+        unread: The number of unread offsets.
+        deleted: The number of offsets that were deleted unread.
+        kept: For how many seconds at least a new message is kept; None for ever.
+    """
 
     at: float | None
     unread: int
@@ -73,29 +90,43 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the brokers say of one partition. forecast: None if retention is not known."""
+    """What the brokers answer about one topic partition; no forecast if retention is unknown."""
 
-    log: Log
-    forecast: Forecast | None
+    log: PartitionLog
+    forecast: DeletionForecast | None
 
 
-def forecast(
-    retention: Retention, log: Log, next_offset: int, oldest_at: float | None = None
-) -> Forecast:
-    """The forecast for one partition that is read up to next_offset. oldest_at: the time of the
-    message there, None if not known. A producer may set it, and retention.ms counts from it. The
-    broker looks every few minutes (log.retention.check.interval.ms) and deletes that much later."""
+def forecast_deletion(
+    retention: Retention, log: PartitionLog, next_offset: int, oldest_at: float | None = None
+) -> DeletionForecast:
+    """Return the forecast of a topic partition that is read up to `next_offset`.
+
+    The broker looks every few minutes (log.retention.check.interval.ms) and deletes that much
+    later.
+
+    Args:
+        retention: How long the topic is kept.
+        log: The topic partition at the broker.
+        next_offset: The first unread offset.
+        oldest_at: The time of the message there, from which retention.ms counts and which a
+            producer may set; None if unknown.
+    """
     unread = max(0, log.end - max(next_offset, log.start))
-    next_gone = _loss(retention, log, 0, log.at)
-    kept = None if next_gone == inf else max(0.0, next_gone - log.at)
+    next_gone = _predict_deletion(retention, log, 0, log.at)
+    kept_seconds = None if next_gone == inf else max(0.0, next_gone - log.at)
     if next_offset < log.start:
-        return Forecast(log.at, unread, log.start - next_offset, kept)
-    at = _loss(retention, log, unread, oldest_at) if unread else next_gone
-    return Forecast(None if at == inf else max(at, log.at), unread, 0, kept)
+        return DeletionForecast(log.at, unread, log.start - next_offset, kept_seconds)
+    at = _predict_deletion(retention, log, unread, oldest_at) if unread else next_gone
+    return DeletionForecast(None if at == inf else max(at, log.at), unread, 0, kept_seconds)
 
 
-def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> float:
-    """When a message is deleted. newer: how many come after it. time: its own."""
+def _predict_deletion(
+    retention: Retention, log: PartitionLog, newer: int, time: float | None
+) -> float:
+    """Return when a message is deleted.
+
+    `newer` is how many messages follow it, `time` its own time.
+    """
     if not retention.deletes:
         return inf
     by_time = by_size = inf
@@ -112,8 +143,14 @@ def _loss(retention: Retention, log: Log, newer: int, time: float | None) -> flo
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What is not read of one partition. unread: offsets. arriving: offsets per second. seconds:
-    until the first is lost, or inf. kept: seconds for a message that comes now, or inf."""
+    """The unread messages of one topic partition.
+
+    Attributes:
+        unread: The number of unread offsets.
+        arriving: Offsets that arrive each second.
+        seconds: Until the first unread message is lost; inf for never.
+        kept: For how many seconds a new message is kept; inf for ever.
+    """
 
     unread: int
     arriving: float
@@ -121,9 +158,12 @@ class Backlog:
     kept: float = inf
 
 
-def catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
-    """Seconds until each partition is read to its end, at the latest: when all are; inf if as many
-    messages come as are read. rate: of all partitions together, in messages per second."""
-    net = rate - sum(each.arriving for each in backlogs.values())
-    all_read = sum(each.unread for each in backlogs.values()) / net if net > 0 else inf
-    return {place: all_read if each.unread else 0.0 for place, each in backlogs.items()}
+def compute_catch_up(backlogs: Mapping[P, Backlog], rate: float) -> dict[P, float]:
+    """Return the seconds until each topic partition is read to its end, at the latest.
+
+    inf if as many messages arrive as are read. `rate` is the messages per second that are read of
+    all topic partitions together.
+    """
+    net = rate - sum(backlog.arriving for backlog in backlogs.values())
+    all_read = sum(backlog.unread for backlog in backlogs.values()) / net if net > 0 else inf
+    return {place: all_read if backlog.unread else 0.0 for place, backlog in backlogs.items()}

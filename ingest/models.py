@@ -10,19 +10,25 @@ from history.record import CLIENT_ID_LENGTH
 
 
 class Ledger(models.Model):
-    """How far one topic partition was read, and the outcome of its messages in counts.
-    quarantine_removed: those of the quarantined whose row retention has removed since.
-    high_watermark: the end offset at the broker; 0 for an empty partition, null if it was never
-    known. end_known_at: the latest moment at which this was the end. last_*: the last message that
-    was read, to recognise the log; see ingest/source/message.py. noted_from: from this offset
-    on ingest_unstored has what was not stored.
-    forecast_at: when the consumer last asked when messages are lost. loss_at: when the broker
-    deletes the oldest unread message if nothing more is read, null for never. kept_seconds: for how
-    long a message that comes then is kept, null for ever. arriving_rate: messages per second.
-    reading_rate: those of the consumer when it was behind, null if it never was.
+    """How far one topic partition was read, and the number of its messages by outcome.
 
     next_offset - first_offset = read + skipped + lost, and
     read = stored + repeated + expired + quarantined. Both always hold: one transaction changes all.
+
+    Attributes:
+        quarantine_removed: The quarantined messages whose row retention has removed.
+        high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
+        end_known_at: The latest moment at which high_watermark was the end.
+        last_offset, last_leader_epoch, last_digest: The last message that was read, by which the
+            log is recognised; see ingest/source/message.py.
+        noted_from: From this offset on ingest_unstored has the messages that were not stored.
+        forecast_at: When the consumer last asked when messages are lost.
+        loss_at: When the broker deletes the oldest unread message if nothing more is read; null
+            for never.
+        kept_seconds: For how long a message that arrives then is kept; null for ever.
+        arriving_rate: Messages that arrive each second.
+        reading_rate: Messages that the consumer read each second while it was behind; null if it
+            never was.
     """
 
     pk = models.CompositePrimaryKey("topic", "topic_id", "partition")
@@ -59,17 +65,17 @@ class Ledger(models.Model):
     arriving_rate = models.FloatField(null=True)
     reading_rate = models.FloatField(null=True)
 
-    # What ingest.completeness.figures.entries() knows besides.
+    # What ingest.completeness.figures.load_entries() knows besides.
     current: bool
-    """False if the topic was created again since, or its log was cut."""
+    """False if the topic was recreated since, or its log was cut."""
     log_cut: bool
-    """It was cut, and is read again under a row of its own."""
+    """Whether the log was cut and is read again under another row."""
     in_quarantine: int | None
-    """With those that retention removed; None if not counted."""
+    """The rows in quarantine, with those that retention removed; None if not counted."""
     retired: str
     """Why the topic is declared finished, or empty."""
     silence: Silence | None
-    """Who does not answer about it; None where nobody needs to."""
+    """Who is silent about it; None if it needs no answer."""
 
     class Meta:
         db_table = "ingest_ledger"
@@ -88,12 +94,12 @@ class Ledger(models.Model):
 
     @property
     def newly_lost(self) -> int:
-        """Messages that the broker deleted before they were read, and nobody acknowledged yet."""
+        """Messages that the broker deleted unread and whose loss is not acknowledged."""
         return self.lost - self.lost_acknowledged
 
     @property
     def settled(self) -> int:
-        """Messages with an outcome. Equal to `read` unless somebody changed the ledger."""
+        """Messages with an outcome; equal to `read` unless the ledger was tampered with."""
         return self.stored + self.repeated + self.expired + self.quarantined
 
     @property
@@ -117,8 +123,10 @@ class Ledger(models.Model):
 
 
 class Gap(models.Model):
-    """Offsets [start_offset, end_offset) that the broker did not deliver. why: the reason that was
-    given when a loss was acknowledged."""
+    """Offsets [start_offset, end_offset) that the broker did not deliver.
+
+    `why` is the reason with which a loss was acknowledged.
+    """
 
     topic = models.CharField(max_length=249)
     topic_id = models.CharField(max_length=64)
@@ -136,9 +144,11 @@ class Gap(models.Model):
 
 
 class Unstored(models.Model):
-    """Of the offsets [start_offset, end_offset) of one batch, those that brought no new row and are
-    not in quarantine: each list has the starts and ends of runs in turn. repeated: stored before;
-    expired: older than retention; skipped: offsets without a message.
+    """Offsets of one batch that brought no new row and are not in quarantine.
+
+    The batch has the offsets [start_offset, end_offset). Each list has the starts and ends of
+    ranges in turn. Repeated messages were stored before, expired ones are older than retention,
+    skipped offsets do not have a message.
 
     A row covers history.record.UNSTORED_SPAN offsets at most.
     """
@@ -167,7 +177,7 @@ class Unstored(models.Model):
 
 
 class RetiredTopic(models.Model):
-    """A topic that is finished: nothing waits for its messages. why: the reason that was given."""
+    """A topic that is declared finished, with the reason: nothing waits for its messages."""
 
     topic = models.CharField(max_length=249, primary_key=True)
     why = models.CharField(max_length=200)
@@ -179,8 +189,10 @@ class RetiredTopic(models.Model):
 
 
 class AskedTopic(models.Model):
-    """What the brokers answered when a consumer last asked whether a topic exists. A topic that was
-    never absent has no row. asked_at: when it was asked, by the database's clock."""
+    """The last answer of the brokers whether a topic exists.
+
+    Only topics that were absent once have a row. `asked_at` is the database's clock.
+    """
 
     topic = models.CharField(max_length=249, primary_key=True)
     absent = models.BooleanField()
@@ -192,8 +204,11 @@ class AskedTopic(models.Model):
 
 
 class Pace(models.Model):
-    """What the ledger counted at the beginning of each ten minutes of the last day, for rates.
-    slot: which ten minutes; a later day overwrites it. came: messages that were at the brokers."""
+    """The counts of the ledger at the beginning of each ten minutes of the last day, for rates.
+
+    `slot` numbers the ten minutes; the next day overwrites it. `came` counts the messages that
+    were at the brokers.
+    """
 
     SECONDS, SLOTS = 600, 150
 
@@ -223,9 +238,15 @@ class JobRun(models.Model):
 
 
 class QuarantineRequest(models.Model):
-    """What a person asked for on the screens, whose database login may not do it: a process
-    with the consumer's login does. ids: the messages; empty: those of reason, client_id, field and
-    topic. None after last_id: nobody saw them. outcome: what became of them, at done_at."""
+    """A request from the screens to retry or discard messages.
+
+    The database login of the screens may not do it: a process with the login of the consumer does.
+
+    Attributes:
+        ids: The messages. If empty, those of reason, client_id, field and topic are meant.
+        last_id: Later messages are not meant: the person did not see them.
+        outcome: The number of messages by outcome, written at done_at.
+    """
 
     class Action(models.TextChoices):
         RETRY = "retry", _("retry")
@@ -256,12 +277,17 @@ class QuarantineRequest(models.Model):
 
 
 class Quarantined(models.Model):
-    """A message that could not be stored, byte for byte, and the retries since. day: the UTC day of
-    its version, or else the day on which it was sent. entity, entity_id, version: which version it
-    is, and client_id: of which service, as far as it says so. application: the one that a message
-    of a child names; made_at: updatedAt of the version; as far as they can be read. reason, detail:
-    why it was not stored at the last attempt. first_*: why it came into quarantine, where that was
-    another reason; else empty."""
+    """A message that could not be stored, byte for byte, and its retries.
+
+    Attributes:
+        day: The UTC day of its version, or else the day on which it was sent.
+        entity, entity_id, version: The version, if the message names it.
+        client_id: The service, if the message names it.
+        application: The application that a message of a child names, if it can be read.
+        made_at: updatedAt of the version, if it can be read.
+        reason, detail: Why it was not stored at the last attempt.
+        first_reason, first_detail: Why it came into quarantine, if that was another reason.
+    """
 
     class Status(models.TextChoices):
         NEW = "new", _("new")

@@ -43,23 +43,23 @@ UPDATES: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
 )
 
 
-def tables() -> set[str]:
-    """The tables on which the consumer has a right, but for those of the versions."""
+def list_tables() -> set[str]:
+    """Return the tables on which the consumer has a right, except those of versions."""
     changed = (model._meta.db_table for model, _ in UPDATES)
     return {*READS, *INSERTS, *HEALS, *KEYS, *changed}
 
 
-def of_consumer() -> Iterator[privileges.Right]:
-    """Each right of the consumer."""
+def list_consumer_rights() -> Iterator[privileges.Right]:
+    """Yield each right of the consumer."""
     for table in READS:
         yield table, "SELECT", ""
     # It reads the versions to recognise repeated messages.
     for table in (*(entity.table for entity in ENTITIES), *INSERTS):
-        yield from privileges.each(table, "SELECT, INSERT")
-    for model, kept in UPDATES:
+        yield from privileges.iterate_rights(table, "SELECT, INSERT")
+    for model, unchanged in UPDATES:
         table = model._meta.db_table
-        yield from privileges.each(table, "SELECT, INSERT")
-        columns = (str(each.column) for each in model._meta.local_concrete_fields if each.column)
-        yield from ((table, "UPDATE", name) for name in columns if name not in kept)
-    for table, given in {**HEALS, **KEYS}.items():
-        yield from privileges.each(table, given)
+        yield from privileges.iterate_rights(table, "SELECT, INSERT")
+        columns = (str(field.column) for field in model._meta.local_concrete_fields if field.column)
+        yield from ((table, "UPDATE", name) for name in columns if name not in unchanged)
+    for table, privileges_ in {**HEALS, **KEYS}.items():
+        yield from privileges.iterate_rights(table, privileges_)

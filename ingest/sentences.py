@@ -7,21 +7,25 @@ from functools import cache
 from django.utils.translation import gettext
 
 
-def translated(text: str, templates: Iterable[str]) -> str:
-    """The text with each part translated that one of the templates is, the first that fits; parts
-    are separated by "; ". {names} in a template stand for what differs, which may be translated as
-    well."""
-    return "; ".join(_part(each, templates) for each in text.split("; "))
+def translate_sentences(text: str, templates: Iterable[str]) -> str:
+    """Translate the parts of a text that fit a template; parts are separated by "; ".
+
+    The first template that fits counts. {names} in a template stand for what differs; that may be
+    translated as well.
+    """
+    return "; ".join(_translate_part(part, templates) for part in text.split("; "))
 
 
-def _part(text: str, templates: Iterable[str]) -> str:
+def _translate_part(text: str, templates: Iterable[str]) -> str:
     for template in templates:
-        if found := _pattern(template).fullmatch(text):
-            values = {name: _part(each, templates) for name, each in found.groupdict().items()}
+        if match := _compile_template(template).fullmatch(text):
+            values = {
+                name: _translate_part(value, templates) for name, value in match.groupdict().items()
+            }
             return gettext(template).format(**values)
     return text
 
 
 @cache
-def _pattern(template: str) -> re.Pattern[str]:
+def _compile_template(template: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>.+)", re.escape(template)))

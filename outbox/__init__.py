@@ -1,4 +1,4 @@
-"""The outbox: records versions in the transaction of the change, and sends them to Kafka."""
+"""The outbox records versions in the transaction of the change and sends them to Kafka."""
 
 from outbox.author import acting_as
 from outbox.errors import OutboxError

@@ -1,4 +1,4 @@
-"""Pages of Django's admin: which documents wait and why."""
+"""Pages of Django's admin: documents that wait, with the reason."""
 
 from typing import Any
 
@@ -14,42 +14,48 @@ from django.utils.translation import ngettext
 
 from outbox.message import TYPES
 from outbox.models import Document, Message
-from outbox.read_only import ReadOnly
-from outbox.status import IN_HAND, State, discard, retry, state
+from outbox.read_only import ReadOnlyAdmin
+from outbox.status import (
+    IS_IN_HAND,
+    DocumentState,
+    discard_next_versions,
+    get_state,
+    retry_documents,
+)
 
 _SHOWN_VERSIONS = 100
 
 
-class StateFilter(admin.SimpleListFilter):
-    """By state."""
+class DocumentStateFilter(admin.SimpleListFilter):
+    """The filter by state."""
 
     title = _("state")
     parameter_name = "state"
 
     def lookups(self, *_: Any) -> list[tuple[str, Any]]:
-        """The states and their names."""
-        return [(each.value, each.label) for each in State]
+        """Return the states and their names."""
+        return [(state.value, state.label) for state in DocumentState]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
-        """The documents in the chosen state."""
+        """Return the documents in the selected state."""
         match self.value():
-            case State.FAILED.value:
+            case DocumentState.FAILED.value:
                 return queryset.filter(attempts__gt=0)
-            case State.PROCESSING.value:
+            case DocumentState.PROCESSING.value:
                 return queryset.filter(attempts=0, processing=True)
-            case State.NEW.value:
+            case DocumentState.NEW.value:
                 return queryset.filter(attempts=0, processing=False)
         return queryset
 
 
 @admin.register(Document)
-class DocumentAdmin(ReadOnly):
-    """The documents that wait."""
+class DocumentAdmin(ReadOnlyAdmin):
+    """The list of documents that wait."""
 
-    # What somebody decides by comes first: a narrow window cuts the last columns off.
+    # Columns that decisions depend on come first: a narrow window cuts off the last ones.
     list_display = ("key", "state", "last_error", "unsent", "waiting_since", "attempts",
                     "next_attempt_at")  # fmt: skip
-    list_filter = (StateFilter,)
+    list_filter = (DocumentStateFilter,)
     search_fields = ("=key",)
     ordering = ("waiting_since",)
     actions = ("retry", "discard")
@@ -57,36 +63,44 @@ class DocumentAdmin(ReadOnly):
               "last_error", "bucket", "versions")  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        """Those that wait, and whether a relay is sending them."""
+        """Return the documents that wait, each with whether a relay is sending it."""
         waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
-        processing = RawSQL(IN_HAND, [])  # noqa: S611 - our own constant
-        found: QuerySet[Document] = super().get_queryset(request)
-        return found.filter(waits).annotate(processing=processing)
+        processing = RawSQL(IS_IN_HAND, [])  # noqa: S611 - our own constant
+        documents: QuerySet[Document] = super().get_queryset(request)
+        return documents.filter(waits).annotate(processing=processing)
 
     @admin.display(description=_("state"))
     def state(self, document: Document) -> str:
-        """New, Processing or Failed."""
-        return str(state(document).label)
+        """Return the state: New, Processing or Failed."""
+        return str(get_state(document).label)
 
     @admin.display(description=_("not sent"), ordering=F("version") - F("sent"))
     def unsent(self, document: Document) -> int:
-        """How many versions wait."""
+        """Return how many versions wait."""
         return document.version - document.sent
 
     @admin.display(description=_("versions that wait"))
     def versions(self, document: Document) -> SafeString:
-        """The first of them, with who made them and how large they are."""
+        """Return the first versions that wait, with their authors and sizes."""
         waiting = Message.objects.filter(document=document.key, version__gt=document.sent)
         rows = (
-            (each.version, TYPES[each.type], each.updated_at, each.author or "", len(each.data))
-            for each in waiting.order_by("version")[:_SHOWN_VERSIONS]
+            (
+                version.version,
+                TYPES[version.type],
+                version.updated_at,
+                version.author or "",
+                len(version.data),
+            )
+            for version in waiting.order_by("version")[:_SHOWN_VERSIONS]
         )
         return format_html_join("", "<div>{} · {} · {} · {} · {} B</div>", rows)
 
     @admin.action(description=_("Try again now"), permissions=["change"])
-    def retry(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
-        """Have the chosen documents tried again at once."""
-        retried = retry([each.key for each in chosen], router.db_for_write(Document))
+    def retry(self, request: HttpRequest, documents: QuerySet[Document]) -> None:
+        """Make the selected documents due at once."""
+        retried = retry_documents(
+            [document.key for document in documents], router.db_for_write(Document)
+        )
         text = ngettext(
             "%d document is tried again.", "%d documents are tried again.", len(retried)
         )
@@ -95,10 +109,10 @@ class DocumentAdmin(ReadOnly):
     @admin.action(
         description=_("Discard the next version: consumers will miss it"), permissions=["change"]
     )
-    def discard(self, request: HttpRequest, chosen: QuerySet[Document]) -> None:
-        """Give up the next version of those chosen documents that failed."""
-        documents = {each.key: each for each in chosen}
-        discarded = discard(list(documents), router.db_for_write(Document))
+    def discard(self, request: HttpRequest, queryset: QuerySet[Document]) -> None:
+        """Discard the next version of each selected document that failed."""
+        documents = {document.key: document for document in queryset}
+        discarded = discard_next_versions(list(documents), router.db_for_write(Document))
         for key, version in discarded.items():
             self.log_change(request, documents[key], f"Discarded version {version}.")
         count = len(discarded)

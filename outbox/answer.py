@@ -1,7 +1,8 @@
-"""Answers who misses versions: reads requests from Kafka, and sends the versions again.
+"""The process that sends versions again on request: `manage.py outbox answer`.
 
-A request is a message of the topic `annals.gaps`: a JSON object with kind, id, from and to, both
-included. Its offset is committed when Kafka has all; versions may come twice.
+A request is a message in the topic `annals.gaps`: a JSON object with `kind`, `id`, `from` and `to`,
+both numbers included. Its offset is committed when Kafka has confirmed all versions, so a version
+can be sent more than once.
 """
 
 import json
@@ -14,23 +15,24 @@ from typing import Final
 from django.db import Error, connections
 from django.utils import timezone
 
-from outbox.conf import Backoff, Conf
-from outbox.inbox.reader import Reader
-from outbox.message import Version
-from outbox.relay.queue import Chain, Due
-from outbox.relay.sender import Sender
+from outbox.conf import Backoff, OutboxConf
+from outbox.inbox.reader import TopicReader
+from outbox.message import RecordedVersion
+from outbox.relay.queue import DueDocument, VersionChain
+from outbox.relay.sender import VersionSender
 
 logger = logging.getLogger(__name__)
 
-TOPIC: Final = "annals.gaps"
-NEWEST: Final = 2**31 - 1
+GAPS_TOPIC: Final = "annals.gaps"
+HIGHEST_NUMBER: Final = 2**31 - 1
 _POLL_SECONDS: Final = 0.5
 _OUTAGE: Final = Backoff(0.5, 30.0)
-# For one request: who is thrown out of the group meanwhile begins with it again, for ever.
-_LONGEST_SECONDS: Final = 1_800.0
-# At a time.
-MOST_VERSIONS: Final = 50
-# What waits is left to the relay.
+# The longest time for one request. A process that the group removes while it answers starts the
+# same request again, without end.
+_LONGEST_REQUEST_SECONDS: Final = 1_800.0
+# Versions that are read and sent together.
+VERSIONS_AT_A_TIME: Final = 50
+# Only versions that the relay has already sent: unsent ones stay with the relay.
 _VERSIONS: Final = """
 SELECT version, type, recorded_at, updated_at, client_id, author, parent, data FROM outbox_message
 WHERE document = %(key)s AND version BETWEEN %(first)s AND %(last)s
@@ -39,13 +41,13 @@ ORDER BY version LIMIT %(most)s
 """
 
 
-class _OutageError(Exception):
-    """Kafka takes nothing now."""
+class _KafkaOutageError(Exception):
+    """Raised when Kafka does not accept messages now; the caller waits and tries again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Versions first to last of the document kind/id."""
+class VersionRequest:
+    """A request for the versions `first` to `last`, both included, of the document `kind/id`."""
 
     kind: str
     id: str
@@ -57,63 +59,79 @@ class Request:
         return f"{self.kind}/{self.id}"
 
 
-def read(value: bytes | None) -> Request | None:
-    """The request in a message; None if it is none."""
+def parse_request(value: bytes | None) -> VersionRequest | None:
+    """Return the request that a message contains, or None if the message is not a valid request."""
     try:
-        found = json.loads(value or b"")
-        first, last = int(found["from"]), int(found["to"])
-        request = Request(str(found["kind"]), str(found["id"]), first, last)
+        fields = json.loads(value or b"")
+        first, last = int(fields["from"]), int(fields["to"])
+        request = VersionRequest(str(fields["kind"]), str(fields["id"]), first, last)
         request.document.encode()
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    # PostgreSQL takes no other texts and numbers.
-    return None if "\0" in request.document or not 0 <= first <= last <= NEWEST else request
+    # PostgreSQL stores neither NUL characters nor larger numbers.
+    return None if "\0" in request.document or not 0 <= first <= last <= HIGHEST_NUMBER else request
 
 
 @dataclass(slots=True)
-class Answerer:
-    """Answers for one database. stop: set it to have run() return, after which the next process
-    answers. until_idle: run() returns once there was no request for so many seconds."""
+class RequestAnswerer:
+    """The process that answers requests with the versions of one database.
 
-    conf: Conf
+    Attributes:
+        conf: The settings of the service.
+        alias: The database in settings.DATABASES.
+        stop: Set this event to make `run` return. The next process continues with the open request.
+        until_idle: `run` returns after this many seconds without a request; None: it does not.
+    """
+
+    conf: OutboxConf
     alias: str
     stop: Event = field(default_factory=Event)
     until_idle: float | None = None
 
     def run(self) -> None:
-        """Answer until it is stopped, over outages of the database and of Kafka. Raises
-        WrongSettings at once if Kafka's client does not take its settings."""
-        sender = Sender(self.conf)
-        sender.open()
-        reader = Reader(self.conf, f"{self.conf.client_id}-gaps", [TOPIC], _LONGEST_SECONDS)
+        """Answer requests until the process is stopped. Outages of the database and of Kafka are
+        retried.
+
+        Raises:
+            WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
+        """
+        sender = VersionSender(self.conf)
+        sender.start_client()
+        reader = TopicReader(
+            self.conf, f"{self.conf.client_id}-gaps", [GAPS_TOPIC], _LONGEST_REQUEST_SECONDS
+        )
         try:
-            while not self.stop.is_set() and not reader.idle(self.until_idle):
-                for message in reader.read(1, _POLL_SECONDS):
-                    request = read(message.value)
+            while not self.stop.is_set() and not reader.is_idle(self.until_idle):
+                for message in reader.read_messages(1, _POLL_SECONDS):
+                    request = parse_request(message.value)
                     if request is None:
                         logger.warning("%s: no request for versions; passed over", message.place)
-                    elif request.kind in self.conf.topics and not self._answered(request, sender):
+                    elif request.kind in self.conf.topics and not self._answer_request(
+                        request, sender
+                    ):
                         return
-                    reader.commit([message])
+                    reader.commit_offsets([message])
         finally:
             reader.close()
             connections[self.alias].close()
 
-    def _answered(self, request: Request, sender: Sender) -> bool:
-        """Send what is asked for, over outages. False if it was stopped before."""
+    def _answer_request(self, request: VersionRequest, sender: VersionSender) -> bool:
+        """Send the requested versions, and retry after outages. Return False if stopped before the
+        end.
+        """
         first, sent, failures = request.first, 0, 0
         while not self.stop.is_set():
             try:
-                versions = self._read(request, first)
-                sent += _send(versions, sender, self.stop)
-            except (Error, _OutageError) as error:
+                versions = self._load_versions(request, first)
+                sent += _send_versions(versions, sender, self.stop)
+            except (Error, _KafkaOutageError) as error:
                 connections[self.alias].close()
                 failures += 1
                 logger.warning("%s: tried again: %s", request.document, str(error).strip())
-                self.stop.wait(_OUTAGE.pause(failures))
+                self.stop.wait(_OUTAGE.choose_pause(failures))
                 continue
             failures = 0
-            if len(versions) < MOST_VERSIONS:
+            if len(versions) < VERSIONS_AT_A_TIME:
                 logger.info(
                     "%s, versions %s to %s: %s sent again",
                     request.document, request.first, request.last, sent,
@@ -122,31 +140,40 @@ class Answerer:
             first = versions[-1].version + 1
         return False
 
-    def _read(self, request: Request, first: int) -> list[Version]:
-        """The next versions from `first` on that are here and were sent, ascending."""
-        given: dict[str, str | int] = {"key": request.document, "last": request.last}
+    def _load_versions(self, request: VersionRequest, first: int) -> list[RecordedVersion]:
+        """Return the next sent versions of the request, from number `first` on, in ascending
+        order.
+        """
+        parameters: dict[str, str | int] = {"key": request.document, "last": request.last}
         with connections[self.alias].cursor() as cursor:
-            cursor.execute(_VERSIONS, given | {"first": first, "most": MOST_VERSIONS})
-            return [Version(request.document, *row) for row in cursor.fetchall()]
+            cursor.execute(_VERSIONS, parameters | {"first": first, "most": VERSIONS_AT_A_TIME})
+            return [RecordedVersion(request.document, *row) for row in cursor.fetchall()]
 
 
-def _send(versions: Iterable[Version], sender: Sender, stop: Event) -> int:
-    """Send versions of one document in their order; how many Kafka took. One that it refuses is
-    passed over: it would be refused again. Raises _OutageError."""
-    left, sent = [*versions], 0
-    while left and not stop.is_set():
+def _send_versions(versions: Iterable[RecordedVersion], sender: VersionSender, stop: Event) -> int:
+    """Send versions of one document in their order, and return how many Kafka confirmed.
+
+    A version that Kafka refuses is skipped, because Kafka would refuse it again.
+
+    Raises:
+        _KafkaOutageError: Kafka does not accept messages now.
+    """
+    unsent, sent_count = [*versions], 0
+    while unsent and not stop.is_set():
         now = timezone.now()
-        due = Due(left[0].document, 0, left[0].version - 1, left[-1].version, now, now, 0)
-        [outcome] = sender.send([Chain(due, left)], lambda: not stop.is_set())
-        done = sum(each.version <= outcome.sent for each in left)
-        sent, left = sent + done, left[done:]
+        due = DueDocument(
+            unsent[0].document, 0, unsent[0].version - 1, unsent[-1].version, now, now, 0
+        )
+        [outcome] = sender.send_chains([VersionChain(due, unsent)], lambda: not stop.is_set())
+        confirmed = sum(version.version <= outcome.sent for version in unsent)
+        sent_count, unsent = sent_count + confirmed, unsent[confirmed:]
         if outcome.failure is None:
             continue
         if outcome.failure.outage or outcome.failure.late:
-            raise _OutageError(outcome.failure.text)
+            raise _KafkaOutageError(outcome.failure.text)
         logger.error(
             "%s, version %s: Kafka refuses it: %s",
-            left[0].document, left[0].version, outcome.failure.text,
+            unsent[0].document, unsent[0].version, outcome.failure.text,
         )  # fmt: skip
-        left = left[1:]
-    return sent
+        unsent = unsent[1:]
+    return sent_count

@@ -1,4 +1,4 @@
-"""The app."""
+"""The Django app of the outbox."""
 
 from importlib.util import find_spec
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """Connects the checks, indirect changes of recorded models, and Celery if it is installed."""
+    """Connects the checks, the signals of recorded models, and Celery if it is installed."""
 
     name = "outbox"
     label = "outbox"
@@ -17,7 +17,7 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         from outbox import author, checks, relations
 
-        checks.register()
-        relations.connect()
+        checks.register_checks()
+        relations.connect_models()
         if find_spec("celery"):
-            author.connect_tasks()
+            author.connect_celery_signals()

@@ -1,4 +1,4 @@
-"""Who makes the change: the user of the request, whom acting_as() names, or a task of Celery."""
+"""The author of a change: the request's user, the name in acting_as(), or the sender of a task."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,69 +9,69 @@ from typing import Any
 
 from outbox.conf import NAME_LENGTH
 
-# Asked only if something is recorded: finding the user of a request can cost a query.
-Who = Callable[[], str | None]
+# Called only when something is recorded, because finding the user of a request can cost a query.
+FindAuthor = Callable[[], str | None]
 
-_who: ContextVar[Who | None] = ContextVar("outbox_author", default=None)
+_find_author: ContextVar[FindAuthor | None] = ContextVar("outbox_author", default=None)
 
 
-def current() -> str | None:
-    """The author of what is recorded now, cut to the 64 characters that a message can have."""
-    who = _who.get()
-    name = _command() if who is None else who()
+def get_current_author() -> str | None:
+    """Return the author of what is recorded now, cut to the 64 characters that a message allows."""
+    find_author = _find_author.get()
+    name = _name_command() if find_author is None else find_author()
     return name[:NAME_LENGTH] if name else None
 
 
 @contextmanager
 def acting_as(author: str | None) -> Iterator[None]:
-    """What is recorded in the block has this author; also usable as a decorator."""
-    with asking(lambda: author):
+    """Record changes in the block with this author. Also usable as a decorator."""
+    with use_author_of(lambda: author):
         yield
 
 
 @contextmanager
-def asking(who: Who) -> Iterator[None]:
-    """What is recorded in the block has the author that `who` then returns."""
-    token = _who.set(who)
+def use_author_of(find_author: FindAuthor) -> Iterator[None]:
+    """Record changes in the block with the author that the callable then returns."""
+    token = _find_author.set(find_author)
     try:
         yield
     finally:
-        _who.reset(token)
+        _find_author.reset(token)
 
 
-def _command() -> str | None:
+def _name_command() -> str | None:
     program, *arguments = sys.argv or [""]
     if Path(program).name in {"manage.py", "django-admin"} and arguments:
         return f"manage.py {arguments[0]}"
     return None
 
 
-# A header of the task's message.
-HEADER = "outbox_author"
+# The header of a task's message that names the author.
+AUTHOR_HEADER = "outbox_author"
 
-_tokens: dict[str, Token[Who | None]] = {}
+_tokens: dict[str, Token[FindAuthor | None]] = {}
 
 
-def connect_tasks() -> None:
-    """Have tasks of Celery take the author with them: who sent the task, or the task itself."""
+def connect_celery_signals() -> None:
+    """Make Celery tasks record with the author who sent the task, or else the task's own name."""
     from celery import signals
 
-    signals.before_task_publish.connect(_sent, dispatch_uid="outbox.author")
-    signals.task_prerun.connect(_begins, dispatch_uid="outbox.author")
-    signals.task_postrun.connect(_ended, dispatch_uid="outbox.author")
+    signals.before_task_publish.connect(_add_author_header, dispatch_uid="outbox.author")
+    signals.task_prerun.connect(_set_task_author, dispatch_uid="outbox.author")
+    signals.task_postrun.connect(_reset_task_author, dispatch_uid="outbox.author")
 
 
-def _sent(headers: dict[str, Any], **_: Any) -> None:
-    headers[HEADER] = current()
+def _add_author_header(headers: dict[str, Any], **_: Any) -> None:
+    headers[AUTHOR_HEADER] = get_current_author()
 
 
-def _begins(task_id: str, task: Any, **_: Any) -> None:
-    # A task that runs where it was called has no message; its author is the present one.
-    name = task.request.get(HEADER) or current() or f"task {task.name}"
-    _tokens[task_id] = _who.set(lambda: name)
+def _set_task_author(task_id: str, task: Any, **_: Any) -> None:
+    # A task that runs in the calling process has no message and keeps the current author.
+    name = task.request.get(AUTHOR_HEADER) or get_current_author() or f"task {task.name}"
+    _tokens[task_id] = _find_author.set(lambda: name)
 
 
-def _ended(task_id: str, **_: Any) -> None:
+def _reset_task_author(task_id: str, **_: Any) -> None:
     token = _tokens.pop(task_id, None)
     if token is not None:
-        _who.reset(token)
+        _find_author.reset(token)

@@ -1,4 +1,4 @@
-"""Django's system checks of the outbox: they name what cannot be recorded."""
+"""System checks of the outbox. They name what cannot be recorded."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -9,42 +9,42 @@ from django.core import checks
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 
-from outbox.block import concrete
-from outbox.conf import conf, settings_errors
+from outbox.block import get_concrete_model
+from outbox.conf import check_conf, conf
 from outbox.errors import WrongSettings
 from outbox.kinds import Kind, PartOf
 from outbox.recorded import Recorded, RecordedQuerySet
 
-TAG = "outbox"
+CHECK_TAG = "outbox"
 MIDDLEWARE = "outbox.middleware.author_middleware"
 
-Found = list[checks.CheckMessage]
+Problems = list[checks.CheckMessage]
 
 
-def register() -> None:
-    """Have `manage.py check` run the checks."""
+def register_checks() -> None:
+    """Register the checks with `manage.py check`."""
     for check in (check_settings, check_models, check_managers, check_middleware):
-        checks.register(check, TAG)
+        checks.register(check, CHECK_TAG)
 
 
-def check_settings(**_: Any) -> Found:
-    """outbox.E001: settings.OUTBOX."""
-    return settings_errors(conf, "outbox")
+def check_settings(**_: Any) -> Problems:
+    """Check settings.OUTBOX (outbox.E001)."""
+    return check_conf(conf, "outbox")
 
 
-def check_models(**_: Any) -> Found:
-    """outbox.E004 to E007, outbox.W003: how the models are recorded."""
-    return [error for model in _recorded() for error in check_model(model)]
+def check_models(**_: Any) -> Problems:
+    """Check how the models are recorded (outbox.E004 to E007, outbox.W003)."""
+    return [error for model in _list_recorded_models() for error in check_recorded_model(model)]
 
 
-def check_model(model: type[Recorded]) -> Found:
-    """What cannot be recorded of one model."""
+def check_recorded_model(model: type[Recorded]) -> Problems:
+    """Return the problems of one recorded model."""
     if model._meta.proxy:
         return list(_check_proxy(model))
     kind = getattr(model, "recorded_as", None)
     if model._meta.parents:
-        # Whatever else is wrong, it must become another model.
-        return [_inheritance_error(model)]
+        # Other problems do not matter yet: the model must change first.
+        return [_make_inheritance_error(model)]
     if isinstance(kind, Kind):
         return [*_check_kind(model, kind), *_check_topic(model, kind), *_check_unique(model, kind)]
     if isinstance(kind, PartOf):
@@ -54,18 +54,22 @@ def check_model(model: type[Recorded]) -> Found:
     return [checks.Error(text, hint=hint, obj=model, id="outbox.E004")]
 
 
-def check_managers(**_: Any) -> Found:
-    """outbox.W002, outbox.W004: the managers of each recorded model record changes of many rows."""
-    return [error for model in _recorded() for error in check_managers_of(model)]
+def check_managers(**_: Any) -> Problems:
+    """Check that the managers of recorded models record changes of many rows (outbox.W002,
+    W004).
+    """
+    return [error for model in _list_recorded_models() for error in check_model_managers(model)]
 
 
-def check_managers_of(model: type[Recorded]) -> Found:
-    """Which managers of one model record nothing."""
-    return [*_check_manager(model), *_check_base(model)]
+def check_model_managers(model: type[Recorded]) -> Problems:
+    """Return the problems of the managers of one model."""
+    return [*_check_manager(model), *_check_base_manager(model)]
 
 
-def check_middleware(**_: Any) -> Found:
-    """outbox.W001: without the middleware, versions have no author."""
+def check_middleware(**_: Any) -> Problems:
+    """Check that the middleware is installed, without which versions have no author
+    (outbox.W001).
+    """
     if not apps.is_installed("django.contrib.auth") or MIDDLEWARE in settings.MIDDLEWARE:
         return []
     return [
@@ -77,11 +81,11 @@ def check_middleware(**_: Any) -> Found:
     ]
 
 
-def _recorded() -> list[type[Recorded]]:
+def _list_recorded_models() -> list[type[Recorded]]:
     return [model for model in apps.get_models() if issubclass(model, Recorded)]
 
 
-def _inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
+def _make_inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
     parents = ", ".join(parent._meta.label for parent in model._meta.parents)
     return checks.Error(
         f"Its rows are in two tables, its own and that of {parents} (multi-table inheritance): a"
@@ -94,7 +98,7 @@ def _inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
 
 
 def _check_proxy(model: type[Recorded]) -> Iterator[checks.CheckMessage]:
-    rows = concrete(model)
+    rows = get_concrete_model(model)
     if not issubclass(rows, Recorded):
         text = f"{rows._meta.label}, whose rows it has, is not Recorded: its changes are lost."
         hint = f"Make {rows._meta.label} a subclass of Recorded, not its proxy."
@@ -114,7 +118,7 @@ def _check_kind(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMessa
     for option, name in (("id", kind.id), ("parent", kind.parent)):
         if name is None or name == "pk":
             continue
-        field = _field(model, name)
+        field = _find_field(model, name)
         if field is None and not hasattr(model, name):
             text = f"Kind({option}={name!r}): the model has no such attribute."
         elif field is not None and field.is_relation and name == field.name:
@@ -139,28 +143,28 @@ def _check_topic(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMess
 
 
 def _check_unique(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMessage]:
-    field = _field(model, kind.id)
+    field = _find_field(model, kind.id)
     if field is None or (field.is_relation and kind.id == field.name):
         return
-    alone = [
-        set(each.fields)
-        for each in model._meta.constraints
-        if isinstance(each, models.UniqueConstraint) and each.condition is None
+    unique_fields = [
+        set(constraint.fields)
+        for constraint in model._meta.constraints
+        if isinstance(constraint, models.UniqueConstraint) and constraint.condition is None
     ]
-    together = [set(names) for names in model._meta.unique_together]
-    if not field.unique and {field.name} not in (*alone, *together):
+    unique_together = [set(names) for names in model._meta.unique_together]
+    if not field.unique and {field.name} not in (*unique_fields, *unique_together):
         text = f"Kind(id={kind.id!r}): two rows can have one id, and would be one document."
         hint = "Give the field unique=True."
         yield checks.Warning(text, hint=hint, obj=model, id="outbox.W003")
 
 
 def _check_part(model: type[Recorded], kind: PartOf) -> Iterator[checks.CheckMessage]:
-    field = _field(model, kind.whole)
+    field = _find_field(model, kind.whole)
     whole = getattr(field, "related_model", None)
     if not isinstance(field, models.ForeignKey) or kind.whole != field.name:
         text = f"PartOf({kind.whole!r}) must name a ForeignKey of the model."
         hint = "A generic or many-to-many relation has no one whole: call record() of the whole."
-    elif not isinstance(whole, type) or not issubclass(concrete(whole), Recorded):
+    elif not isinstance(whole, type) or not issubclass(get_concrete_model(whole), Recorded):
         text = f"PartOf({kind.whole!r}): {getattr(whole, '__name__', whole)} is not Recorded."
         hint = "Make the model of the whole a subclass of Recorded."
     elif _is_part_of_itself(model):
@@ -174,41 +178,41 @@ def _check_part(model: type[Recorded], kind: PartOf) -> Iterator[checks.CheckMes
 def _is_part_of_itself(model: type[models.Model]) -> bool:
     seen: set[type[models.Model]] = set()
     while isinstance(kind := getattr(model, "recorded_as", None), PartOf):
-        field = _field(model, kind.whole)
+        field = _find_field(model, kind.whole)
         if model in seen or field is None:
             return model in seen
         seen.add(model)
-        model = concrete(cast(type[models.Model], field.related_model))
+        model = get_concrete_model(cast(type[models.Model], field.related_model))
     return False
 
 
-def _field(model: type[models.Model], name: str) -> Any:
-    """The field of this name or with this column's attribute, or None."""
+def _find_field(model: type[models.Model], name: str) -> Any:
+    """Return the field with this name or this column's attribute, or None."""
     try:
         return model._meta.get_field(name)
     except FieldDoesNotExist:
-        named = (field for field in model._meta.concrete_fields if field.attname == name)
-        return next(named, None)
+        same_column = (field for field in model._meta.concrete_fields if field.attname == name)
+        return next(same_column, None)
 
 
-def _check_manager(model: type[Recorded]) -> Found:
+def _check_manager(model: type[Recorded]) -> Problems:
     managers = (model._default_manager, *model._meta.managers)
-    blind = {
-        each.name: None
-        for each in managers
-        if not isinstance(each.get_queryset(), RecordedQuerySet)
+    silent_names = {
+        manager.name: None
+        for manager in managers
+        if not isinstance(manager.get_queryset(), RecordedQuerySet)
     }
-    if not blind:
+    if not silent_names:
         return []
-    names = ", ".join(map(str, blind))
+    names = ", ".join(map(str, silent_names))
     text = f"bulk_create(), bulk_update() and update() of its managers record nothing: {names}."
     hint = "Make each manager from RecordedQuerySet, or from a class that extends it."
     return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002")]
 
 
-def _check_base(model: type[Recorded]) -> Found:
-    refers = any(field.many_to_one for field in model._meta.concrete_fields)
-    if not refers or isinstance(model._base_manager.get_queryset(), RecordedQuerySet):
+def _check_base_manager(model: type[Recorded]) -> Problems:
+    has_foreign_key = any(field.many_to_one for field in model._meta.concrete_fields)
+    if not has_foreign_key or isinstance(model._base_manager.get_queryset(), RecordedQuerySet):
         return []
     text = "add() and set() of its related managers, as order.items.add(item), record nothing."
     hint = (

@@ -1,4 +1,4 @@
-"""settings.OUTBOX, read once and checked; and what settings.INBOX has in common with it."""
+"""settings.OUTBOX, read once and checked, and the part that settings.INBOX shares with it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -10,21 +10,27 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.signals import setting_changed
 
-from outbox.days import MOST_DAYS
+from outbox.days import MOST_KEEP_DAYS
 from outbox.errors import WrongSettings
 
 ID_LENGTH = 32
 NAME_LENGTH = 64
 
 KafkaSettings = Mapping[str, str | int | float | bool]
-Read = TypeVar("Read", bound="Common")
+ConfType = TypeVar("ConfType", bound="CommonConf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """One dictionary in the settings; each field is a key of it, in capitals. kafka: settings of
-    librdkafka. keep_days: how long sent versions stay, or the inbox knows what it has processed, at
-    least. retry_first_seconds, retry_most_seconds: pauses after a failure."""
+class CommonConf:
+    """The keys that both dictionaries of settings have. Each field is a key in capitals.
+
+    Attributes:
+        kafka: Settings of librdkafka.
+        keep_days: For how many days, at least, sent versions stay or the inbox knows what it
+            processed.
+        retry_first_seconds: The pause after the first failure.
+        retry_most_seconds: The longest pause after failures.
+    """
 
     NAME: ClassVar[str]
 
@@ -37,45 +43,60 @@ class Common:
         self._require(
             isinstance(self.kafka, Mapping), "KAFKA must map names of librdkafka to values"
         )
-        days = f"KEEP_DAYS must be a whole number from 1 to {MOST_DAYS}"
-        self._require(isinstance(self.keep_days, int) and 1 <= self.keep_days <= MOST_DAYS, days)
-        self._least("retry_first_seconds", 0.01)
-        self._least("retry_most_seconds", self.retry_first_seconds)
+        days = f"KEEP_DAYS must be a whole number from 1 to {MOST_KEEP_DAYS}"
+        self._require(
+            isinstance(self.keep_days, int) and 1 <= self.keep_days <= MOST_KEEP_DAYS, days
+        )
+        self._require_at_least("retry_first_seconds", 0.01)
+        self._require_at_least("retry_most_seconds", self.retry_first_seconds)
 
     @classmethod
-    def read(cls: type[Read], given: object) -> Read:
-        """Raises WrongSettings."""
-        if not isinstance(given, Mapping):
+    def from_setting(cls: type[ConfType], setting: object) -> ConfType:
+        """Return the settings from a dictionary.
+
+        Raises:
+            WrongSettings: A key is unknown or missing, or a value is wrong.
+        """
+        if not isinstance(setting, Mapping):
             raise WrongSettings(f"settings.{cls.NAME}: must be a dictionary")
-        known = {each.name.upper(): each for each in fields(cls)}
-        unknown = [str(name) for name in given if name not in known]
-        cls._require(not unknown, f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
+        conf_fields = {conf_field.name.upper(): conf_field for conf_field in fields(cls)}
+        unknown = [str(name) for name in setting if name not in conf_fields]
+        cls._require(
+            not unknown, f"unknown: {', '.join(unknown)}; known are {', '.join(conf_fields)}"
+        )
         missing = [
             name
-            for name, each in known.items()
-            if each.default is MISSING and each.default_factory is MISSING and name not in given
+            for name, conf_field in conf_fields.items()
+            if conf_field.default is MISSING
+            and conf_field.default_factory is MISSING
+            and name not in setting
         ]
         cls._require(not missing, f"missing: {', '.join(missing)}")
-        return cls(**{known[name].name: value for name, value in given.items()})
+        return cls(**{conf_fields[name].name: value for name, value in setting.items()})
 
     @classmethod
-    def _require(cls, right: bool, sentence: str) -> None:
-        """sentence: what must be."""
-        if not right:
-            raise WrongSettings(f"settings.{cls.NAME}: {sentence}")
+    def _require(cls, is_valid: bool, requirement: str) -> None:
+        """Raise WrongSettings with the requirement if it is not met."""
+        if not is_valid:
+            raise WrongSettings(f"settings.{cls.NAME}: {requirement}")
 
-    def _least(self, name: str, least: float) -> None:
-        """A number with a lower bound."""
-        given = getattr(self, name)
-        right = isinstance(given, int | float) and given >= least
-        self._require(right, f"{name.upper()} must be {least:g} or more")
+    def _require_at_least(self, name: str, minimum: float) -> None:
+        """Require a number that is not below the bound."""
+        value = getattr(self, name)
+        is_valid = isinstance(value, int | float) and value >= minimum
+        self._require(is_valid, f"{name.upper()} must be {minimum:g} or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conf(Common):
-    """settings.OUTBOX. client_id: name of the service in its messages. topics: topic by entity.
-    send_unchanged: record a version also if the document is the same as before. lease_seconds: a
-    relay that shows no sign of life for so long loses its buckets."""
+class OutboxConf(CommonConf):
+    """The settings in settings.OUTBOX.
+
+    Attributes:
+        client_id: The name of the service in its messages.
+        topics: The topic of each kind.
+        send_unchanged: Record a version even if the document is the same as before.
+        lease_seconds: A relay without a sign of life for this long loses its buckets.
+    """
 
     NAME = "OUTBOX"
 
@@ -85,57 +106,61 @@ class Conf(Common):
     lease_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        CommonConf.__post_init__(self)
         self._require(
             isinstance(self.client_id, str) and 0 < len(self.client_id) <= NAME_LENGTH,
             f"CLIENT_ID must be a text of 1 to {NAME_LENGTH} characters",
         )
         self._require(
-            isinstance(self.topics, Mapping) and all("/" not in each for each in self.topics),
+            isinstance(self.topics, Mapping) and all("/" not in entity for entity in self.topics),
             "TOPICS must map each entity to the name of its topic; an entity has no slash",
         )
-        self._least("lease_seconds", 1)
+        self._require_at_least("lease_seconds", 1)
 
 
-def once(of: type[Read]) -> Callable[[], Read]:
-    """A function that reads the settings of this service when it is first called, and again after
-    a test has changed them. It raises WrongSettings."""
+def make_conf_loader(conf_class: type[ConfType]) -> Callable[[], ConfType]:
+    """Return a function that loads the settings at its first call, and again after a test changes
+    them.
+
+    The function raises WrongSettings.
+    """
 
     @lru_cache(maxsize=1)
-    def conf() -> Read:
-        return of.read(getattr(settings, of.NAME, {}))
+    def load_conf() -> ConfType:
+        return conf_class.from_setting(getattr(settings, conf_class.NAME, {}))
 
-    def forget(*, setting: str, **_: object) -> None:
-        if setting == of.NAME:
-            conf.cache_clear()
+    def clear_cache(*, setting: str, **_: object) -> None:
+        if setting == conf_class.NAME:
+            load_conf.cache_clear()
 
-    setting_changed.connect(forget, weak=False, dispatch_uid=f"outbox.{of.NAME}")
-    return conf
+    setting_changed.connect(clear_cache, weak=False, dispatch_uid=f"outbox.{conf_class.NAME}")
+    return load_conf
 
 
-def settings_errors(read: Callable[[], Common], app: str) -> list[CheckMessage]:
-    """What a system check says of settings that are wrong."""
+def check_conf(load: Callable[[], CommonConf], app: str) -> list[CheckMessage]:
+    """Return the message of the system check for wrong settings."""
     try:
-        read()
+        load()
     except WrongSettings as error:
         return [Error(str(error), hint=f"See docs/{app}.md.", id=f"{app}.E001")]
     return []
 
 
-conf = once(Conf)
+conf = make_conf_loader(OutboxConf)
 _RANDOM = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds: twice as long after each failure, up to `most`. Half of a pause is
-    random."""
+    """Pauses in seconds that double after each failure, up to `most`. Half of each pause is
+    random.
+    """
 
     first: float
     most: float
 
-    def pause(self, attempts: int) -> float:
-        """The pause after this many failures in a row, one or more."""
+    def choose_pause(self, attempts: int) -> float:
+        """Return the pause after this many failures in a row; at least one."""
         # 2 to the 60th is longer than any limit, and does not overflow.
         longest = min(self.most, self.first * 2.0 ** min(attempts - 1, 60))
         return longest * _RANDOM.uniform(0.5, 1)

@@ -1,4 +1,6 @@
-"""The connections of the outbox's own processes. The relay's listens: none of Django's."""
+"""Database connections of the outbox's own processes. The relay does not use Django's: it
+listens.
+"""
 
 from typing import Any
 
@@ -10,43 +12,44 @@ from psycopg import sql
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# What Django sets for its own cursors.
-_DJANGOS = ("cursor_factory", "context", "prepare_threshold")
+# Parameters that Django sets for its own cursors.
+_DJANGO_PARAMETERS = ("cursor_factory", "context", "prepare_threshold")
 
-# What the promises rest on, whatever the defaults of the server and the login are: psycopg writes
-# the items of list parameters for the first, and locks tell nothing in a snapshot of before them.
-SESSION = {
+# Settings that correctness depends on, whatever the server and the login have as defaults. The
+# first one: psycopg relies on it for list parameters. The second one: in a snapshot from before a
+# lock, the lock proves nothing.
+SESSION_SETTINGS = {
     "standard_conforming_strings": "on",
     "default_transaction_isolation": "read committed",
 }
 
 
-def settle(alias: str) -> None:
-    """Have each of Django's connections to this database set SESSION, in this process."""
+def apply_session_settings(alias: str) -> None:
+    """Make every Django connection to this database in this process set the session settings."""
 
-    def begun(connection: BaseDatabaseWrapper, **_: object) -> None:
+    def set_session(connection: BaseDatabaseWrapper, **_: object) -> None:
         if connection.alias == alias:
             with connection.cursor() as cursor:
-                for name, value in SESSION.items():
+                for name, value in SESSION_SETTINGS.items():
                     cursor.execute(f"SET {name} = '{value}'")
 
-    connection_created.connect(begun, weak=False, dispatch_uid=f"outbox.{alias}")
+    connection_created.connect(set_session, weak=False, dispatch_uid=f"outbox.{alias}")
 
 
 def connect(alias: str) -> Connection:
-    """A connection in autocommit mode to a database of settings.DATABASES."""
-    given = connections[alias].get_connection_params()
-    options = {name: value for name, value in given.items() if name not in _DJANGOS}
-    # A server whose host died is noticed after 30 seconds.
+    """Open a connection in autocommit mode to a database of settings.DATABASES."""
+    parameters = connections[alias].get_connection_params()
+    options = {name: value for name, value in parameters.items() if name not in _DJANGO_PARAMETERS}
+    # With these, a dead host is noticed after 30 seconds.
     defaults = {
         "application_name": "outbox relay", "connect_timeout": 5,
         "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
         "tcp_user_timeout": 30_000,
     }  # fmt: skip
     connection = psycopg.connect(**{**defaults, **options}, autocommit=True)
-    for name, value in SESSION.items():
+    for name, value in SESSION_SETTINGS.items():
         connection.execute(f"SET {name} = '{value}'".encode())
-    # Not a setting of the connection: Django sets it afterwards, too.
+    # Not a parameter of the connection: Django, too, sets the role after connecting.
     role = connections[alias].settings_dict["OPTIONS"].get("assume_role")
     if role:
         connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))

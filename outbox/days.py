@@ -1,4 +1,4 @@
-"""Day partitions of what is sent or processed: a ring of tables that are emptied by TRUNCATE."""
+"""Tables by day for sent or processed rows: 32 tables in a ring, emptied by TRUNCATE."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -9,70 +9,85 @@ import psycopg
 
 logger = logging.getLogger(__name__)
 
-SLOTS = 32
-# A table must be empty before its number comes again; two days are left to empty it.
-MOST_DAYS = SLOTS - 4
+TABLE_COUNT = 32
+# A table must be empty before the ring reaches it again; this leaves two days to empty it.
+MOST_KEEP_DAYS = TABLE_COUNT - 4
 _SECONDS = 86_400
 
-# SQL: the number of the table for a recorded_at. Rounded down, as _day() does.
-SLOT = f"mod(floor(extract(epoch FROM recorded_at) / {_SECONDS})::bigint, {SLOTS})"
+# SQL for the number of the table of a `recorded_at`. It rounds down, as the Python code does.
+SLOT = f"mod(floor(extract(epoch FROM recorded_at) / {_SECONDS})::bigint, {TABLE_COUNT})"
 
 
-def slots(oldest: datetime, newest: datetime) -> list[int]:
-    """The tables that hold what was recorded between two moments, both included."""
-    first, last = _day(oldest), _day(newest)
-    return sorted({day % SLOTS for day in range(first, min(last, first + SLOTS - 1) + 1)})
+def select_slots(oldest: datetime, newest: datetime) -> list[int]:
+    """Return the numbers of the tables with rows recorded between two moments, both included."""
+    first, last = _count_days(oldest), _count_days(newest)
+    return sorted(
+        {day % TABLE_COUNT for day in range(first, min(last, first + TABLE_COUNT - 1) + 1)}
+    )
 
 
-def expired(now: datetime, keep_days: int) -> Iterable[int]:
-    """The tables whose newest day is over for more than keep_days; not the one for tomorrow."""
-    today = _day(now)
-    return [(today - age) % SLOTS for age in range(keep_days + 1, SLOTS - 1)]
+def select_expired_slots(now: datetime, keep_days: int) -> Iterable[int]:
+    """Return the numbers of the tables whose newest day ended more than `keep_days` days ago.
+
+    The table of tomorrow is not among them.
+    """
+    today = _count_days(now)
+    return [(today - age) % TABLE_COUNT for age in range(keep_days + 1, TABLE_COUNT - 1)]
 
 
-def _day(moment: datetime) -> int:
+def _count_days(moment: datetime) -> int:
     return int(moment.astimezone(UTC).timestamp() // _SECONDS)
 
 
-# Everybody else waits as long as the table is locked.
-_TIMEOUTS = """
+# All writers wait while the table is locked, so the lock may last only a moment.
+_LOCK_TIMEOUTS = """
 SET LOCAL lock_timeout = '200ms'; SET LOCAL statement_timeout = '1s';
 SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
 
 
-def clean(
+def truncate_expired_tables(
     connection: psycopg.Connection[tuple[Any, ...]],
     ring: str,
     keep_days: int,
-    needed: str,
-    beat: Callable[[], None] = lambda: None,
+    needed_query: str,
+    show_life: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """Truncate the tables of a ring that are older than keep_days; their names. A table that
-    somebody uses is left for the next time. needed: SQL, whether a {table} must stay. beat: is
-    called before each table that is not empty, because each can take a second."""
+    """Truncate the tables of a ring that are older than `keep_days`, and return their names.
+
+    A table that is in use is skipped until the next call.
+
+    Args:
+        ring: The common prefix of the tables.
+        needed: SQL that says whether a {table} still has rows that are needed.
+        beat: Called before each table that is not empty, because each one can take a second.
+    """
     row = connection.execute("SELECT clock_timestamp()").fetchone()
-    tables = [f"{ring}_{slot:02}" for slot in expired(row[0], keep_days)] if row else []
-    return [table for table in tables if _empty(connection, table, needed, beat)]
+    tables = (
+        [f"{ring}_{slot:02}" for slot in select_expired_slots(row[0], keep_days)] if row else []
+    )
+    return [
+        table for table in tables if _truncate_table(connection, table, needed_query, show_life)
+    ]
 
 
-def _empty(
+def _truncate_table(
     connection: psycopg.Connection[tuple[Any, ...]],
     table: str,
-    needed: str,
-    beat: Callable[[], None],
+    needed_query: str,
+    show_life: Callable[[], None],
 ) -> bool:
     try:
-        one = f"SELECT FROM {table} LIMIT 1"
-        found = connection.execute(one.encode()).fetchone()
-        if found is None:
+        first_row_query = f"SELECT FROM {table} LIMIT 1"
+        first_row = connection.execute(first_row_query.encode()).fetchone()
+        if first_row is None:
             return False
-        beat()
+        show_life()
         with connection.transaction():
-            connection.execute(_TIMEOUTS)
-            # Before the question, so that nothing comes in after the answer.
+            connection.execute(_LOCK_TIMEOUTS)
+            # Lock before asking, so that no row is added after the answer.
             connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
-            if connection.execute(needed.format(table=table).encode()).fetchone() != (False,):
+            if connection.execute(needed_query.format(table=table).encode()).fetchone() != (False,):
                 logger.warning("%s stays: it has rows that are still needed", table)
                 return False
             connection.execute(f"TRUNCATE {table}".encode())
@@ -80,7 +95,7 @@ def _empty(
         logger.info("%s stays for another hour: it is in use", table)
         return False
     except psycopg.errors.InsufficientPrivilege as error:
-        # What else the process does is more important.
+        # The other work of the process is more important than this table.
         text = "%s stays: GRANT SELECT, TRUNCATE on it to this process's role (%s)"
         logger.warning(text, table, str(error).strip())
         return False

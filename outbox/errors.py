@@ -12,12 +12,18 @@ class OutboxError(Exception):
 
 
 class NotInTransaction(OutboxError):
-    """A version would be recorded without the change that it belongs to, or the other way round."""
+    """Raised when no transaction is open: the version and the change could not be committed
+    together.
+    """
 
 
 class WrongChange(OutboxError, ValueError):
-    """The consumers of the topic would refuse the message."""
+    """Raised when a change breaks the message contract, so that consumers would refuse its
+    message.
+    """
 
 
 class WrongSettings(OutboxError):
-    """settings.OUTBOX does not say what is needed. The message names the key."""
+    """Raised when settings.OUTBOX or settings.INBOX is wrong or incomplete. The message names the
+    key.
+    """

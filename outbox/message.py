@@ -1,4 +1,4 @@
-"""The message of a version, as Annals' contract has it. Pure."""
+"""The Kafka message of a version, as Annals' contract defines it. This module does no I/O."""
 
 import json
 from collections.abc import Mapping
@@ -16,9 +16,16 @@ IDEMPOTENCY_KEY: Final = "idempotency-key"
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """A recorded version. document: entity/id. type: place in TYPES. recorded_at: never goes back
-    within a document; updated_at: what the database's clock said. data: JSON text."""
+class RecordedVersion:
+    """A recorded version of a document.
+
+    Attributes:
+        document: The document, as `entity/id`.
+        type: The index in TYPES.
+        recorded_at: The moment of recording. It never goes back within a document.
+        updated_at: The database's clock at the change. It can go back.
+        data: The snapshot as JSON text.
+    """
 
     document: str
     version: int
@@ -32,26 +39,26 @@ class Version:
 
     @property
     def entity(self) -> str:
-        """The kind of document."""
+        """The kind of the document."""
         return self.document.partition("/")[0]
 
     @property
     def id(self) -> str:
-        """The document's id within its kind."""
+        """The id of the document within its kind."""
         return self.document.partition("/")[2]
 
     @property
     def key(self) -> bytes:
-        """Kafka's key."""
+        """The key of the Kafka message."""
         return self.id.encode()
 
     @property
     def idempotency_key(self) -> bytes:
-        """entity/id/version: two messages with the same key are the same version."""
+        """The text `entity/id/version`: two messages with the same key are the same version."""
         return f"{self.document}/{self.version}".encode()
 
-    def value(self) -> bytes:
-        """Kafka's value. The snapshot stays the text that was recorded."""
+    def encode_value(self) -> bytes:
+        """Return the value of the Kafka message. The snapshot is the recorded text, unchanged."""
         envelope = {
             "id": self.id,
             "version": self.version,
@@ -63,7 +70,7 @@ class Version:
             envelope["author"] = self.author
         if self.parent is not None:
             envelope["productInstanceId"] = self.parent
-        # The snapshot comes last, behind "data": without a space: readers find it there quickly.
+        # The snapshot comes last, after `"data":` without a space, so that readers find it quickly.
         head = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
         return f'{head[:-1]},"data":{self.data}}}'.encode()
 
@@ -72,27 +79,34 @@ NO_DATA = "null"
 Snapshot = Mapping[str, Any]
 
 
-def text(data: Snapshot | None, what: str) -> str:
-    """The snapshot as JSON, as short as possible; decimals, dates and UUIDs are texts. what: names
-    the document in the error. Raises WrongChange for what JSON or UTF-8 cannot hold."""
+def encode_snapshot(data: Snapshot | None, what: str) -> str:
+    """Return a snapshot as the shortest JSON. Decimals, dates and UUIDs become texts.
+
+    Args:
+        data: The snapshot; None for a deletion.
+        what: The document, as the error names it.
+
+    Raises:
+        WrongChange: The snapshot has a value that JSON or UTF-8 cannot hold.
+    """
     if data is None:
         return NO_DATA
     if not isinstance(data, Mapping):
         raise WrongChange(f"{what}: the snapshot must be a mapping, not {type(data).__name__}")
     try:
-        written = json.dumps(
+        encoded = json.dumps(
             dict(data),
             cls=DjangoJSONEncoder,
             ensure_ascii=False,
             allow_nan=False,
             separators=(",", ":"),
         )
-        written.encode()
+        encoded.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise WrongChange(f"{what}: the snapshot is no JSON: {error}") from error
-    return written
+    return encoded
 
 
-def digest(written: str, parent: str | None, deleted: bool) -> bytes:
-    """Equal for two versions exactly if the second says nothing new."""
-    return blake2b(f"{int(deleted)}{parent or ''}\n{written}".encode(), digest_size=16).digest()
+def compute_digest(snapshot: str, parent: str | None, deleted: bool) -> bytes:
+    """Return a digest that is equal for two versions only if the second one changes nothing."""
+    return blake2b(f"{int(deleted)}{parent or ''}\n{snapshot}".encode(), digest_size=16).digest()

@@ -1,75 +1,87 @@
-"""The author of what a request records is its user."""
+"""Middleware that makes the user of a request the author of the versions that it records."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from outbox.author import Who, asking
+from outbox.author import FindAuthor, use_author_of
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def author_middleware(get_response: GetResponse) -> GetResponse:
-    """Place it after AuthenticationMiddleware. A request without a logged-in user has no author."""
+    """Record changes of a request with its user as the author.
 
-    def answer(request: HttpRequest) -> HttpResponse:
-        def who() -> str | None:
-            return _user(request)
+    Place it after AuthenticationMiddleware. Without a logged-in user, versions have no author.
+    """
 
-        with asking(who):
+    def respond(request: HttpRequest) -> HttpResponse:
+        def find_user() -> str | None:
+            return _find_user_name(request)
+
+        with use_author_of(find_user):
             response = get_response(request)
         if isinstance(response, StreamingHttpResponse):
-            _stream(response, who)
+            _act_for_user_while_streaming(response, find_user)
         return response
 
-    return answer
+    return respond
 
 
-def _user(request: HttpRequest) -> str | None:
+def _find_user_name(request: HttpRequest) -> str | None:
     user = getattr(request, "user", None)
     return user.get_username() if user is not None and user.is_authenticated else None
 
 
-def _stream(response: StreamingHttpResponse, who: Who) -> None:
-    """Have the code that makes the content, which runs after the middleware, act for the user."""
+def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: FindAuthor) -> None:
+    """Make the user the author of changes by the code that streams the response.
+
+    That code runs after the middleware has returned.
+    """
     if getattr(response, "file_to_stream", None) is not None:
         return  # a file: the web server may send it itself
     content, close = response.streaming_content, response.close
 
     def close_as_author() -> None:
-        """The end of a generator that the client does not read to its end can change rows, too."""
-        with asking(who):
+        """Close the response as the user: a generator that the client does not read to its end can
+        change rows.
+        """
+        with use_author_of(find_author):
             close()
 
     response.close = close_as_author  # type: ignore[method-assign]
     if isinstance(content, AsyncIterator):
-        response.streaming_content = _each_part_later(content, who)
+        response.streaming_content = _iterate_async_as_author(content, find_author)
     else:
-        response.streaming_content = _each_part(iter(content), who)
+        response.streaming_content = _iterate_as_author(iter(content), find_author)
 
 
-def _each_part(content: Iterator[bytes], who: Who) -> Iterator[bytes]:
-    """A generator runs in the context of its caller: the author is set for each step."""
+def _iterate_as_author(content: Iterator[bytes], find_author: FindAuthor) -> Iterator[bytes]:
+    """Yield the chunks, and set the author for each step: a generator runs in its caller's
+    context.
+    """
     while True:
-        with asking(who):
+        with use_author_of(find_author):
             try:
-                part = next(content)
+                chunk = next(content)
             except StopIteration:
                 return
-        yield part
+        yield chunk
 
 
-async def _each_part_later(content: AsyncIterator[bytes], who: Who) -> AsyncIterator[bytes]:
+async def _iterate_async_as_author(
+    content: AsyncIterator[bytes], find_author: FindAuthor
+) -> AsyncIterator[bytes]:
     try:
         while True:
-            with asking(who):
+            with use_author_of(find_author):
                 try:
-                    part = await anext(content)
+                    chunk = await anext(content)
                 except StopAsyncIteration:
                     return
-            yield part
+            yield chunk
     finally:
         close = getattr(content, "aclose", None)
         if close is not None:
-            with asking(who):
+            with use_author_of(find_author):
                 await close()

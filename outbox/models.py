@@ -1,12 +1,14 @@
-"""The tables of the outbox, for reading."""
+"""The tables of the outbox, for reading only: SQL writes them."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
 class Document(models.Model):
-    """A document: its newest version, the newest one that Kafka has, and why the next one waits.
-    waiting_since: when the oldest unsent version was recorded; None if all are sent."""
+    """A document: its newest version, the newest sent version, and why the next one waits.
+
+    `waiting_since` is when the oldest unsent version was recorded; None if all are sent.
+    """
 
     key = models.TextField(_("document"), primary_key=True)
     bucket = models.SmallIntegerField(_("bucket"))
@@ -31,7 +33,7 @@ class Document(models.Model):
 
 
 class Message(models.Model):
-    """A recorded version, in the table of its day."""
+    """A recorded version, stored in the table of its day."""
 
     pk = models.CompositePrimaryKey("document", "version", "slot")
     document = models.TextField()

@@ -1,7 +1,7 @@
-"""Reads the database of the transaction while a service's code makes a snapshot.
+"""Makes snapshots read the database of the transaction, not a replica.
 
-A router that sends reads to replicas would have the snapshot show rows as they were before the
-transaction, since a replica sees only what is committed.
+A replica sees only what is committed, so a router that sends reads to replicas would make snapshots
+show rows as they were before the transaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db import models, router
 _using: ContextVar[str | None] = ContextVar("outbox_using", default=None)
 
 
-class _Primary:
+class _PrimaryRouter:
     """A database router that comes before the routers of the service."""
 
     def db_for_read(self, model: type[models.Model], **hints: object) -> str | None:
@@ -26,14 +26,14 @@ class _Primary:
         return using
 
 
-_primary = _Primary()
+_primary_router = _PrimaryRouter()
 
 
 @contextmanager
-def reading(using: str) -> Iterator[None]:
+def read_from_primary(using: str) -> Iterator[None]:
     """Read models that are written in this database from it, not from its replicas."""
-    if _primary not in router.routers:  # tests replace the list
-        router.routers.insert(0, _primary)
+    if _primary_router not in router.routers:  # tests replace the list
+        router.routers.insert(0, _primary_router)
     token = _using.set(using)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What the commands of the outbox and of the inbox share: processes, and a status."""
+"""What the commands of the outbox and the inbox share: long-running processes and a status."""
 
 import json
 import signal
@@ -10,34 +10,44 @@ from typing import Any, ClassVar, Protocol
 from django.core.management import BaseCommand, CommandError
 from django.db import connections, models, router
 
-from outbox.conf import Common
-from outbox.database import settle
+from outbox.conf import CommonConf
+from outbox.database import apply_session_settings
 from outbox.errors import WrongSettings
 
 
 class Process(Protocol):
-    """stop: set it to have run() return."""
+    """A long-running process. Set the event `stop` to make `run` return."""
 
     stop: Event
 
     def run(self) -> None:
-        """Raises WrongSettings."""
+        """Work until stopped.
+
+        Raises:
+            WrongSettings: The settings are wrong; raised before any work.
+        """
 
 
 class Command(BaseCommand):
-    """processes: by action, what it does, and its class. conf: its settings. model: has the
-    database by default."""
+    """The base of both commands.
+
+    Attributes:
+        processes: By action, its description and the class of its process.
+        conf: Loads the settings.
+        status: Reads the status of a database.
+        model: A model whose database is the default one of the command.
+    """
 
     processes: ClassVar[Mapping[str, tuple[str, Callable[..., Process]]]]
-    conf: ClassVar[Callable[[], Common]]
+    conf: ClassVar[Callable[[], CommonConf]]
     status: ClassVar[Callable[[str], Mapping[str, Any]]]
     model: ClassVar[type[models.Model]]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The actions and their options."""
+        """Add the actions and their options."""
         actions = parser.add_subparsers(dest="action", required=True)
-        for name, (does, _) in self.processes.items():
-            process = actions.add_parser(name, help=f"{does}, until stopped")
+        for name, (description, _) in self.processes.items():
+            process = actions.add_parser(name, help=f"{description}, until stopped")
             process.add_argument(
                 "--until-idle", type=float, metavar="SECONDS",
                 help="end once there was nothing to do for so long",
@@ -48,17 +58,19 @@ class Command(BaseCommand):
             action.add_argument("--database", help="alias of the database (default: the router's)")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Run the action."""
+        """Run the chosen action."""
         alias = options["database"] or router.db_for_write(self.model)
         if options["action"] == "status":
-            found = type(self).status(alias)
-            self.stdout.write(json.dumps(found) if options["json"] else "\n".join(_lines(found)))
+            values = type(self).status(alias)
+            self.stdout.write(
+                json.dumps(values) if options["json"] else "\n".join(_format_lines(values))
+            )
             return
-        make = self.processes[options["action"]][1]
+        process_class = self.processes[options["action"]][1]
         try:
-            settle(alias)
+            apply_session_settings(alias)
             connections[alias].close()  # one that is open already has no such settings
-            process = make(type(self).conf(), alias, until_idle=options["until_idle"])
+            process = process_class(type(self).conf(), alias, until_idle=options["until_idle"])
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: process.stop.set())
             process.run()
@@ -66,9 +78,9 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
 
 
-def _lines(found: Any, name: str = "") -> Iterator[str]:
-    if not isinstance(found, Mapping):
-        yield f"{name}: {found}"
+def _format_lines(values: Any, name: str = "") -> Iterator[str]:
+    if not isinstance(values, Mapping):
+        yield f"{name}: {values}"
         return
-    for key, each in found.items():
-        yield from _lines(each, f"{name} {key}".strip())
+    for key, value in values.items():
+        yield from _format_lines(value, f"{name} {key}".strip())

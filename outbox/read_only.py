@@ -1,4 +1,4 @@
-"""Lists of Django's admin in which nobody adds, changes or deletes rows."""
+"""The base of the outbox's admin pages: lists of rows that only processes write."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,8 @@ else:  # the class has no parameters at run time
     _Admin = admin.ModelAdmin
 
 
-class ReadOnly(_Admin):
-    """Processes write the rows; a person has the actions of the list."""
+class ReadOnlyAdmin(_Admin):
+    """A list page without forms: processes write the rows, people run the actions of the list."""
 
     show_full_result_count = False
 
@@ -23,5 +23,7 @@ class ReadOnly(_Admin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only the actions: saving a form would write back a row that has changed since."""
+        """Allow the actions but no form: saving a form would write back a row that has changed
+        since.
+        """
         return obj is None and super().has_change_permission(request)

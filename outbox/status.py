@@ -1,4 +1,4 @@
-"""What waits, what failed and who sends: read from the tables, for metrics and for people."""
+"""The status of an outbox, for metrics and for people: what waits, what failed, who sends."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -10,27 +10,32 @@ from django.utils.translation import gettext_lazy as _
 from outbox.models import Document
 from outbox.writer import CHANNEL
 
-# Two questions, because each has an index.
-WAITING = """(
+# Two queries, because each of them has an index.
+WAITING_DOCUMENTS = """(
     SELECT * FROM outbox_document WHERE waiting_since IS NOT NULL AND attempts = 0
     UNION ALL SELECT * FROM outbox_document WHERE attempts > 0
 )"""
 _PENDING = f"""
 SELECT count(*), coalesce(sum(version - sent), 0), count(*) FILTER (WHERE attempts > 0),
     coalesce(greatest(extract(epoch FROM clock_timestamp() - min(waiting_since)), 0), 0)::float8
-FROM {WAITING} AS d
+FROM {WAITING_DOCUMENTS} AS d
 """  # noqa: S608 - our own constant
 _BUCKETS = """
 SELECT coalesce(r.name, 'no relay'), count(*)
 FROM outbox_bucket AS b LEFT JOIN outbox_relay AS r ON r.id = b.owner GROUP BY 1 ORDER BY 1
 """
-FAILURE = "failure "
+FAILURE_PREFIX = "failure "
 
 
-def read(using: str) -> dict[str, Any]:
-    """The state of an outbox. documents, versions: that wait; oldest_seconds: how long the oldest
-    does. failed: documents whose next version was refused. sent, attempts: versions, ever.
-    failures: by reason, ever. buckets: how many each relay has, and `no relay`."""
+def read_status(using: str) -> dict[str, Any]:
+    """Return the status of an outbox.
+
+    Returns:
+        `documents` and `versions` that wait; `oldest_seconds`, how long the oldest version waits;
+            `failed`, documents whose next version was refused; `sent` and `attempts`, versions
+            since the beginning; `failures` by reason since the beginning; `buckets` by relay, and
+            of `no relay`.
+    """
     with connections[using].cursor() as cursor:
         cursor.execute(_PENDING)
         documents, versions, failed, oldest = cursor.fetchone()
@@ -46,9 +51,9 @@ def read(using: str) -> dict[str, Any]:
         "sent": tally.get("sent", 0),
         "attempts": tally.get("attempts", 0),
         "failures": {
-            what.removeprefix(FAILURE): times
-            for what, times in tally.items()
-            if what.startswith(FAILURE)
+            counter.removeprefix(FAILURE_PREFIX): times
+            for counter, times in tally.items()
+            if counter.startswith(FAILURE_PREFIX)
         },
         "buckets": buckets,
     }
@@ -67,52 +72,59 @@ _METRICS = {
 }  # fmt: skip
 
 
-def metrics(using: str) -> Iterator[str]:
-    """The state as metrics."""
-    found = read(using)
+def format_metrics(using: str) -> Iterator[str]:
+    """Yield the status as metrics."""
+    status = read_status(using)
     for key, (name, text) in _METRICS.items():
-        yield metric(name, text, [({}, found[key])])
-    failures = [({"reason": reason}, times) for reason, times in found["failures"].items()]
-    yield metric("outbox_failures_total", "Versions that were not confirmed, by reason.", failures)
-    buckets = [({"relay": relay}, count) for relay, count in found["buckets"].items()]
+        yield format_metric(name, text, [({}, status[key])])
+    failures = [({"reason": reason}, times) for reason, times in status["failures"].items()]
+    yield format_metric(
+        "outbox_failures_total", "Versions that were not confirmed, by reason.", failures
+    )
+    buckets = [({"relay": relay}, count) for relay, count in status["buckets"].items()]
     text = "Shares of the documents that each relay sends, and `no relay`."
-    yield metric("outbox_buckets", text, buckets)
+    yield format_metric("outbox_buckets", text, buckets)
 
 
-def metric(name: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    """A metric in Prometheus' text format: with the labels and the value of each sample."""
+def format_metric(name: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
+    """Return a metric in Prometheus' text format, with the labels and the value of each sample."""
     kind = "counter" if name.endswith("_total") else "gauge"
     lines = [f"# HELP {name} {text}\n# TYPE {name} {kind}\n"]
     for labels, value in samples:
-        inside = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels.items())
+        inside = ",".join(
+            f'{label}="{_escape_label(label_value)}"' for label, label_value in labels.items()
+        )
         lines.append(f"{name}{{{inside}}} {value}\n" if inside else f"{name} {value}\n")
     return "".join(lines)
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-# Of a row of outbox_document: whether a relay is sending it for longer than a beat.
-IN_HAND = (
+# SQL: whether a relay has been sending this row of outbox_document for longer than a beat.
+IS_IN_HAND = (
     "EXISTS (SELECT FROM outbox_relay AS r WHERE jsonb_exists(r.in_hand, outbox_document.key))"
 )
 
 
-class State(TextChoices):
-    """Of what waits. New: for a relay. Processing: a relay has handed it to Kafka. Failed: Kafka
-    refused it, and it is tried again."""
+class DocumentState(TextChoices):
+    """The state of a document that waits.
+
+    New: it waits for a relay. Processing: a relay has handed it to Kafka. Failed: Kafka refused it,
+    and the relay will try again.
+    """
 
     NEW = "new", _("New")
     PROCESSING = "processing", _("Processing")
     FAILED = "failed", _("Failed")
 
 
-def state(document: Document) -> State:
-    """Of a document with the annotation `processing` (IN_HAND)."""
+def get_state(document: Document) -> DocumentState:
+    """Return the state of a document that has the annotation `processing` (see IN_HAND)."""
     if document.attempts:
-        return State.FAILED
-    return State.PROCESSING if getattr(document, "processing", False) else State.NEW
+        return DocumentState.FAILED
+    return DocumentState.PROCESSING if getattr(document, "processing", False) else DocumentState.NEW
 
 
 _RETRY = """
@@ -136,16 +148,18 @@ SELECT key, sent, pg_notify(%s, bucket::text) FROM discarded
 """
 
 
-def retry(keys: Collection[str], using: str) -> list[str]:
-    """Have failed documents tried again at once; those that are."""
+def retry_documents(keys: Collection[str], using: str) -> list[str]:
+    """Make failed documents due at once, and return their keys."""
     with connections[using].cursor() as cursor:
         cursor.execute(_RETRY, [list(keys), CHANNEL])
         return [key for key, _ in cursor.fetchall()]
 
 
-def discard(keys: Collection[str], using: str) -> dict[str, int]:
-    """Give up the next version of failed documents, so that the one after it is sent. Consumers see
-    a gap. Returns the number of each version that was given up."""
+def discard_next_versions(keys: Collection[str], using: str) -> dict[str, int]:
+    """Discard the next version of failed documents, so that the following one is sent.
+
+    Consumers will miss the discarded version. Return its number by document.
+    """
     with connections[using].cursor() as cursor:
         cursor.execute(_DISCARD, [list(keys), CHANNEL])
         return {key: version for key, version, _ in cursor.fetchall()}

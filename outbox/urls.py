@@ -1,4 +1,4 @@
-"""The addresses of the outbox: `path("outbox/", include("outbox.urls"))`."""
+"""The URLs of the outbox: `path("outbox/", include("outbox.urls"))`."""
 
 from django.apps import apps
 from django.db import router
@@ -13,15 +13,17 @@ from outbox.models import Document
 
 
 @require_safe
-def metrics(_: HttpRequest) -> HttpResponse:
-    """Counts and names of relays and handlers; nothing of documents or messages."""
+def show_metrics(_: HttpRequest) -> HttpResponse:
+    """Return counts and the names of relays and handlers, but nothing from documents or
+    messages.
+    """
     lines: list[str] = []
     if apps.is_installed("outbox"):
-        lines += status.metrics(router.db_for_read(Document))
+        lines += status.format_metrics(router.db_for_read(Document))
     if apps.is_installed("outbox.inbox"):
-        lines += inbox_status.metrics(router.db_for_read(Waiting))
+        lines += inbox_status.format_metrics(router.db_for_read(Waiting))
     return HttpResponse("".join(lines), content_type=status.CONTENT_TYPE)
 
 
 app_name = "outbox"
-urlpatterns = [path("metrics", metrics, name="metrics")]
+urlpatterns = [path("metrics", show_metrics, name="metrics")]

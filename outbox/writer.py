@@ -1,5 +1,8 @@
-"""Records versions: one statement in the transaction of the change moves the document's number in
-outbox_document and keeps the message. Writers of one document wait for each other."""
+"""Recording of versions with one statement in the transaction of the change.
+
+The statement increases the document's number in outbox_document and stores the message. Writers of
+the same document wait for each other.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,12 +21,12 @@ from outbox.errors import NotInTransaction, OutboxError, WrongChange
 from outbox.message import Snapshot
 
 CHANNEL = "outbox"
-# Relays share the documents by these numbers. A document keeps its number.
+# Relays share the documents by bucket. A document never changes its bucket.
 BUCKETS = 64
 # Rows of one statement.
-_MOST = 1_000
+_MOST_ROWS = 1_000
 
-# The moment is taken once, so that no version is recorded before its document waits.
+# The moment is taken once, so that a version is never recorded before its document waits.
 _RECORD = f"""
 WITH change AS (
     SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::text[])
@@ -55,8 +58,14 @@ SELECT key, version, pg_notify(%s, bucket::text) FROM head
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A document as it is after a change. data: its snapshot; may be None if deleted. parent: the
-    id of the document that it belongs to, sent as productInstanceId."""
+    """A document as it is after a change.
+
+    Attributes:
+        entity: The kind of the document.
+        data: The snapshot; None is allowed only for a deletion.
+        parent: The id of the application that the document belongs to, sent as `productInstanceId`.
+        deleted: Whether the document was deleted.
+    """
 
     entity: str
     id: str
@@ -66,7 +75,7 @@ class Change:
 
     @property
     def key(self) -> str:
-        """The document: entity and id. With the version it is the idempotency key."""
+        """The document as `entity/id`. With the version it is the idempotency key."""
         return f"{self.entity}/{self.id}"
 
 
@@ -81,9 +90,19 @@ def record(
     client_id: str | None = None,
     using: str | None = None,
 ) -> int | None:
-    """Record the new version of a document, in transaction.atomic() after the change; its number,
-    or None if nothing changed. author: by default the user of the request; client_id:
-    OUTBOX["CLIENT_ID"]; using: the database. Raises OutboxError; then nothing is recorded."""
+    """Record the new version of a document, and return its number, or None if nothing changed.
+
+    Call it inside transaction.atomic(), after the change.
+
+    Args:
+        parent: The id of the application that the document belongs to.
+        author: By default, the user of the request.
+        client_id: By default, OUTBOX["CLIENT_ID"].
+        using: The database; by default, the one of the router.
+
+    Raises:
+        OutboxError: Nothing was recorded.
+    """
     change = Change(entity, id, data, parent, deleted)
     return record_many([change], author=author, client_id=client_id, using=using)[0]
 
@@ -95,10 +114,13 @@ def record_many(
     client_id: str | None = None,
     using: str | None = None,
 ) -> list[int | None]:
-    """Record versions of several documents, as record() does; their numbers, in order. A document
-    may be in it several times. Several calls in a transaction should use one order."""
-    given = list(changes)
-    alias = using or _database()
+    """Record versions of several documents, and return their numbers in the same order.
+
+    See `record`. A document may occur several times. If a transaction calls this several times, all
+    transactions should use one order of documents, so that they do not deadlock.
+    """
+    change_list = list(changes)
+    alias = using or _choose_database()
     if not connections[alias].in_atomic_block:
         raise NotInTransaction(
             "record() needs a transaction: call it inside transaction.atomic(), with the change"
@@ -107,75 +129,81 @@ def record_many(
         raise OutboxError(
             f"the database {alias!r} is not PostgreSQL: nothing can be recorded in it"
         )
-    who = authors.current() if author is None else author
+    author_name = authors.get_current_author() if author is None else author
     service = conf().client_id if client_id is None else client_id
     _require_name("client_id", service)
-    if who is not None:
-        _require_name("author", who)
-    for change in given:
-        _check(change)
-    texts = [message.text(change.data, change.key) for change in given]
-    numbers: list[int | None] = [None] * len(given)
-    for part in _statements(given):
-        written = [(given[place], texts[place]) for place in part]
-        found = _store(written, who, service, alias)
-        for place in part:
-            numbers[place] = found.get(given[place].key)
+    if author_name is not None:
+        _require_name("author", author_name)
+    for change in change_list:
+        _check_change(change)
+    texts = [message.encode_snapshot(change.data, change.key) for change in change_list]
+    numbers: list[int | None] = [None] * len(change_list)
+    for places in _group_for_statements(change_list):
+        written = [(change_list[place], texts[place]) for place in places]
+        found = _store_versions(written, author_name, service, alias)
+        for place in places:
+            numbers[place] = found.get(change_list[place].key)
     return numbers
 
 
-def bucket(key: str) -> int:
-    """The bucket of a document that is new."""
+def compute_bucket(key: str) -> int:
+    """Return the bucket of a new document."""
     return crc32(key.encode()) % BUCKETS
 
 
-def _statements(changes: Sequence[Change]) -> Iterable[list[int]]:
-    """The places of the changes in groups that one statement can take: no document twice."""
+def _group_for_statements(changes: Sequence[Change]) -> Iterable[list[int]]:
+    """Yield the indexes of changes in groups for one statement each: no document twice in a
+    group.
+    """
     rounds: list[dict[str, int]] = []
     seen: dict[str, int] = {}
     for place, change in enumerate(changes):
-        turn = seen.get(change.key, 0)
-        seen[change.key] = turn + 1
-        if turn == len(rounds):
+        round_index = seen.get(change.key, 0)
+        seen[change.key] = round_index + 1
+        if round_index == len(rounds):
             rounds.append({})
-        rounds[turn][change.key] = place
-    for each in rounds:
-        # All writers in one order.
-        places = [each[key] for key in sorted(each)]
-        yield from (places[at : at + _MOST] for at in range(0, len(places), _MOST))
+        rounds[round_index][change.key] = place
+    for by_key in rounds:
+        # All writers lock documents in this order, so that they do not deadlock.
+        places = [by_key[key] for key in sorted(by_key)]
+        yield from (places[at : at + _MOST_ROWS] for at in range(0, len(places), _MOST_ROWS))
 
 
-def _store(
-    written: Sequence[tuple[Change, str]], author: str | None, client_id: str, alias: str
+def _store_versions(
+    changes: Sequence[tuple[Change, str]], author: str | None, client_id: str, alias: str
 ) -> dict[str, int]:
-    """The new version by document, if it changed. written: with the snapshots' texts."""
+    """Store versions and return the new number of each document that changed.
+
+    Args:
+        written: The changes with the JSON of their snapshots.
+    """
     columns: list[list[Any]] = [
-        [change.key for change, _ in written],
-        [bucket(change.key) for change, _ in written],
-        [2 if change.deleted else 0 for change, _ in written],
-        [message.digest(text, change.parent, change.deleted) for change, text in written],
-        [change.parent for change, _ in written],
-        [text for _, text in written],
+        [change.key for change, _ in changes],
+        [compute_bucket(change.key) for change, _ in changes],
+        [2 if change.deleted else 0 for change, _ in changes],
+        [message.compute_digest(text, change.parent, change.deleted) for change, text in changes],
+        [change.parent for change, _ in changes],
+        [text for _, text in changes],
     ]
-    given = [*columns, conf().send_unchanged, client_id, author, CHANNEL]
+    parameters = [*columns, conf().send_unchanged, client_id, author, CHANNEL]
     with connections[alias].cursor() as cursor:
         try:
-            cursor.execute(_RECORD, given)
+            cursor.execute(_RECORD, parameters)
         except ProgrammingError as error:
             if isinstance(error.__cause__, UndefinedTable):
-                raise _no_tables(alias) from error
+                raise _make_no_tables_error(alias) from error
             raise
         return {key: version for key, version, _ in cursor.fetchall()}
 
 
-def _no_tables(alias: str) -> OutboxError:
+def _make_no_tables_error(alias: str) -> OutboxError:
     return OutboxError(
         f"the database {alias!r} has no tables of the outbox: run `manage.py migrate outbox"
         f" --database {alias}`, and a relay with --database {alias}"
     )
 
 
-def _check(change: Change) -> None:
+def _check_change(change: Change) -> None:
     if change.entity not in conf().topics:
         raise WrongChange(
             f"settings.OUTBOX: TOPICS has no topic for {change.entity!r}; it has"
@@ -193,11 +221,11 @@ def is_id(text: str) -> bool:
     return 0 < len(text) <= ID_LENGTH and "\0" not in text and _is_utf8(text)
 
 
-def _require_name(what: str, name: object, length: int = NAME_LENGTH) -> None:
-    if not isinstance(name, str) or not 0 < len(name) <= length:
-        raise WrongChange(f"{what} must be a text of 1 to {length} characters, not {name!r}")
-    if "\0" in name or not _is_utf8(name):
-        raise WrongChange(f"{what} has a character that PostgreSQL cannot store: {name!r}")
+def _require_name(subject: str, value: object, length: int = NAME_LENGTH) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= length:
+        raise WrongChange(f"{subject} must be a text of 1 to {length} characters, not {value!r}")
+    if "\0" in value or not _is_utf8(value):
+        raise WrongChange(f"{subject} has a character that PostgreSQL cannot store: {value!r}")
 
 
 def _is_utf8(text: str) -> bool:
@@ -208,5 +236,5 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _database() -> str:
+def _choose_database() -> str:
     return router.db_for_write(apps.get_model("outbox", "Document"))

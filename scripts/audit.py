@@ -1,7 +1,8 @@
-"""Asks whether an installed package has a known vulnerability: pip-audit, and npm for the tests.
+"""Checks installed packages for known vulnerabilities: pip-audit, and npm for the tests.
 
-Exit 1: one has; the output names it and the version without. What no service could say is printed
-as "not checked", with the reason, and is no failure: many networks reach only a package index.
+The exit code is 1 if a package has one; the output names it and the fixed version. What no service
+could answer is printed as "not checked" with the reason, and is not a failure: many networks reach
+only a package index.
 """
 
 import json
@@ -18,84 +19,92 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements-dev.txt"  # has all of requirements.txt
 NPM = ROOT / "tests" / "access" / "provider"
-# A mirror of the index often has no vulnerabilities; then the next one is asked.
+# A mirror of the index often has no data about vulnerabilities; then the next service is asked.
 SERVICES = (("--vulnerability-service", "pypi"), ("--vulnerability-service", "osv"))
 TIMEOUT_S = "10"
 
 
-def pinned(requirements: Path) -> set[str]:
-    """The names of the packages that are installed here."""
+def list_pinned(requirements: Path) -> set[str]:
+    """Return the names of the packages that are installed here."""
     lines = (line.partition(" --hash")[0] for line in requirements.read_text().splitlines())
-    found = [Requirement(line.rstrip(" \\")) for line in lines if line[:1].isalnum()]
+    requirements_ = [Requirement(line.rstrip(" \\")) for line in lines if line[:1].isalnum()]
     return {
-        canonicalize_name(one.name) for one in found if one.marker is None or one.marker.evaluate()
+        canonicalize_name(requirement.name)
+        for requirement in requirements_
+        if requirement.marker is None or requirement.marker.evaluate()
     }
 
 
-def pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, list[str]], str]:
-    """What is known of each package: its faults, none if it is sound; what is not known is left
-    out, and then there is a reason."""
+def run_pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, list[str]], str]:
+    """Return the known faults of each package, and the reason if not all could be checked.
+
+    A sound package has an empty list; a package that the service does not know is left out.
+    """
     command = [
         *(sys.executable, "-m", "pip_audit", "--requirement", str(requirements)),
         *("--require-hashes", "--disable-pip", "--format", "json", "--timeout", TIMEOUT_S),
         *("--progress-spinner", "off", *service),
     ]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    finished = subprocess.run(command, check=False, capture_output=True, text=True)
     try:
-        packages = json.loads(done.stdout)["dependencies"]
+        packages = json.loads(finished.stdout)["dependencies"]
     except (ValueError, KeyError):
-        return {}, (done.stderr.strip().splitlines() or ["no answer"])[-1]
-    skipped = [one["skip_reason"] for one in packages if "skip_reason" in one]
-    known = {
-        canonicalize_name(one["name"]): [
-            f"{one['name']} {one['version']}: {fault['id']}, "
+        return {}, (finished.stderr.strip().splitlines() or ["no answer"])[-1]
+    skip_reasons = [package["skip_reason"] for package in packages if "skip_reason" in package]
+    faults_by_package = {
+        canonicalize_name(package["name"]): [
+            f"{package['name']} {package['version']}: {fault['id']}, "
             f"fixed in {', '.join(fault['fix_versions']) or 'no version'}"
-            for fault in one["vulns"]
+            for fault in package["vulns"]
         ]
-        for one in packages
-        if "skip_reason" not in one
+        for package in packages
+        if "skip_reason" not in package
     }
-    return known, skipped[0] if skipped else ""
+    return faults_by_package, skip_reasons[0] if skip_reasons else ""
 
 
-def python(requirements: Path, services: Sequence[Sequence[str]]) -> int:
-    known: dict[str, list[str]] = {}
-    missing = wanted = pinned(requirements)
+def audit_python(requirements: Path, services: Sequence[Sequence[str]]) -> int:
+    faults_by_package: dict[str, list[str]] = {}
+    missing = package_names = list_pinned(requirements)
     reasons = []
     for service in services:
-        found, reason = pip_audit(requirements, service)
-        known = found | known
-        missing = wanted - known.keys()
+        answered, reason = run_pip_audit(requirements, service)
+        faults_by_package = answered | faults_by_package
+        missing = package_names - faults_by_package.keys()
         if not missing:
             break
         reasons.append(f"{service[-1]}: {reason or f'it says nothing of {len(missing)} packages'}")
     else:
-        which = f"{len(missing)} of {len(wanted)}" if known else "all"
-        print(f"not checked: {which} Python packages. {'; '.join(reasons)}")
-    faults = [line for lines in known.values() for line in lines]
+        unchecked = f"{len(missing)} of {len(package_names)}" if faults_by_package else "all"
+        print(f"not checked: {unchecked} Python packages. {'; '.join(reasons)}")
+    faults = [line for lines in faults_by_package.values() for line in lines]
     if faults:
         print("\n".join(faults))
-    elif known:
-        print(f"{len(known)} Python packages: no known vulnerability")
+    elif faults_by_package:
+        print(f"{len(faults_by_package)} Python packages: no known vulnerability")
     return 1 if faults else 0
 
 
-def node(folder: Path) -> int:
+def audit_node(folder: Path) -> int:
     if shutil.which("npm") is None:
         print("not checked: the packages of npm. There is no npm")
         return 0
-    wanted = len(json.loads((folder / "package-lock.json").read_text())["packages"]) - 1
+    package_count = len(json.loads((folder / "package-lock.json").read_text())["packages"]) - 1
     command = ["npm", "audit", "--json", "--package-lock-only"]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
+    finished = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
     try:
-        report: dict[str, Any] = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(finished.stdout)
     except ValueError:
         report = {}
-    return npm_report(report, wanted)
+    return report_npm(report, package_count)
 
 
-def npm_report(report: dict[str, Any], wanted: int) -> int:
-    """wanted: how many packages there are."""
+def report_npm(report: dict[str, Any], package_count: int) -> int:
+    """Print the faults in npm's report, and return the exit code.
+
+    Args:
+        wanted: How many packages there are.
+    """
     faults = report.get("vulnerabilities")
     if faults is None:
         print(f"not checked: the packages of npm. {report.get('message', 'npm gives no report')}")
@@ -103,9 +112,10 @@ def npm_report(report: dict[str, Any], wanted: int) -> int:
     for name, fault in faults.items():
         print(f"{name} (npm) {fault['range']}: {fault['severity']}")
     checked = report.get("metadata", {}).get("dependencies", {}).get("total", 0)
-    if checked < wanted:
+    if checked < package_count:
         print(
-            f"not checked: {wanted - checked} of {wanted} packages of npm. The report has no more"
+            f"not checked: {package_count - checked} of {package_count} packages of npm. The "
+            "report has no more"
         )
     elif not faults:
         print("the packages of npm: no known vulnerability")
@@ -113,4 +123,4 @@ def npm_report(report: dict[str, Any], wanted: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(max(python(REQUIREMENTS, SERVICES), node(NPM)))
+    sys.exit(max(audit_python(REQUIREMENTS, SERVICES), audit_node(NPM)))

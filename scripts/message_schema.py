@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from history.documents.jsonb import MOST_DIGITS
-from history.entities import ENTITIES, Entity
+from history.documents.jsonb import MAX_DIGITS
+from history.entities import ENTITIES, EntityKind
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION, ChangeType
 from ingest.source.decode import MAX_NESTING
 from ingest.source.envelope import RULES
@@ -14,8 +14,8 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 NAME: Final = "urn:annals:message"
 APPLICATION: Final = "productInstanceId"
 
-# What the decoder judges and a schema does not; a test has a message for each.
-BEYOND: Final[Mapping[str, str]] = {
+# What the decoder checks and a schema cannot. A test has a message for each entry.
+BEYOND_SCHEMA: Final[Mapping[str, str]] = {
     "bytes": "what is no JSON in UTF-8 at all, as NaN or a byte order mark; many parsers accept it",
     "surrogates": "half of a surrogate pair in a text, as `\\ud800`; many parsers accept it",
     "repeated names": "a name that an object has twice: parsers keep the last value, and Annals "
@@ -24,7 +24,7 @@ BEYOND: Final[Mapping[str, str]] = {
     "leap days": "29 February in a year that has none",
     "the clock": "an `updatedAt` after the last day that is accepted",
     "nesting": f"objects and lists in more than {MAX_NESTING} levels",
-    "exponents": f"numbers whose exponents stand for more than {MOST_DIGITS:,} digits together",
+    "exponents": f"numbers whose exponents stand for more than {MAX_DIGITS:,} digits together",
     "unread bytes": "bytes that are not UTF-8 in a field that Annals ignores: they are not read",
 }
 
@@ -49,13 +49,13 @@ _DELETE: Final = ["DELETE", int(ChangeType.DELETE), str(int(ChangeType.DELETE))]
 Schema = dict[str, Any]
 
 
-def common() -> Schema:
-    """The rules that the messages of all kinds share, without the name of the dialect."""
+def make_common_schema() -> Schema:
+    """Return the rules that all kinds share, without the name of the dialect."""
     return {
         "type": "object",
         "required": ["id", "version", "updatedAt", "clientId", "data"],
         "properties": {
-            "id": _text("id", ID_LENGTH, least=1),
+            "id": _make_text_field("id", ID_LENGTH, min_length=1),
             "version": {
                 "description": RULES["version"],
                 "type": "integer",
@@ -72,8 +72,8 @@ def common() -> Schema:
                 "type": "string",
                 "pattern": TIME_PATTERN,
             },
-            "clientId": _text("clientId", CLIENT_ID_LENGTH, least=1),
-            "author": {**_text("author", AUTHOR_LENGTH), "type": ["string", "null"]},
+            "clientId": _make_text_field("clientId", CLIENT_ID_LENGTH, min_length=1),
+            "author": {**_make_text_field("author", AUTHOR_LENGTH), "type": ["string", "null"]},
             APPLICATION: {
                 "description": RULES[APPLICATION],
                 "type": ["string", "null"],
@@ -85,57 +85,61 @@ def common() -> Schema:
     }
 
 
-def of_entity(entity: Entity) -> Schema:
-    """The whole schema of the messages of one kind, without references."""
+def make_entity_schema(entity: EntityKind) -> Schema:
+    """Return the whole schema of the messages of one kind, without references."""
     return {
         "$schema": DIALECT,
         "$id": f"{NAME}:{entity.name}",
         "title": f"One version of one {entity.name}",
-        **_inline(entity),
+        **_inline_schema(entity),
     }
 
 
-def of_all() -> Schema:
-    """The schema of every message, with that of each kind in $defs."""
+def make_whole_schema() -> Schema:
+    """Return the schema of every message, with that of each kind in $defs."""
     return {
         "$schema": DIALECT,
         "$id": NAME,
         "title": "One version of one entity, as Annals reads it from Kafka",
         "description": "docs/contract.md has the rules that a schema cannot express.",
-        **common(),
-        "$defs": {entity.name: kind(entity, "#") for entity in ENTITIES},
+        **make_common_schema(),
+        "$defs": {entity.name: make_kind_schema(entity, "#") for entity in ENTITIES},
     }
 
 
-def kind(entity: Entity, whole: str) -> Schema:
-    """What the messages of one kind must be. whole: where the common rules are."""
+def make_kind_schema(entity: EntityKind, common_reference: str) -> Schema:
+    """Return the schema of the messages of one kind.
+
+    Args:
+        whole: The reference to the common rules.
+    """
     if entity.parent is None:
-        return {"$ref": whole}
+        return {"$ref": common_reference}
     if entity.parent != APPLICATION:
-        return _inline(entity)
-    own = {"required": [APPLICATION], "properties": {APPLICATION: _parent()}}
-    return {"allOf": [{"$ref": whole}, own]}
+        return _inline_schema(entity)
+    own_rules = {"required": [APPLICATION], "properties": {APPLICATION: _make_parent_field()}}
+    return {"allOf": [{"$ref": common_reference}, own_rules]}
 
 
-def _inline(entity: Entity) -> Schema:
-    schema = common()
+def _inline_schema(entity: EntityKind) -> Schema:
+    schema = make_common_schema()
     if entity.parent is not None:
         schema["required"] = [*schema["required"], entity.parent]
-        # Where another field names the parent, this one is as any that Annals does not know.
+        # If another field names the parent, Annals ignores this one.
         del schema["properties"][APPLICATION]
-        schema["properties"][entity.parent] = _parent()
+        schema["properties"][entity.parent] = _make_parent_field()
     return schema
 
 
-def _parent() -> Schema:
-    return _text(APPLICATION, ID_LENGTH, least=1)
+def _make_parent_field() -> Schema:
+    return _make_text_field(APPLICATION, ID_LENGTH, min_length=1)
 
 
-def _text(name: str, longest: int, least: int = 0) -> Schema:
+def _make_text_field(name: str, max_length: int, min_length: int = 0) -> Schema:
     schema: Schema = {"description": RULES[name], "type": "string"}
-    if least:
-        schema["minLength"] = least
-    return {**schema, "maxLength": longest, "pattern": _NO_NUL}
+    if min_length:
+        schema["minLength"] = min_length
+    return {**schema, "maxLength": max_length, "pattern": _NO_NUL}
 
 
 _NO_TYPE: Final[Schema] = {"type": {"type": "null"}}
@@ -154,14 +158,14 @@ _NULL_FOR_DELETE: Final[Schema] = {
 }
 
 
-# Of the contract, not of Annals: it changes when a message that was good is refused.
+# The version of the contract, not of Annals: it changes when a good message becomes a bad one.
 VERSION: Final = "1.0.0"
 _BINDING: Final = "0.5.0"
 _COMMON: Final = "message"
 
 
-def document() -> dict[str, Any]:
-    """The document, for the kinds that are declared."""
+def make_asyncapi() -> dict[str, Any]:
+    """Return the AsyncAPI document for the declared kinds."""
     topics = [(entity, topic) for entity in ENTITIES for topic in entity.topics]
     return {
         "asyncapi": "3.0.0",
@@ -172,14 +176,14 @@ def document() -> dict[str, Any]:
             "rules, and what becomes of a message that breaks one.",
         },
         "defaultContentType": "application/json",
-        "channels": {topic: _channel(entity, topic) for entity, topic in topics},
-        "operations": {f"read-{topic}": _receive(topic) for _, topic in topics},
+        "channels": {topic: _make_channel(entity, topic) for entity, topic in topics},
+        "operations": {f"read-{topic}": _make_operation(topic) for _, topic in topics},
         "components": {
-            "messages": {entity.name: _message(entity) for entity in ENTITIES},
+            "messages": {entity.name: _make_message(entity) for entity in ENTITIES},
             "schemas": {
-                _COMMON: common(),
+                _COMMON: make_common_schema(),
                 **{
-                    entity.name: kind(entity, f"#/components/schemas/{_COMMON}")
+                    entity.name: make_kind_schema(entity, f"#/components/schemas/{_COMMON}")
                     for entity in ENTITIES
                 },
             },
@@ -187,7 +191,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _channel(entity: Entity, topic: str) -> dict[str, Any]:
+def _make_channel(entity: EntityKind, topic: str) -> dict[str, Any]:
     return {
         "address": topic,
         "description": f"Versions of {entity.name}, in any order, each at least once. Compaction "
@@ -203,7 +207,7 @@ def _channel(entity: Entity, topic: str) -> dict[str, Any]:
     }
 
 
-def _receive(topic: str) -> dict[str, Any]:
+def _make_operation(topic: str) -> dict[str, Any]:
     # "/" and "~" are not in names of topics, so the name is a pointer's segment as it is.
     return {
         "action": "receive",
@@ -212,7 +216,7 @@ def _receive(topic: str) -> dict[str, Any]:
     }
 
 
-def _message(entity: Entity) -> dict[str, Any]:
+def _make_message(entity: EntityKind) -> dict[str, Any]:
     return {
         "name": entity.name,
         "title": f"One version of one {entity.name}",
@@ -231,6 +235,6 @@ def _message(entity: Entity) -> dict[str, Any]:
     }
 
 
-def text(document: Mapping[str, Any]) -> str:
-    """A document as it is printed, and as it is in docs/."""
+def format_document(document: Mapping[str, Any]) -> str:
+    """Return a document in the form in which it is printed and stored in docs/."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

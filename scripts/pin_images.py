@@ -1,8 +1,8 @@
-"""Pins the images of docker/ by digest: `python scripts/pin_images.py`, where a registry answers.
+"""Pins the images of docker/ by digest: `python scripts/pin_images.py`, with access to a registry.
 
-Asks the registry of each image for the digest of its tag and writes `name:tag@sha256:...` into
-docker/Dockerfile and docker/compose.yaml. --check changes no file, and exits with 1 if an image has
-no digest or the tag has another one by now.
+Asks the registry of each image for the digest of its tag, and writes `name:tag@sha256:...` into
+docker/Dockerfile and docker/compose.yaml. `--check` changes no file, and exits with 1 if an image
+has no digest or the tag has another one by now.
 """
 
 import argparse
@@ -17,13 +17,13 @@ from pathlib import Path
 
 DOCKER = Path(__file__).resolve().parent.parent / "docker"
 FILES = ("Dockerfile", "compose.yaml")
-# An image of ours has no tag.
+# Our own images have no tag.
 IMAGE = re.compile(
     r"(?P<before>^FROM |^ +image: )(?P<name>[\w./:-]+):(?P<tag>[\w.-]+)(?:@sha256:\w+)?",
     re.MULTILINE,
 )
 HUB = "registry-1.docker.io"
-KINDS = (
+MANIFEST_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -32,41 +32,45 @@ KINDS = (
 TIMEOUT_S = 20
 
 
-def place(name: str) -> tuple[str, str]:
-    """The registry and the repository of an image's name; Docker Hub has short names."""
-    first, _, rest = name.partition("/")
-    if rest and ("." in first or ":" in first):
-        return first, rest
-    return HUB, name if rest else f"library/{name}"
+def split_image_name(name: str) -> tuple[str, str]:
+    """Return the registry and the repository of an image; short names belong to Docker Hub."""
+    first, _, remainder = name.partition("/")
+    if remainder and ("." in first or ":" in first):
+        return first, remainder
+    return HUB, name if remainder else f"library/{name}"
 
 
-def ask(url: str, headers: dict[str, str]) -> bytes:
+def fetch_url(url: str, headers: dict[str, str]) -> bytes:
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 # https, or loopback
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-        return bytes(answer.read())
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:  # noqa: S310
+        return bytes(response.read())
 
 
-def token(challenge: str) -> str:
-    """The token that a registry wants for reading a public image."""
+def fetch_token(challenge: str) -> str:
+    """Return the token that a registry asks for before a public image can be read."""
     parts = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     query = urllib.parse.urlencode({k: parts[k] for k in ("service", "scope") if k in parts})
-    found = json.loads(ask(f"{parts['realm']}?{query}", {}))
-    return str(found.get("token") or found["access_token"])
+    answer = json.loads(fetch_url(f"{parts['realm']}?{query}", {}))
+    return str(answer.get("token") or answer["access_token"])
 
 
-def digest(name: str, tag: str) -> str:
-    """The digest of a tag: SHA-256 of its manifest, for all platforms. Raises OSError."""
-    registry, repository = place(name)
+def fetch_digest(name: str, tag: str) -> str:
+    """Return the digest of a tag for all platforms: the SHA-256 of its manifest.
+
+    Raises:
+        OSError: The registry does not answer.
+    """
+    registry, repository = split_image_name(name)
     scheme = "http" if registry.startswith("127.0.0.1:") else "https"
     url = f"{scheme}://{registry}/v2/{repository}/manifests/{tag}"
-    headers = {"Accept": ", ".join(KINDS)}
+    headers = {"Accept": ", ".join(MANIFEST_TYPES)}
     try:
-        manifest = ask(url, headers)
+        manifest = fetch_url(url, headers)
     except urllib.error.HTTPError as error:
         if error.code != 401:
             raise
-        bearer = token(error.headers.get("WWW-Authenticate", ""))
-        manifest = ask(url, {**headers, "Authorization": f"Bearer {bearer}"})
+        bearer = fetch_token(error.headers.get("WWW-Authenticate", ""))
+        manifest = fetch_url(url, {**headers, "Authorization": f"Bearer {bearer}"})
     return "sha256:" + hashlib.sha256(manifest).hexdigest()
 
 
@@ -76,18 +80,18 @@ def main(folder: Path = DOCKER, arguments: list[str] | None = None) -> int:
     only_check = parser.parse_args(arguments).check
     texts = {file: (folder / file).read_text() for file in FILES}
     images = {(m["name"], m["tag"]) for text in texts.values() for m in IMAGE.finditer(text)}
-    found = {}
+    digests = {}
     for name, tag in sorted(images):
         try:
-            found[name, tag] = digest(name, tag)
+            digests[name, tag] = fetch_digest(name, tag)
         except (OSError, KeyError, ValueError) as error:
             print(f"{name}:{tag}: the registry gives no digest: {error}. No file was changed.")
             return 2
-        print(f"{name}:{tag} {found[name, tag]}")
+        print(f"{name}:{tag} {digests[name, tag]}")
     changed = False
     for file, text in texts.items():
         pinned = IMAGE.sub(
-            lambda m: f"{m['before']}{m['name']}:{m['tag']}@{found[m['name'], m['tag']]}", text
+            lambda m: f"{m['before']}{m['name']}:{m['tag']}@{digests[m['name'], m['tag']]}", text
         )
         if pinned != text:
             changed = True

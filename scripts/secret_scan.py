@@ -1,9 +1,9 @@
 """Looks for secrets in all files of the repository, with detect-secrets.
 
-What was found and is no secret is in scripts/not_secrets.json: the file, the kind and the SHA-1 of
-the text, with the reason. --write adds what is found now, and removes what is gone; then fill in
-the reasons. Exit 1: a finding that is not in the list, or one in it that is gone or has no reason.
-A file in which nothing was found is not read again until it changes: .secret_scan_cache.
+Findings that are not secrets are listed in scripts/not_secrets.json: the file, the kind and the
+SHA-1 of the text, with the reason. `--write` adds new findings and removes those that are gone;
+then fill in the reasons. The exit code is 1 if a finding is not in the list, or an entry is gone or
+has no reason. A file without findings is not read again until it changes: see .secret_scan_cache.
 """
 
 import argparse
@@ -45,78 +45,93 @@ ADVICE = (
     " If not: python scripts/secret_scan.py --write, and add the reason"
 )
 
-# file, kind, SHA-1 of the text
-Key = tuple[str, str, str]
+# The file, the kind, and the SHA-1 of the text.
+FindingKey = tuple[str, str, str]
 
 
-def files(root: Path) -> list[str]:
-    """What is in the repository or would be added to it, relative to its root."""
+def list_files(root: Path) -> list[str]:
+    """Return the files that are in the repository or would be added to it, relative to its root."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
-    names = sorted(set(done.stdout.split("\0")) - {"", REVIEWED})
+    finished = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    names = sorted(set(finished.stdout.split("\0")) - {"", REVIEWED})
     return [name for name in names if (root / name).is_file()]
 
 
-def scan(root: Path) -> dict[Key, int]:
-    """What is found, with the number of its line."""
+def scan_files(root: Path) -> dict[FindingKey, int]:
+    """Return the findings, each with the number of its line."""
     cache = root / CACHE
     clean = set(cache.read_text().split()) if cache.exists() else set()
-    states = {name: state(root, name) for name in files(root)}
+    states = {name: compute_state(root, name) for name in list_files(root)}
     with default_settings() as settings:
         settings.disable_filters(*FILTERS)
-        # Without this the processes that scan switch some of them on again.
+        # Without this, the scanning processes enable some of the filters again.
         Settings.DEFAULT_FILTERS.difference_update(FILTERS)
-        found = SecretsCollection(root=str(root))
+        secrets = SecretsCollection(root=str(root))
         changed = [name for name in states if states[name] not in clean]
-        found.scan_files(*changed, num_processors=2)
+        secrets.scan_files(*changed, num_processors=2)
         keys = {
-            (name, one.type, one.secret_hash): one.line_number
-            for name, one in found
-            if not (HASHED.search(name) and is_hash(root / name, one.secret_value or ""))
+            (name, secret.type, secret.secret_hash): secret.line_number
+            for name, secret in secrets
+            if not (HASHED.search(name) and is_hash(root / name, secret.secret_value or ""))
         }
     unclean = {name for name, *_ in keys}
-    now = sorted(state for name, state in states.items() if name not in unclean)
-    cache.write_text("\n".join(now))
+    clean_states = sorted(state for name, state in states.items() if name not in unclean)
+    cache.write_text("\n".join(clean_states))
     return keys
 
 
 def is_hash(file: Path, text: str) -> bool:
-    """Whether a text is one of the hashes that a file consists of."""
-    return len(text) >= 40 and any(text in one for one in HASH.findall(file.read_text()))
+    """Return whether a text is one of the hashes that a file consists of."""
+    return len(text) >= 40 and any(
+        text in hash_text for hash_text in HASH.findall(file.read_text())
+    )
 
 
-def state(root: Path, name: str) -> str:
-    """A digest of everything that the result for a file depends on."""
-    given = f"{VERSION}\0{FILTERS}\0{HASH.pattern}\0{name}\0".encode()
-    return hashlib.sha256(given + (root / name).read_bytes()).hexdigest()
+def compute_state(root: Path, name: str) -> str:
+    """Return a digest of everything that the result for a file depends on."""
+    conditions = f"{VERSION}\0{FILTERS}\0{HASH.pattern}\0{name}\0".encode()
+    return hashlib.sha256(conditions + (root / name).read_bytes()).hexdigest()
 
 
-def reviewed(root: Path) -> dict[Key, str]:
-    """What was found before and is no secret, with the reason."""
+def load_reviewed(root: Path) -> dict[FindingKey, str]:
+    """Return the earlier findings that are not secrets, each with its reason."""
     path = root / REVIEWED
     entries = json.loads(path.read_text()) if path.exists() else []
-    return {(one["file"], one["type"], one["sha1"]): one["why"] for one in entries}
+    return {(entry["file"], entry["type"], entry["sha1"]): entry["why"] for entry in entries}
 
 
 def main(root: Path = ROOT, arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {REVIEWED}")
     write = parser.parse_args(arguments).write
-    found, known = scan(root), reviewed(root)
+    findings, reviewed_findings = scan_files(root), load_reviewed(root)
     if write:
         entries = [
-            {"file": file, "type": kind, "sha1": sha1, "why": known.get((file, kind, sha1), "")}
-            for file, kind, sha1 in sorted(found)
+            {
+                "file": file,
+                "type": kind,
+                "sha1": sha1,
+                "why": reviewed_findings.get((file, kind, sha1), ""),
+            }
+            for file, kind, sha1 in sorted(findings)
         ]
         (root / REVIEWED).write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n")
         return 0
     faults = [
-        *(f"{key[0]}:{line}: {key[1]}" for key, line in found.items() if key not in known),
-        *(f"{key[0]}: {key[1]} of {REVIEWED} is gone" for key in known if key not in found),
+        *(
+            f"{key[0]}:{line}: {key[1]}"
+            for key, line in findings.items()
+            if key not in reviewed_findings
+        ),
+        *(
+            f"{key[0]}: {key[1]} of {REVIEWED} is gone"
+            for key in reviewed_findings
+            if key not in findings
+        ),
         *(
             f"{key[0]}: {key[1]} has no reason in {REVIEWED}"
-            for key, why in known.items()
-            if not why
+            for key, reason in reviewed_findings.items()
+            if not reason
         ),
     ]
     print("\n".join([*faults, ADVICE] if faults else ["no secret found"]))

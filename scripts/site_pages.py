@@ -1,4 +1,4 @@
-"""Used by mkdocs.yml: pages at the top of the repository become pages of the site."""
+"""A hook of mkdocs.yml that adds pages at the top of the repository to the site."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages at the top."""
+    """Add the pages at the top of the repository."""
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
@@ -22,13 +22,13 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Have links between docs/ and the top of the repository lead to pages of the site."""
-    where = page.file.src_uri
-    inside = where.startswith(f"{FOLDER}/")
-    here = "" if inside else f"docs/{where}".rpartition("/")[0]
+    """Make links between docs/ and the top of the repository lead to pages of the site."""
+    page_path = page.file.src_uri
+    is_project_page = page_path.startswith(f"{FOLDER}/")
+    page_folder = "" if is_project_page else f"docs/{page_path}".rpartition("/")[0]
 
-    def place(link: re.Match[str]) -> str:
-        target = normpath(f"{here}/{link[1]}".lstrip("/"))
+    def resolve_link(link: re.Match[str]) -> str:
+        target = normpath(f"{page_folder}/{link[1]}".lstrip("/"))
         if (ROOT / target / "README.md").exists():
             target = f"{target}/README.md"
         if target in PAGES:
@@ -38,8 +38,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         elif (ROOT / target).exists():
             # A file or folder of the repository: the site has no copy of it.
             return "#"
-        start = where.rpartition("/")[0] or "."
+        start = page_path.rpartition("/")[0] or "."
         return relpath(target, start)
 
-    text = LINK.sub(place, markdown)
+    text = LINK.sub(resolve_link, markdown)
     return re.sub(r"\[([^\]]*)\]\(#\)", r"\1", text)

@@ -1,6 +1,6 @@
 """Creates .venv at the root and installs one pinned requirements file, if it has changed.
 
-Runs before anything is installed, so it uses only the standard library.
+It runs before anything is installed, so it uses only the standard library.
 """
 
 import fcntl
@@ -14,32 +14,36 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 INCLUDES = {"requirements-dev.txt": ["requirements.txt"]}
-# -I: no module is taken from the folder in which somebody stands; root may stand in /tmp.
+# -I: do not import modules from the current folder, which can be /tmp for root.
 ISOLATED = "-I"
 PIP = (ISOLATED, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
 # pip refuses a package without a hash, or a file that does not have it.
-HASHED = ("--require-hashes", "-r")
+REQUIRE_HASHES = ("--require-hashes", "-r")
 
 
-def fingerprint(name: str) -> str:
-    """A digest of everything that determines the content of the environment."""
+def compute_fingerprint(name: str) -> str:
+    """Return a digest of everything that determines the content of the environment."""
     digest = hashlib.sha256(str(PYTHON).encode())
     for file in (name, *INCLUDES.get(name, [])):
         digest.update((ROOT / file).read_bytes())
     return digest.hexdigest()
 
 
-def stamp(name: str) -> Path:
-    """The file with the fingerprint of what is installed. It is inside .venv."""
+def get_stamp_file(name: str) -> Path:
+    """Return the file inside .venv with the fingerprint of what is installed."""
     return VENV / f"{name}.sha256"
 
 
-def installed(name: str) -> bool:
-    return stamp(name).is_file() and stamp(name).read_text() == fingerprint(name)
+def is_installed(name: str) -> bool:
+    return get_stamp_file(name).is_file() and get_stamp_file(
+        name
+    ).read_text() == compute_fingerprint(name)
 
 
-def runs() -> bool:
-    """Whether .venv has a new enough Python that starts. It may not after a system upgrade."""
+def is_venv_usable() -> bool:
+    """Return whether .venv has a new enough Python that starts. After a system upgrade it may
+    not.
+    """
     code = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     command = [PYTHON, ISOLATED, "-c", code]
     try:
@@ -48,22 +52,22 @@ def runs() -> bool:
         return False
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def make() -> None:
-    """Create .venv. Exits with a message if this Python cannot create one."""
-    say(f"Creating {VENV.name} with Python {sys.version.split()[0]}")
-    done = subprocess.run(
+def create_venv() -> None:
+    """Create .venv. Exit with a message if this Python cannot create one."""
+    print_message(f"Creating {VENV.name} with Python {sys.version.split()[0]}")
+    finished = subprocess.run(
         [sys.executable, ISOLATED, "-m", "venv", "--clear", VENV],
         check=False,
         capture_output=True,
         text=True,
     )
-    if done.returncode:
+    if finished.returncode:
         version = "{}.{}".format(*sys.version_info)
-        say(done.stdout.strip() or done.stderr.strip())
+        print_message(finished.stdout.strip() or finished.stderr.strip())
         sys.exit(
             f"Python {version} cannot create a virtual environment. "
             f"Debian, Ubuntu: apt install python3-venv (or python{version}-venv)"
@@ -73,17 +77,19 @@ def make() -> None:
 def main(name: str) -> None:
     with Path(__file__).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # if two scripts run at once, one of them waits
-        if runs() and installed(name):
+        if is_venv_usable() and is_installed(name):
             return
-        if not runs():
-            make()
-        say(f"Installing {name}")
+        if not is_venv_usable():
+            create_venv()
+        print_message(f"Installing {name}")
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        done = subprocess.run([PYTHON, *PIP, *HASHED, ROOT / name], check=False, env=environment)
-        if done.returncode:
+        finished = subprocess.run(
+            [PYTHON, *PIP, *REQUIRE_HASHES, ROOT / name], check=False, env=environment
+        )
+        if finished.returncode:
             sys.exit(f"Installing {name} failed; see the output of pip above. Nothing was started.")
-        for each in (name, *INCLUDES.get(name, [])):
-            stamp(each).write_text(fingerprint(each))
+        for requirements in (name, *INCLUDES.get(name, [])):
+            get_stamp_file(requirements).write_text(compute_fingerprint(requirements))
 
 
 if __name__ == "__main__":

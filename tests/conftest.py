@@ -58,8 +58,8 @@ def pytest_configure() -> None:
 def no_document_of_other_settings() -> Iterator[None]:
     """The OpenAPI document is made once in a process; tests change the providers in it."""
     yield
-    if (made := sys.modules.get("history.api.schema")) is not None:
-        made.document.cache_clear()
+    if (schema := sys.modules.get("history.api.schema")) is not None:
+        schema.make_openapi_document.cache_clear()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist writes the groups into the ids

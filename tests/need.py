@@ -1,6 +1,6 @@
-"""Programs other than Python that a test needs. Without one the test is skipped.
+"""Programs other than Python that a test needs. A test without its program is skipped.
 
-`.ci/run` installs all of them and sets ANNALS_TEST_ALL=1: then the test fails instead.
+`.ci/run` installs all of them and sets ANNALS_TEST_ALL=1; then the test fails instead.
 """
 
 import os
@@ -19,57 +19,63 @@ CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 JAVA_VERSION = 17
 
 
-def java() -> str:
-    """The Java program, version 17 or later."""
+def need_java() -> str:
+    """Return the Java program, version 17 or later."""
     try:
         program = broker.java()
     except EmbeddedError:
-        _missing(f"needs Java {JAVA_VERSION} or later (Debian: default-jre-headless)")
-    said = subprocess.run([program, "-version"], capture_output=True, text=True, check=True).stderr
-    version = re.search(r'version "(\d+)', said)
+        _skip_or_fail(f"needs Java {JAVA_VERSION} or later (Debian: default-jre-headless)")
+    version_text = subprocess.run(
+        [program, "-version"], capture_output=True, text=True, check=True
+    ).stderr
+    version = re.search(r'version "(\d+)', version_text)
     if version is None or int(version[1]) < JAVA_VERSION:
-        _missing(f"needs Java {JAVA_VERSION} or later, found: {said.splitlines()[0]}")
+        _skip_or_fail(f"needs Java {JAVA_VERSION} or later, found: {version_text.splitlines()[0]}")
     return program
 
 
-def maven() -> None:
-    """Maven, or Apache Kafka's jars from an earlier run of it."""
+def need_maven() -> None:
+    """Require Maven, or Apache Kafka's jars from an earlier run of it."""
     if not kafka_jars.cached() and shutil.which("mvn") is None:
-        _missing("needs Maven to fetch Apache Kafka (Debian: maven)")
+        _skip_or_fail("needs Maven to fetch Apache Kafka (Debian: maven)")
 
 
-def chromium() -> str:
-    """The Chromium program."""
+def need_chromium() -> str:
+    """Return the Chromium program."""
     program = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if program is None:
-        _missing("needs Chromium (Debian: chromium)")
+        _skip_or_fail("needs Chromium (Debian: chromium)")
     return program
 
 
-def program(name: str, package: str = "") -> str:
-    """The path of a program. package: of Debian, if it has another name."""
+def need_program(name: str, package: str = "") -> str:
+    """Return the path of a program.
+
+    Args:
+        package: The Debian package, if its name differs.
+    """
     # Debian has servers in a folder that not everybody's PATH has.
-    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        _missing(f"needs {name} (Debian: {package or name})")
-    return found
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
+        _skip_or_fail(f"needs {name} (Debian: {package or name})")
+    return path
 
 
-def node() -> None:
-    """Node.js with npm, for a certified OpenID provider."""
-    program("node", "nodejs")
-    program("npm")
+def need_node() -> None:
+    """Require Node.js with npm, for a certified OpenID provider."""
+    need_program("node", "nodejs")
+    need_program("npm")
 
 
 # To evaluate the alert rules, for the proxy of docker/compose.yaml, and as the
 # API's page uses it.
-promtool = partial(program, "promtool", "prometheus")
-nginx = partial(program, "nginx", "nginx-light")
-curl = partial(program, "curl")
-go = partial(program, "go", "golang-go")
+promtool = partial(need_program, "promtool", "prometheus")
+nginx = partial(need_program, "nginx", "nginx-light")
+curl = partial(need_program, "curl")
+go = partial(need_program, "go", "golang-go")
 
 
-def _missing(reason: str) -> NoReturn:
+def _skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get("ANNALS_TEST_ALL") == "1":
         pytest.fail(f"{reason}; ANNALS_TEST_ALL=1 allows no skip", pytrace=False)
     pytest.skip(reason)

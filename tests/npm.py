@@ -8,23 +8,27 @@ from annals.embedded import process
 from tests import need
 
 
-def installed(here: Path, name: str) -> Path:
-    """The folder with the packages of here/package-lock.json. name: of the folder."""
-    need.node()
+def install_packages(source_folder: Path, name: str) -> Path:
+    """Install the packages of here/package-lock.json once, and return their folder.
+
+    Args:
+        name: The name of the folder in the cache.
+    """
+    need.need_node()
     folder = Path.home() / ".cache" / "annals" / name
-    lock = (here / "package-lock.json").read_bytes()
-    done = folder / "installed.json"
+    lock = (source_folder / "package-lock.json").read_bytes()
+    stamp = folder / "installed.json"
     folder.mkdir(parents=True, exist_ok=True)
-    with process.exclusive(folder / "lock"):
-        if done.exists() and done.read_bytes() == lock:
+    with process.hold_file_lock(folder / "lock"):
+        if stamp.exists() and stamp.read_bytes() == lock:
             return folder
-        for each in ("package.json", "package-lock.json"):
-            shutil.copy(here / each, folder)
+        for name_of_file in ("package.json", "package-lock.json"):
+            shutil.copy(source_folder / name_of_file, folder)
         subprocess.run(
             ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
             cwd=folder,
             check=True,
             capture_output=True,
         )
-        done.write_bytes(lock)
+        stamp.write_bytes(lock)
     return folder

@@ -1,4 +1,4 @@
-"""The service that Annals replaces, as a real HTTP server: honest, or hostile in one way each."""
+"""The old service as a real HTTP server: honest, or hostile in one way each."""
 
 import json
 import ssl
@@ -14,14 +14,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from history.entities import ROOT
 from history.record import ChangeType
 
-# Answers in the place of the honest one: it writes to the connection itself.
+# Replaces the honest answer; it writes to the connection itself.
 Hostile = Callable[[BaseHTTPRequestHandler], None]
-MOST = 500
+MOST_VERSIONS = 500
 
 
 @dataclass(frozen=True)
-class Held:
-    """One version that the old service has. data: a JSON text."""
+class OldVersion:
+    """A version that the old service has. `data` is JSON text."""
 
     id: str
     version: int
@@ -33,7 +33,7 @@ class Held:
     author: str | None = "o.stara"
     client: str = "top-old"
 
-    def row(self) -> str:
+    def to_json(self) -> str:
         row: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -52,13 +52,18 @@ class Held:
 
 
 @dataclass
-class OldService:
-    """Serves on a port of the loopback address while it is used as a context. page: versions on one
-    page at most. certificate: with its key, to serve over TLS. asked: the addresses of all
-    requests; tokens: what they were authorized with."""
+class OldServiceServer:
+    """A server on the loopback address that runs while it is used as a context.
 
-    held: list[Held] = field(default_factory=list, repr=False)
-    page: int = MOST
+    Attributes:
+        page: The most versions on one page.
+        certificate: A certificate with its key, to serve over TLS.
+        asked: The addresses of all requests.
+        tokens: The Authorization header of each request.
+    """
+
+    held: list[OldVersion] = field(default_factory=list, repr=False)
+    page: int = MOST_VERSIONS
     hostile: Hostile | None = None
     status: int = 200
     certificate: Path | None = None
@@ -76,7 +81,7 @@ class OldService:
                     if service.hostile is not None:
                         service.hostile(self)
                     else:
-                        send(self, *service.answer(self.path))
+                        send_answer(self, *service.make_answer(self.path))
                 except OSError:
                     self.close_connection = True
 
@@ -92,34 +97,45 @@ class OldService:
         scheme = "https" if self.certificate else "http"
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
 
-    def add(self, id: str, version: int, data: object, at: datetime, **more: Any) -> None:
+    def add_version(
+        self, id: str, version: int, data: object, at: datetime, **columns: Any
+    ) -> None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         kind = ChangeType(int(version > 0)).name
-        self.held.append(Held(id, version, at, text, **{"type": kind, **more}))
+        self.held.append(OldVersion(id, version, at, text, **{"type": kind, **columns}))
 
-    def answer(self, path: str) -> tuple[int, str]:
-        """What the contract says: status and body."""
+    def make_answer(self, path: str) -> tuple[int, str]:
+        """Return the status and the body that the contract defines."""
         parts = urlsplit(path)
-        given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        found = self._of([unquote(each) for each in parts.path.split("/")[3:]])
+        parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        versions = self._select_versions(
+            [unquote(version) for version in parts.path.split("/")[3:]]
+        )
         if self.status != 200:
             return self.status, "{}"
-        if not found:
+        if not versions:
             error = {"code": "not_found", "message": "nothing", "requestId": "1"}
             return 404, json.dumps({"status": "error", "error": error})
-        found.sort(key=lambda each: (each.at, each.kind, each.id, each.version), reverse=True)
-        start = int(given.get("pageToken", "v1:0").removeprefix("v1:"))
-        size = min(int(given.get("pageSize", "50")), self.page)
-        rows = ", ".join(each.row() for each in found[start : start + size])
-        following = f', "nextPageToken": "v1:{start + size}"' if start + size < len(found) else ""
-        return 200, f'{{"status": "success", "data": {{"history": [{rows}]{following}}}}}'
+        versions.sort(
+            key=lambda version: (version.at, version.kind, version.id, version.version),
+            reverse=True,
+        )
+        start = int(parameters.get("pageToken", "v1:0").removeprefix("v1:"))
+        size = min(int(parameters.get("pageSize", "50")), self.page)
+        rows = ", ".join(version.to_json() for version in versions[start : start + size])
+        next_page = (
+            f', "nextPageToken": "v1:{start + size}"' if start + size < len(versions) else ""
+        )
+        return 200, f'{{"status": "success", "data": {{"history": [{rows}]{next_page}}}}}'
 
-    def _of(self, path: list[str]) -> list[Held]:
+    def _select_versions(self, path: list[str]) -> list[OldVersion]:
         match path:
             case ["history", kind, id]:
-                return [each for each in self.held if (each.kind, each.id) == (kind, id)]
+                return [
+                    version for version in self.held if (version.kind, version.id) == (kind, id)
+                ]
             case ["applications", id, "history"]:
-                return [each for each in self.held if id in (each.application, each.id)]
+                return [version for version in self.held if id in (version.application, version.id)]
         return []
 
     def __enter__(self) -> Self:
@@ -131,8 +147,10 @@ class OldService:
         self._server.server_close()
 
 
-def send(handler: BaseHTTPRequestHandler, status: int, body: str | bytes, **headers: str) -> None:
-    """A whole answer."""
+def send_answer(
+    handler: BaseHTTPRequestHandler, status: int, body: str | bytes, **headers: str
+) -> None:
+    """Send a whole answer."""
     content = body.encode() if isinstance(body, str) else body
     handler.send_response(status)
     for name, value in {"Content-Length": str(len(content)), **headers}.items():

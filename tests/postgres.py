@@ -13,26 +13,26 @@ from pathlib import Path
 HOME = Path(tempfile.mkdtemp(prefix="annals-test-"))
 
 
-def _prepare() -> None:
+def _prepare_server() -> None:
     os.environ["ANNALS_HOME"] = str(HOME)
     os.environ["ANNALS_DEMO"] = "true"
     os.environ["DJANGO_SETTINGS_MODULE"] = "annals.settings"
-    given = os.environ.get("ANNALS_TEST_DATABASE_URL")
-    if given:
-        os.environ["DATABASE_URL"] = given
+    url = os.environ.get("ANNALS_TEST_DATABASE_URL")
+    if url:
+        os.environ["DATABASE_URL"] = url
         atexit.register(shutil.rmtree, HOME, ignore_errors=True)
         return
-    from annals.embedded.postgres import Postgres
+    from annals.embedded.postgres import EmbeddedPostgres
 
-    server = Postgres(HOME / "postgres", settings={"fsync": "off"})
+    server = EmbeddedPostgres(HOME / "postgres", settings={"fsync": "off"})
     server.start()
-    os.environ["DATABASE_URL"] = server.url()
+    os.environ["DATABASE_URL"] = server.build_url()
 
-    def clean() -> None:
+    def remove_server() -> None:
         server.stop("immediate")
         shutil.rmtree(HOME, ignore_errors=True)
 
-    atexit.register(clean)
+    atexit.register(remove_server)
 
 
-_prepare()
+_prepare_server()

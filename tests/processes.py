@@ -15,63 +15,72 @@ import pytest
 
 from annals.access.grants import CONSUMER
 from annals.embedded import logins
-from annals.embedded.broker import Daemon
-from annals.embedded.postgres import Postgres, Settings
+from annals.embedded.broker import KafkaServer
+from annals.embedded.postgres import EmbeddedPostgres, PostgresSettings
 from history.daily import days
 from history.entities import ENTITIES
-from tests.consuming import Consumers, Database, Feed, environment, make_tables
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    make_environment,
+    make_tables,
+)
 from tests.messages import NOW
 
 TEMPLATE = "template_annals"
 
 
 @pytest.fixture(scope="session")
-def server(run_server: Postgres) -> Postgres:
-    """The PostgreSQL of the run. Each module that imports this name has a fixture of its own."""
+def server(run_server: EmbeddedPostgres) -> EmbeddedPostgres:
+    """Return the PostgreSQL of the run. Each module that imports this name has its own fixture."""
     return run_server
 
 
 @pytest.fixture(scope="session")
-def run_server() -> Iterator[Postgres]:
-    """A PostgreSQL with a migrated template, one for the run: only tests/conftest.py imports it.
-    Its tables belong to the owner's login, and those of the web and the consumer have only the
-    rights of `annals grants`. It has the days around today.
+def run_server() -> Iterator[EmbeddedPostgres]:
+    """Run a PostgreSQL with a migrated template for the whole run; only tests/conftest.py imports
+    it.
 
-    Not under pytest's own directory: every other run of pytest closes that to the server's user.
+    Its tables belong to the owner's login, and the web and the consumer have only the rights of
+    `annals grants`. It has the days around today. It is not under pytest's own directory, because
+    every other run of pytest closes that to the server's user.
     """
     home = Path(tempfile.mkdtemp(prefix="annals-server-"))
-    made = Postgres(home / "postgres", {"fsync": "off"})
-    made.start()
-    with _admin(made) as plain:
+    started_server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
+    started_server.start()
+    with _connect_as_admin(started_server) as plain:
         plain.execute(f"CREATE DATABASE {TEMPLATE} OWNER {logins.OWNER}")
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    owner = made.url(TEMPLATE, logins.OWNER)
-    make_tables(env | {"DATABASE_URL": owner, "ANNALS_HOME": str(made.home)}, made)
+    owner = started_server.build_url(TEMPLATE, logins.OWNER)
+    make_tables(
+        env | {"DATABASE_URL": owner, "ANNALS_HOME": str(started_server.home)}, started_server
+    )
     with psycopg.connect(owner, autocommit=True) as plain:
         for entity, number in itertools.product(ENTITIES, (-1, 0, 1)):
-            days.create(plain, entity.table, NOW.date() + timedelta(days=number))
-    yield made
-    made.stop("immediate")
+            days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))
+    yield started_server
+    started_server.stop("immediate")
     shutil.rmtree(home)
 
 
 @contextmanager
-def own_server(settings: Settings) -> Iterator[Postgres]:
-    """A running PostgreSQL in a folder of its own, which its user may enter."""
+def start_own_server(settings: PostgresSettings) -> Iterator[EmbeddedPostgres]:
+    """Run a PostgreSQL in a folder of its own, which its user may enter."""
     with tempfile.TemporaryDirectory(prefix="annals-server-") as folder:
         Path(folder).chmod(0o755)
-        made = Postgres(Path(folder) / "postgres", settings)
-        made.start()
-        yield made
-        made.stop("immediate")
+        started_server = EmbeddedPostgres(Path(folder) / "postgres", settings)
+        started_server.start()
+        yield started_server
+        started_server.stop("immediate")
 
 
 @contextmanager
-def own_database(server: Postgres) -> Iterator[Database]:
-    """A database of the product, on that server, running."""
+def create_own_database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
+    """Create a database of the product on the server, and drop it afterwards."""
     server.start()
     name = f"test_{secrets.token_hex(4)}"
-    with _admin(server) as plain:
+    with _connect_as_admin(server) as plain:
         # A copy of the files takes a quarter of the time that a copy through the log takes.
         plain.execute(
             f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy OWNER {logins.OWNER}"
@@ -79,34 +88,34 @@ def own_database(server: Postgres) -> Iterator[Database]:
         # A copy of a database does not have the rights of the database itself.
         plain.execute(f"REVOKE TEMPORARY ON DATABASE {name} FROM PUBLIC")
         plain.execute(f"GRANT TEMPORARY ON DATABASE {name} TO {CONSUMER}")
-    yield Database(server, name, server.url(name))
+    yield ProductDatabase(server, name, server.build_url(name))
     server.start()
-    with _admin(server) as plain:
+    with _connect_as_admin(server) as plain:
         plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture
-def database(server: Postgres) -> Iterator[Database]:
-    """Such a database for one test."""
-    with own_database(server) as made:
-        yield made
+def database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
+    """Return a database of the product for one test."""
+    with create_own_database(server) as own:
+        yield own
 
 
 @pytest.fixture
 def consumers(
-    broker: Daemon, topics: list[str], database: Database, tmp_path: Path
-) -> Iterator[Consumers]:
-    """Starts consumers of the broker that write into the database; ends them all."""
-    found = Consumers(environment(broker, database), tmp_path)
-    yield found
-    found.stop()
+    broker: KafkaServer, topics: list[str], database: ProductDatabase, tmp_path: Path
+) -> Iterator[ConsumerStarter]:
+    """Return a starter of consumers that write into the database; it ends them all."""
+    starter = ConsumerStarter(make_environment(broker, database), tmp_path)
+    yield starter
+    starter.kill_all()
 
 
 @pytest.fixture
-def feed(broker: Daemon, topics: list[str]) -> Feed:
-    """Good messages for the broker."""
-    return Feed(broker.client())
+def feed(broker: KafkaServer, topics: list[str]) -> MessageFeed:
+    """Return a feed of good messages for the broker."""
+    return MessageFeed(broker.make_client_config())
 
 
-def _admin(server: Postgres) -> psycopg.Connection[tuple[object, ...]]:
-    return psycopg.connect(server.url("postgres"), autocommit=True)
+def _connect_as_admin(server: EmbeddedPostgres) -> psycopg.Connection[tuple[object, ...]]:
+    return psycopg.connect(server.build_url("postgres"), autocommit=True)

@@ -1,6 +1,9 @@
-"""`python -m tests.reaper COMMAND...`: run a command, and when it ends, however it does, kill all
-processes that it left, also those with sessions of their own. Its exit code is the command's, 128
-and the signal's number if one ended it. Linux only; elsewhere it only runs the command."""
+"""`python -m tests.reaper COMMAND...`: runs a command, and kills all processes that it leaves.
+
+This includes processes with their own sessions, however the command ends. The exit code is the
+command's, or 128 plus the number of the signal that ended it. On other systems than Linux it only
+runs the command.
+"""
 
 import ctypes
 import os
@@ -13,21 +16,21 @@ import psutil
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    command = subprocess.Popen(words)
+    command = subprocess.Popen(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to both
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(each) is not signal.SIG_IGN:
-            signal.signal(each, lambda number, _frame: command.send_signal(number))
-    while (ended := os.wait())[0] != command.pid:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda number, _frame: command.send_signal(number))
+    while (ended_child := os.wait())[0] != command.pid:
         pass  # a process whose parent had ended
-    code = os.waitstatus_to_exitcode(ended[1])
-    while left := psutil.Process().children(recursive=True):
-        for each in left:
-            each.kill()
-        psutil.wait_procs(left, timeout=5)
+    code = os.waitstatus_to_exitcode(ended_child[1])
+    while children := psutil.Process().children(recursive=True):
+        for child in children:
+            child.kill()
+        psutil.wait_procs(children, timeout=5)
     return code if code >= 0 else 128 - code
 
 

@@ -1,5 +1,7 @@
-"""How often a call waits for PostgreSQL: what is sent at once is one round trip, however many
-statements it has."""
+"""How often a call waits for PostgreSQL.
+
+Statements that are sent together are one round trip.
+"""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -12,13 +14,13 @@ import pytest
 from django.db import connection
 
 from history import labels, timeline
-from history.entities import BY_NAME, root
-from history.timeline import Query
+from history.entities import BY_NAME, get_root
+from history.timeline import TimelineQuery
 from tests.db.store import HOST
 
 
-class Asked(NamedTuple):
-    """An application, a task of it, and a moment after their three versions."""
+class RoundTripQuestion(NamedTuple):
+    """An application, one of its tasks, and a moment after their three versions."""
 
     application: str
     child: str
@@ -28,42 +30,45 @@ class Asked(NamedTuple):
 TASK: Final = BY_NAME["product-task"]
 
 # When all is warm, on one server and on a cluster.
-ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int]]] = {
+ROUND_TRIPS: Final[dict[str, tuple[Callable[[RoundTripQuestion], object], int]]] = {
     "timeline of an application": (
-        lambda its: timeline.page(HOST, Query(id=its.application)),
+        lambda its: timeline.fetch_page(HOST, TimelineQuery(id=its.application)),
         2,
     ),
     "timeline of a document": (
-        lambda its: timeline.page(HOST, Query(entity=root(), id=its.application)),
+        lambda its: timeline.fetch_page(HOST, TimelineQuery(entity=get_root(), id=its.application)),
         1,
     ),
     "child by its id": (
-        lambda its: timeline.page(HOST, Query(entity=TASK, id=its.child)),
+        lambda its: timeline.fetch_page(HOST, TimelineQuery(entity=TASK, id=its.child)),
         1,
     ),
-    "version": (lambda its: timeline.version(HOST, root(), its.application, 2), 1),
+    "version": (lambda its: timeline.fetch_version(HOST, get_root(), its.application, 2), 1),
     "version of a child": (
-        lambda its: timeline.version(HOST, TASK, its.child, 2),
+        lambda its: timeline.fetch_version(HOST, TASK, its.child, 2),
         1,
     ),
     "application at": (
-        lambda its: timeline.application_at(HOST, its.application, its.moment),
+        lambda its: timeline.fetch_application_at(HOST, its.application, its.moment),
         2,
     ),
     "document at": (
-        lambda its: timeline.at(HOST, root(), its.application, its.moment),
+        lambda its: timeline.fetch_version_at(HOST, get_root(), its.application, its.moment),
         1,
     ),
-    "child at": (lambda its: timeline.at(HOST, TASK, its.child, its.moment), 1),
-    "blame": (lambda its: timeline.blame(HOST, root(), its.application), 1),
-    "blame of a child": (lambda its: timeline.blame(HOST, TASK, its.child), 1),
-    "field": (lambda its: timeline.field(HOST, root(), its.application, "/rate"), 1),
+    "child at": (lambda its: timeline.fetch_version_at(HOST, TASK, its.child, its.moment), 1),
+    "blame": (lambda its: timeline.blame_leaves(HOST, get_root(), its.application), 1),
+    "blame of a child": (lambda its: timeline.blame_leaves(HOST, TASK, its.child), 1),
+    "field": (
+        lambda its: timeline.fetch_field_history(HOST, get_root(), its.application, "/rate"),
+        1,
+    ),
     "compare": (
-        lambda its: timeline.compare(HOST, root(), its.application, 0, 2),
+        lambda its: timeline.compare_versions(HOST, get_root(), its.application, 0, 2),
         1,
     ),
     "compare a child": (
-        lambda its: timeline.compare(HOST, TASK, its.child, 0, 2),
+        lambda its: timeline.compare_versions(HOST, TASK, its.child, 0, 2),
         1,
     ),
     "search by id": (lambda its: timeline.search(HOST, its.application), 2),
@@ -71,9 +76,12 @@ ROUND_TRIPS: Final[dict[str, tuple[Callable[[Asked], object], int]]] = {
 }
 
 
-def counted(call: Callable[[], object], folder: Path) -> int:
-    """The round trips of a call on Django's connection, which was made before. folder: for a
-    file."""
+def count_round_trips(call: Callable[[], object], folder: Path) -> int:
+    """Return the number of round trips of a call on Django's connection.
+
+    Args:
+        folder: For the file with the trace.
+    """
     connection.ensure_connection()
     server = connection.connection.pgconn
     trace = folder / "trace"
@@ -86,5 +94,5 @@ def counted(call: Callable[[], object], folder: Path) -> int:
         finally:
             server.untrace()
     # F: to the server, B: back.
-    ways = [line[:1] for line in trace.read_text().splitlines() if line[:2] in ("F\t", "B\t")]
-    return sum(pair == ("F", "B") for pair in pairwise(ways))
+    directions = [line[:1] for line in trace.read_text().splitlines() if line[:2] in ("F\t", "B\t")]
+    return sum(pair == ("F", "B") for pair in pairwise(directions))

@@ -1,7 +1,7 @@
-"""Compares the JSON that commands print with its shape in docs/schema/commands.json.
+"""Compares the JSON output of commands with its shape in docs/schema/commands.json.
 
-Shapes have kinds of values in words, with " or null" where it may be missing; a list of one kind
-has any number of items, and {"one of": [...]} is one of several shapes.
+A shape names kinds of values in words, with " or null" where the value can be missing. A list with
+one kind has any number of items, and {"one of": [...]} is one of several shapes.
 """
 
 import json
@@ -15,10 +15,12 @@ EXAMPLES = Path(__file__).parents[1] / "docs" / "schema" / "commands.json"
 
 
 @cache
-def shapes() -> dict[str, Any]:
-    """By command, action and option: `ledger`, `partitions list`, `quarantine list --ids`."""
-    found: dict[str, Any] = json.loads(EXAMPLES.read_text())
-    return found
+def load_shapes() -> dict[str, Any]:
+    """Return the shapes by command, action and option, as `partitions list` or `quarantine list
+    --ids`.
+    """
+    loaded: dict[str, Any] = json.loads(EXAMPLES.read_text())
+    return loaded
 
 
 def _is_time(value: Any) -> bool:
@@ -41,45 +43,46 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def shaped(words: str, printed: str | bytes) -> Any:
-    """The JSON that a command printed, which has the shape that docs/commands.md shows.
+def parse_shaped(command: str, printed: str | bytes) -> Any:
+    """Return the JSON output of a command, after checking its shape against docs/commands.md.
 
-    words: the command, its action and option, as shapes() names them.
+    Args:
+        words: The command with its action and option, as the shapes name it.
     """
     [line] = printed.splitlines()
-    found = json.loads(line)
-    assert list(differences(found, shapes()[words])) == []
-    return found
+    parsed = json.loads(line)
+    assert list(find_differences(parsed, load_shapes()[command])) == []
+    return parsed
 
 
-def differences(value: Any, shape: Any, place: str = "$") -> Iterator[str]:
-    """Where the value is not of this shape."""
+def find_differences(value: Any, shape: Any, place: str = "$") -> Iterator[str]:
+    """Yield where the value differs from the shape."""
     match shape:
         case str():
             kind = shape.removesuffix(" or null")
             if not (shape != kind and value is None) and not KINDS[kind](value):
                 yield f"{place} is {value!r}, not {shape}"
         case {"one of": choices}:
-            if all(list(differences(value, each, place)) for each in choices):
+            if all(list(find_differences(value, choice, place)) for choice in choices):
                 yield f"{place} is {value!r}, which is none of {choices}"
         case list():
             if not isinstance(value, list) or (len(shape) > 1 and len(value) != len(shape)):
                 yield f"{place} is {value!r}, not {shape}"
                 return
             kinds = shape if len(shape) > 1 else shape * len(value)
-            for number, (each, kind) in enumerate(zip(value, kinds, strict=True)):
-                yield from differences(each, kind, f"{place}[{number}]")
+            for number, (item, kind) in enumerate(zip(value, kinds, strict=True)):
+                yield from find_differences(item, kind, f"{place}[{number}]")
         case _:
-            yield from _of_object(value, shape, place)
+            yield from _find_object_differences(value, shape, place)
 
 
-def _of_object(value: Any, shape: Mapping[str, Any], place: str) -> Iterator[str]:
+def _find_object_differences(value: Any, shape: Mapping[str, Any], place: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"{place} is {value!r}, not an object"
         return
-    anything = next((kind for name, kind in shape.items() if name.startswith("<")), None)
-    if anything is None and value.keys() != shape.keys():
+    any_shape = next((kind for name, kind in shape.items() if name.startswith("<")), None)
+    if any_shape is None and value.keys() != shape.keys():
         yield f"{place} has {sorted(value.keys() ^ shape.keys())} only here or in the shape"
         return
-    for name, each in value.items():
-        yield from differences(each, shape.get(name, anything), f"{place}.{name}")
+    for name, member in value.items():
+        yield from find_differences(member, shape.get(name, any_shape), f"{place}.{name}")

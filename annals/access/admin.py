@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from annals.access.journal import screen
 from annals.access.models import BreakGlass
 from annals.access.roles import JOURNAL
-from history.admin.site.access import was_given
+from history.admin.site.access import make_explicit_permission_check
 from history.admin.site.admin_site import AnnalsSite, SubjectLink
 from history.base.moments import when
 
@@ -26,13 +26,13 @@ else:  # Django's class takes no parameters where it runs
 
 
 class UserAdmin(Users):
-    """Saves only what the web's database login may change: see annals.access.grants."""
+    """The screen of logins. It saves only the column that the web may change in the database."""
 
     list_display = ("username", "last_name", "is_active", "is_superuser", "seen")
     list_filter = ("is_active", "is_superuser", "groups")
     search_fields = ("username", "last_name")
     ordering = ("username",)
-    # Nobody grants to themselves, or to somebody.
+    # Roles come from the identity provider.
     readonly_fields = (
         *("username", "last_name", "is_staff", "is_superuser", "groups", "user_permissions"),
         *("seen", "joined"),
@@ -53,7 +53,7 @@ class UserAdmin(Users):
     has_add_permission = has_delete_permission = _never
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """A break-glass login is seen only."""
+        """Refuse changes of a break-glass login."""
         if obj is not None and BreakGlass.objects.filter(user=obj).exists():
             return False
         return super().has_change_permission(request, obj)
@@ -65,7 +65,7 @@ class UserAdmin(Users):
         form: ModelForm[User],
         change: bool,  # noqa: ARG002
     ) -> None:
-        """Write the column that was changed."""
+        """Write only the changed columns: the web may not update the others."""
         if form.changed_data:
             obj.save(update_fields=form.changed_data)
 
@@ -77,13 +77,15 @@ _site.add_screen(
     name="journal",
     title=_("Access journal: who looked at what"),
     permission=JOURNAL,
-    view=screen.page,
+    view=screen.show_journal,
     superusers=False,
 )
 _site.subject_links.append(
-    SubjectLink(_("Who looked at this"), was_given(JOURNAL), screen.address_for)
+    SubjectLink(
+        _("Who looked at this"), make_explicit_permission_check(JOURNAL), screen.build_journal_url
+    )
 )
 
-# The import has registered Django's own screens, which make superusers and change roles.
+# Django's own screens, which the import registered, make superusers and change roles.
 admin.site.unregister([User, Group])
 admin.site.register(User, UserAdmin)

@@ -5,7 +5,7 @@ import sys
 from django.apps import AppConfig
 from django.conf import settings
 
-from history.base.lazy import lazy
+from history.base.lazy import import_lazily
 
 
 class AccessConfig(AppConfig):
@@ -18,14 +18,20 @@ class AccessConfig(AppConfig):
         from history.base.signals import begins, looks_back
         from history.labels import mark_changed
 
-        user_logged_out.connect(lazy("annals.access.sessions.on_logout"), weak=False)
-        begins.connect(lazy("annals.access.journal.write.on_export"), weak=False)
-        looks_back.connect(lazy("annals.access.journal.read.opened_before"), weak=False)
-        mark_changed.connect(lazy("annals.access.journal.write.on_mark"), weak=False)
+        user_logged_out.connect(
+            import_lazily("annals.access.sessions.remember_provider"), weak=False
+        )
+        begins.connect(import_lazily("annals.access.journal.write.record_export"), weak=False)
+        looks_back.connect(
+            import_lazily("annals.access.journal.read.list_opened_timelines"), weak=False
+        )
+        mark_changed.connect(
+            import_lazily("annals.access.journal.write.record_mark_change"), weak=False
+        )
         if settings.ANNALS.need_to_know is not None:
             from history import need_to_know
 
             try:
-                need_to_know.given()
-            except need_to_know.RuleError as error:
+                need_to_know.load_rule()
+            except need_to_know.UnusableRuleError as error:
                 sys.exit(f"annals: {need_to_know.SETTING} is wrong: {error}. See docs/access.md.")

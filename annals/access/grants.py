@@ -1,5 +1,7 @@
-"""The rights of the web and of the consumer in the database: two group roles without login, whose
-members are the logins of the processes; and what each login may have of the server."""
+"""The database rights of the web and the consumer, and the limits of their logins.
+
+The rights belong to two group roles that cannot log in. The logins of the processes are members.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,20 +38,20 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
     "access_providersession": "INSERT, UPDATE (identity_id, provider_session, began), DELETE",
-    # Of 0.1.0 alone, whose web answers until it is replaced. They go with their tables.
+    # Only the web of 0.1.0 needs these until it is replaced. They go with their tables.
     "access_attempts": "SELECT, INSERT, UPDATE (failures, last), DELETE",
     "access_opened": "SELECT, INSERT (caller, application)",
     "day_share": "SELECT",
 }
-# The web adds to the access journal, and to the used logout tokens; nothing that it runs
-# can change or remove a row, or give one another time than the database's.
+# The web can only add rows to these tables. It cannot change or remove a row, and the
+# database sets the time of each row.
 WEB_INSERTS: Final = (JournalEntry, LogoutToken)
-# What the web reads in part only: the columns of these tables but for the named ones.
+# The web reads these tables without the named columns.
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
-# It runs with the rights of who updates the row.
-_REFUSE: Final[LiteralString] = """
+# The trigger runs with the rights of the login that updates the row.
+_CREATE_REFUSE_FUNCTION: Final[LiteralString] = """
 CREATE OR REPLACE FUNCTION annals_refuse_but_to_owner() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$ BEGIN
     IF pg_has_role((SELECT relowner FROM pg_class WHERE oid = TG_RELID), 'USAGE') THEN
@@ -59,65 +61,73 @@ SET search_path = pg_catalog AS $$ BEGIN
         USING MESSAGE = 'permission denied: only the owner of the tables changes a superuser';
 END $$
 """
-_SUPERUSERS_STAY: Final[LiteralString] = """
+_CREATE_SUPERUSER_TRIGGER: Final[LiteralString] = """
 CREATE OR REPLACE TRIGGER annals_superusers_stay BEFORE UPDATE ON {table} FOR EACH ROW
 WHEN (OLD.is_superuser AND to_jsonb(OLD) - 'last_login' <> to_jsonb(NEW) - 'last_login')
 EXECUTE FUNCTION annals_refuse_but_to_owner()
 """
 
 
-def statements() -> Iterator[sql.Composed]:
-    """SQL that creates the roles and replaces their grants by those of this module. The owner of
-    the tables runs it, again after each migration; the first time it needs CREATEROLE."""
+def generate_grants() -> Iterator[sql.Composed]:
+    """Generate SQL that creates the roles and replaces their grants by those of this module.
+
+    The owner of the tables runs it after each migration. The first run needs CREATEROLE.
+    """
     for role in (WEB, CONSUMER):
-        yield _create(role, "NOLOGIN")
+        yield _create_role(role, "NOLOGIN")
         yield sql.SQL("REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {}").format(
             sql.Identifier(role)
         )
         yield sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(sql.Identifier(role))
-    yield from _grants(of_web(), WEB)
-    yield from _logins()
-    yield from _grants(rights.of_consumer(), CONSUMER)
-    # Repeats are compared in a temporary table, which nobody else needs.
+    yield from _generate_table_grants(list_web_rights(), WEB)
+    yield from _generate_login_policies()
+    yield from _generate_table_grants(rights.list_consumer_rights(), CONSUMER)
+    # The consumer compares repeated versions in a temporary table. No other login needs one.
     database = sql.Identifier(connection.settings_dict["NAME"])
     yield sql.SQL("GRANT TEMPORARY ON DATABASE {} TO {}").format(database, sql.Identifier(CONSUMER))
     yield sql.SQL("REVOKE TEMPORARY ON DATABASE {} FROM PUBLIC").format(database)
 
 
-def _grants(given: Iterable[privileges.Right], role: str) -> Iterator[sql.Composed]:
-    """One statement for each table."""
+def _generate_table_grants(
+    table_rights: Iterable[privileges.Right], role: str
+) -> Iterator[sql.Composed]:
+    """Generate one GRANT for each table."""
     tables: dict[str, dict[str, list[str]]] = {}
-    for table, right, column in given:
+    for table, right, column in table_rights:
         tables.setdefault(table, {}).setdefault(right, []).append(column)
-    for table, its in sorted(tables.items()):
+    for table, columns_by_right in sorted(tables.items()):
         listed = ", ".join(
             right if "" in columns else '{} ("{}")'.format(right, '", "'.join(columns))
-            for right, columns in its.items()
+            for right, columns in columns_by_right.items()
         )
         yield sql.SQL("GRANT {} ON {} TO {}").format(
             sql.SQL(listed), sql.Identifier(table), sql.Identifier(role)
         )
 
 
-def of_web() -> Iterator[privileges.Right]:
-    """Each right of the web."""
+def list_web_rights() -> Iterator[privileges.Right]:
+    """Generate the rights of the web, one by one."""
     in_part = {model._meta.db_table for model, _ in HIDDEN_FROM_WEB}
-    yield from ((table, "SELECT", "") for table in _tables() - in_part)
+    yield from ((table, "SELECT", "") for table in _list_tables() - in_part)
     for model, hidden in HIDDEN_FROM_WEB:
         table = model._meta.db_table
-        yield from ((table, "SELECT", each) for each in _columns(model) if each not in hidden)
-    for table, given in WEB_WRITES.items():
-        yield from privileges.each(table, given)
-    for model in WEB_INSERTS:
-        columns = _columns(model).items()
         yield from (
-            (model._meta.db_table, "INSERT", each) for each, filled in columns if not filled
+            (table, "SELECT", column) for column in _find_columns(model) if column not in hidden
+        )
+    for table, table_rights in WEB_WRITES.items():
+        yield from privileges.iterate_rights(table, table_rights)
+    for model in WEB_INSERTS:
+        columns = _find_columns(model).items()
+        yield from (
+            (model._meta.db_table, "INSERT", column) for column, filled in columns if not filled
         )
 
 
-def _logins() -> Iterator[sql.Composed]:
-    """A right to insert has to include each column that Django names. A policy says which values:
-    the web makes no superuser and no login with a password."""
+def _generate_login_policies() -> Iterator[sql.Composed]:
+    """Generate policies that keep the web from making superusers and logins with a password.
+
+    The right to insert has to include each column that Django names, so a policy checks the values.
+    """
     table = sql.Identifier("auth_user")
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
     for name, policy in (
@@ -130,46 +140,49 @@ def _logins() -> Iterator[sql.Composed]:
             ),
         ),
     ):
-        named = sql.Identifier(name)
-        yield sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(named, table)
-        created = sql.SQL("CREATE POLICY {} ON {} ").format(named, table)
+        policy_name = sql.Identifier(name)
+        yield sql.SQL("DROP POLICY IF EXISTS {} ON {}").format(policy_name, table)
+        created = sql.SQL("CREATE POLICY {} ON {} ").format(policy_name, table)
         yield created + policy.format(sql.Identifier(WEB))
-    yield sql.SQL(_REFUSE).format()
-    yield sql.SQL(_SUPERUSERS_STAY).format(table=table)
+    yield sql.SQL(_CREATE_REFUSE_FUNCTION).format()
+    yield sql.SQL(_CREATE_SUPERUSER_TRIGGER).format(table=table)
 
 
-def _tables() -> set[str]:
+def _list_tables() -> set[str]:
     managed = (model for model in apps.get_models(include_auto_created=True) if model._meta.managed)
     versions = {model._meta.db_table for model in VERSION_MODELS.values()}
     return {model._meta.db_table for model in managed} | versions | {"django_migrations"}
 
 
-def _columns(model: type[Model]) -> dict[str, bool]:
-    """Whether the database fills it, by column."""
+def _find_columns(model: type[Model]) -> dict[str, bool]:
+    """Return for each column of the table whether the database fills it."""
     fields: Iterable[Any] = model._meta.local_concrete_fields
-    return {each.column: each.has_db_default() for each in fields if each.column}
+    return {field.column: field.has_db_default() for field in fields if field.column}
 
 
-def _create(role: str, option: LiteralString) -> sql.Composed:
+def _create_role(role: str, option: LiteralString) -> sql.Composed:
     return sql.SQL(
         "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
         " CREATE ROLE {role} {option}; END IF; END $$"
     ).format(text=sql.Literal(role), role=sql.Identifier(role), option=sql.SQL(option))
 
 
-# The owner of the tables, where everybody may create something: clusters of before PostgreSQL 15.
-_OPEN = """
+# Selects the owner of the tables if every login may create objects in the schema, as in
+# clusters that were created before PostgreSQL 15.
+_SELECT_OWNER_OF_OPEN_SCHEMA = """
 SELECT pg_get_userbyid(t.relowner) FROM pg_class t, pg_namespace n, aclexplode(n.nspacl) a
 WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
     AND a.grantee = 0 AND a.privilege_type = 'CREATE'
 """
 
 
-def closing() -> list[sql.Composed]:
-    """SQL that takes the right to create things in the schema from everybody but the owner of the
-    tables; nothing where they do not have it."""
+def generate_schema_closing() -> list[sql.Composed]:
+    """Return SQL that lets only the owner of the tables create objects in the schema.
+
+    Empty if that is already so.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(_OPEN)
+        cursor.execute(_SELECT_OWNER_OF_OPEN_SCHEMA)
         row = cursor.fetchone()
     if row is None:
         return []
@@ -179,10 +192,12 @@ def closing() -> list[sql.Composed]:
     ]
 
 
-def missing() -> list[str]:
-    """What the login of this process lacks of the web's rights, for example "INSERT on
-    access_journal.login". One query. Raises the errors of the database."""
-    statement, values = privileges.missing(of_web())
+def find_missing_rights() -> list[str]:
+    """Return the rights of the web that the login of this process does not have.
+
+    For example "INSERT on access_journal.login". Runs one query. Raises the errors of the database.
+    """
+    statement, values = privileges.build_missing_query(list_web_rights())
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return [text for (text,) in cursor.fetchall()]
@@ -192,25 +207,27 @@ OWNER: Final = "owner"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """connections: of the login, from all machines. settings: those of its sessions."""
+class LoginLimits:
+    """What one database login may use."""
 
     connections: int
-    settings: Mapping[str, str]
+    settings: Mapping[str, str]  # of each of its sessions
 
 
-_OF_PROCESSES: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
+_PROCESS_SETTINGS: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
 # Together fewer connections than PostgreSQL's default of 100, less 3 for superusers.
-LIMITS: Final[Mapping[str, Limits]] = {
-    # Two processes with 18 connections each, and as many of the old ones during a reload.
-    WEB: Limits(72, {"statement_timeout": "1min", **_OF_PROCESSES}),
-    CONSUMER: Limits(18, {"statement_timeout": "5min", **_OF_PROCESSES}),
-    # An index or the archive of a day may take hours: only what nobody waits for any more is ended.
-    OWNER: Limits(7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}),
+LIMITS: Final[Mapping[str, LoginLimits]] = {
+    # Two processes with 18 connections each, twice during a reload.
+    WEB: LoginLimits(72, {"statement_timeout": "1min", **_PROCESS_SETTINGS}),
+    CONSUMER: LoginLimits(18, {"statement_timeout": "5min", **_PROCESS_SETTINGS}),
+    # Building an index or archiving a day may take hours. The limit ends abandoned statements.
+    OWNER: LoginLimits(
+        7, {"statement_timeout": "24h", "idle_in_transaction_session_timeout": "1h"}
+    ),
 }
 
-# Logins with limits: members of the roles, and the tables' owner. None counts for a superuser.
-_LOGINS = """
+# Logins with limits: members of the roles and the owner of the tables, without superusers.
+_SELECT_LOGINS = """
 WITH owner AS (SELECT relowner AS oid FROM pg_class WHERE oid = to_regclass('auth_user'))
 SELECT r.rolname, CASE WHEN r.oid = o.oid THEN %s ELSE g.rolname END, r.rolconnlimit,
     coalesce(r.rolconfig, '{}')
@@ -222,7 +239,7 @@ WHERE r.oid = o.oid OR g.rolname = ANY(%s)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2
 """
 
-_RIGHTS = """
+_SELECT_ROLES_OF_LOGIN = """
 SELECT g.name FROM pg_roles r, (
     SELECT %s AS name, relowner AS oid FROM pg_class WHERE oid = 'auth_user'::regclass
     UNION ALL SELECT rolname, oid FROM pg_roles WHERE rolname = ANY(%s)
@@ -232,60 +249,65 @@ ORDER BY 1
 """
 
 
-def limits() -> Iterator[sql.Composed]:
-    """SQL that gives each login the limits that it has no value of; what somebody set stays."""
-    for login, role, connections, configured in _login_rules():
+def generate_limits() -> Iterator[sql.Composed]:
+    """Generate SQL that sets the missing limits of each login. Limits that are set stay."""
+    for login, role, connections, configured in _fetch_logins():
         name = sql.Identifier(login)
-        wanted = LIMITS[role]
-        has = {text.partition("=")[0] for text in configured}
-        for setting, value in wanted.settings.items():
-            if setting not in has:
+        login_limits = LIMITS[role]
+        configured_names = {text.partition("=")[0] for text in configured}
+        for setting, value in login_limits.settings.items():
+            if setting not in configured_names:
                 yield sql.SQL("ALTER ROLE {} SET {} = {}").format(
                     name, sql.Identifier(setting), sql.Literal(value)
                 )
         if connections < 0:
             yield sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}").format(
-                name, sql.Literal(wanted.connections)
+                name, sql.Literal(login_limits.connections)
             )
 
 
-def connections() -> int:
-    """How many connections the logins may have together. A login without a limit counts with that
-    which `limits` would give it. 0 before the first migration."""
-    most: dict[str, int] = {}
-    for login, role, limit, _ in _login_rules():
+def count_allowed_connections() -> int:
+    """Return how many connections all logins together may open.
+
+    A login without a limit counts with the limit that `annals grants` would give it. Returns 0
+    before the first migration.
+    """
+    limits: dict[str, int] = {}
+    for login, role, limit, _ in _fetch_logins():
         allowed = limit if limit >= 0 else LIMITS[role].connections
-        most[login] = max(most.get(login, 0), allowed)
-    return sum(most.values())
+        limits[login] = max(limits.get(login, 0), allowed)
+    return sum(limits.values())
 
 
-def roles() -> set[str]:
-    """Those of WEB, CONSUMER and OWNER that a login has the rights of. The owner of the tables
-    counts as OWNER only, and no superuser counts."""
-    return {role for _, role, _, _ in _login_rules()}
+def list_granted_roles() -> set[str]:
+    """Return which of WEB, CONSUMER and OWNER have a login.
+
+    The owner of the tables counts as OWNER only. Superusers do not count.
+    """
+    return {role for _, role, _, _ in _fetch_logins()}
 
 
-def other_roles(role: str, login: str) -> list[str]:
-    """Whose rights a login has already, apart from those of this role: WEB, CONSUMER, OWNER."""
+def list_other_roles(role: str, login: str) -> list[str]:
+    """Return the roles other than `role` that the login already has: WEB, CONSUMER, OWNER."""
     with connection.cursor() as cursor:
-        cursor.execute(_RIGHTS, [OWNER, [WEB, CONSUMER], login])
+        cursor.execute(_SELECT_ROLES_OF_LOGIN, [OWNER, [WEB, CONSUMER], login])
         return [name for (name,) in cursor.fetchall() if name != role]
 
 
-def make(role: str, login: str, password: str) -> Iterator[sql.Composed]:
-    """SQL that creates a login of a role, or gives it this password. Needs CREATEROLE."""
+def generate_login(role: str, login: str, password: str) -> Iterator[sql.Composed]:
+    """Generate SQL that creates a login of a role, or changes its password. Needs CREATEROLE."""
     connection.ensure_connection()
     stored = connection.connection.pgconn.encrypt_password(
         password.encode(), login.encode(), b"scram-sha-256"
     )
     name = sql.Identifier(login)
-    yield _create(login, "LOGIN")
+    yield _create_role(login, "LOGIN")
     yield sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(name, sql.Literal(stored.decode()))
     yield sql.SQL("GRANT {} TO {}").format(sql.Identifier(role), name)
 
 
-def _login_rules() -> list[tuple[str, str, int, list[str]]]:
+def _fetch_logins() -> list[tuple[str, str, int, list[str]]]:
     with connection.cursor() as cursor:
-        cursor.execute(_LOGINS, [OWNER, [WEB, CONSUMER]])
-        found: list[tuple[str, str, int, list[str]]] = cursor.fetchall()
-    return found
+        cursor.execute(_SELECT_LOGINS, [OWNER, [WEB, CONSUMER]])
+        rows: list[tuple[str, str, int, list[str]]] = cursor.fetchall()
+    return rows

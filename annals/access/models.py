@@ -1,4 +1,4 @@
-"""Who a login is at its provider, where it is logged in, and who looked at what."""
+"""Tables of logins, of their sessions at providers, and of the access journal."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
-from annals.access.journal.words import Action, Actor, Outcome
+from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind
 
-# Before the primary key of a user, in the journal.
-USER: Final = "user:"
+# In the journal the primary key of a user follows this.
+USER_PREFIX: Final = "user:"
 
 
 class Identity(models.Model):
-    """A person at a provider. The key is issuer and subject, never a name or an address."""
+    """A person at an identity provider: issuer and subject, never a name or an address."""
 
     issuer = models.CharField(max_length=1000)
     subject = models.CharField(max_length=255)
@@ -33,7 +33,7 @@ class Identity(models.Model):
 
 
 class ProviderSession(models.Model):
-    """A session that a provider began, so that the provider can end it."""
+    """A session that began at a provider. The provider can end it (back-channel logout)."""
 
     session_key = models.CharField(max_length=40, primary_key=True)
     identity = models.ForeignKey(Identity, on_delete=models.CASCADE)
@@ -55,7 +55,7 @@ class BreakGlass(models.Model):
 
 
 class LogoutToken(models.Model):
-    """A logout token that was used, by a digest of its provider and id, until it expires."""
+    """A used logout token: a digest of its provider and id, kept until the token expires."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     until = models.DateTimeField(db_index=True)
@@ -64,20 +64,24 @@ class LogoutToken(models.Model):
         default_permissions = ()
 
 
-def identity_of(user: int) -> str:
-    """The identity of a login in the journal, by its primary key: a login may get another name."""
-    return f"{USER}{user}"
+def format_user_identity(user: int) -> str:
+    """Return the identity of a login in the journal. It stays when the login is renamed."""
+    return f"{USER_PREFIX}{user}"
 
 
 class JournalEntry(PostgresPartitionedModel):
-    """One row of the access journal; a request that read several applications has a row for each.
+    """One entry of the access journal. A request that read several applications has several.
 
-    at: the database's clock. actor, action, outcome: see annals.access.journal.words. login: of a
-    person, or a client id; empty where nobody was logged in. identity: who that is, whatever the
-    login is called later. entity, entity_id: as asked. application: the one that it belongs to,
-    empty where not known. query: the address with its parameters, without values that can be data
-    of a client. path, moment: which field of which version was unmasked. Text is on one line, and
-    cut to the length of its column.
+    Texts are on one line and shortened to the length of their column.
+
+    at: By the clock of the database.
+    actor, action, outcome: See annals.access.journal.words.
+    login: Of a person, or the client id of a program. Empty without a login.
+    identity: Who that is. It stays when the login is renamed.
+    entity, entity_id: The document that the request names.
+    application: The application of the document. Empty if it is not known.
+    query: The address, without parameters that could hold data of a client.
+    path, moment: Which field of which version was unmasked.
     """
 
     pk = models.CompositePrimaryKey("at", "id")
@@ -108,7 +112,9 @@ class JournalEntry(PostgresPartitionedModel):
             models.CheckConstraint(
                 name="access_journal_words",
                 condition=models.Q(
-                    actor__in=Actor.values, action__in=Action.values, outcome__in=Outcome.values
+                    actor__in=ActorKind.values,
+                    action__in=AccessAction.values,
+                    outcome__in=AccessOutcome.values,
                 ),
             )
         ]

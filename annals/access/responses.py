@@ -1,4 +1,4 @@
-"""What every answer says to browsers and proxies."""
+"""Headers of every answer for browsers and proxies."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from whitenoise.middleware import WhiteNoiseFileResponse  # type: ignore[import-
 from history.api.revalidation import REVALIDATED
 
 
-class NoStore:
-    """The first middleware: no answer may be kept, and each has the content policy.
+class NoStoreMiddleware:
+    """The first middleware: it forbids caches to keep answers, and adds the content policy.
 
-    Static files may be kept, and by the client alone those answers that say so: see
-    history.api.revalidation.
+    Static files may be cached. The client alone may keep answers that history.api.revalidation
+    marks.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

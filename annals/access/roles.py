@@ -1,5 +1,8 @@
-"""The roles and their permissions; in demo mode, a login for each. `annals migrate` sets the groups
-to this module's permissions: those that somebody added manually are removed."""
+"""The roles and their permissions, and a login for each role in the demo.
+
+`annals migrate` sets the permissions of the groups to those of this module. Permissions that were
+added manually are removed.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -21,7 +24,7 @@ OPERATE = (
     "ingest.ask_quarantine",
 )
 JOURNAL = "access.view_journal"
-# The people and labels of the screens; who may log in, and who gets a permission for itself.
+# The names of people, the labels of fields, and logins.
 ADMINISTER = (
     *(
         f"history.{action}_{model}"
@@ -32,7 +35,7 @@ ADMINISTER = (
     "auth.change_user",
 )
 
-# Marked fields are masked for everybody else, an administrator included: see history.masking.
+# Without this permission marked fields are masked, for administrators too: history.masking.
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 
@@ -41,16 +44,16 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "support": READ,
     "auditor": READ,
     "ops": OPERATE,
-    # Decides on loans, and needs the documents whole.
+    # Decides on loans and needs unmasked documents.
     "underwriter": (*READ, SENSITIVE),
-    # Sees one value at a time, with a reason; reads who looked at what.
+    # Unmasks one value at a time, for a reason, and reads the access journal.
     "privacy": (*READ, UNMASK, JOURNAL),
     "admin": (*READ, *OPERATE, *ADMINISTER),
 }
 
 
-def receive(using: str = "default", **_: Any) -> None:
-    """Receiver of post_migrate: creates the groups and, in demo mode, the logins."""
+def create_groups_and_logins(using: str = "default", **_: Any) -> None:
+    """Create the groups and, in a demo, the logins. A receiver of post_migrate."""
     with transaction.atomic(using=using):
         create_groups()
         if settings.ANNALS.demo:
@@ -63,18 +66,20 @@ def create_groups() -> None:
     """Create the groups of the roles and set their permissions to exactly those of ROLES."""
     from django.contrib.auth.models import Group, Permission
 
-    known = {
+    permissions = {
         f"{permission.content_type.app_label}.{permission.codename}": permission
         for permission in Permission.objects.select_related("content_type")
     }
-    for name, wanted in ROLES.items():
+    for name, role_permissions in ROLES.items():
         group, _ = Group.objects.get_or_create(name=name)
         # After `migrate history` alone, the permissions of ingest come with the next migrate.
-        group.permissions.set(known[permission] for permission in wanted if permission in known)
+        group.permissions.set(
+            permissions[permission] for permission in role_permissions if permission in permissions
+        )
 
 
 def disable_demo_logins() -> None:
-    """Switch off every login whose password is its own name: a demo left it behind."""
+    """Switch off the logins that a demo left: their password is their name."""
     from django.contrib.auth.models import User
 
     for user in User.objects.filter(is_active=True):
@@ -86,7 +91,7 @@ def disable_demo_logins() -> None:
 
 
 def create_demo_logins() -> None:
-    """Create a login for each role, with the role's name as password. Existing logins stay."""
+    """Create the missing logins of the demo: one for each role, with the name as password."""
     from django.contrib.auth.models import Group, User
 
     present = User.objects.filter(username__in=ROLES).values_list("username", flat=True)
@@ -97,14 +102,13 @@ def create_demo_logins() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """A program that calls with a Bearer token, as the rest of Annals sees a user. It may read,
-    and nothing else. subject: `sub` of its token. sensitive: sensitive fields too."""
+class ProgramUser:
+    """A program with a Bearer token, in the place of Django's user. It may only read."""
 
     issuer: str
     client: str
-    subject: str
-    sensitive: bool = False
+    subject: str  # `sub` of its token
+    sensitive: bool = False  # whether it reads sensitive fields
     is_authenticated: bool = True
     is_active: bool = True
     is_anonymous: bool = False
@@ -114,9 +118,9 @@ class Service:
         return f"{self.issuer}#{self.client}"
 
     def get_username(self) -> str:
-        """The client id."""
+        """Return the client id."""
         return self.client
 
     def has_perm(self, permission: str, _: object = None) -> bool:
-        """Whether the scopes give this permission: they give those of reading."""
+        """Return whether the scopes give a permission. They only give permissions to read."""
         return permission in READ or (self.sensitive and permission == SENSITIVE)

@@ -1,1 +1,1 @@
-"""`scripts/demo`: starts everything on one machine, and verifies it with `--check`."""
+"""The demo (`scripts/demo`): runs all of Annals on one machine; `--check` verifies it."""

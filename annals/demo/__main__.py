@@ -7,12 +7,12 @@ import time
 
 from annals import env
 from annals.demo import check, shop
-from annals.demo.client import LOGINS, Client, ClientError
+from annals.demo.client import LOGINS, DemoClient, DemoClientError
 from annals.demo.supervisor import (
-    MANAGE,
+    ANNALS_COMMAND,
     DemoError,
+    DemoSupervisor,
     StopAskedError,
-    Supervisor,
     print_step,
 )
 from annals.embedded import logins, process
@@ -24,7 +24,7 @@ CONTINUOUS_LOAD = ("--rps", "2")
 SHOWCASE_TIMEOUT_S = 20
 
 
-def arguments(given: list[str]) -> argparse.Namespace:
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
         description="Run Annals on this machine: an embedded PostgreSQL and broker, simulated "
@@ -44,16 +44,16 @@ def arguments(given: list[str]) -> argparse.Namespace:
     add("--check", action="store_true",
         help="run everything on a small load in a temporary directory, verify what is stored and "
         "served, and exit with 0 or 1")  # fmt: skip
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def environment(with_shop: bool) -> None:
-    """Set the demo mode, and declare the documents of the shop."""
-    for name in sorted(env.EXACT & set(os.environ)):
+def set_environment(with_shop: bool) -> None:
+    """Set the variables of the demo, and those of the shop if it is started."""
+    for name in sorted(env.UNPREFIXED_NAMES & set(os.environ)):
         print(f"{name} is set but ignored: the demo starts its own servers.")
         del os.environ[name]
     os.environ["ANNALS_DEMO"] = "true"
-    # Whoever looks at it first has some language in the browser.
+    # The browser of the first person who tries the demo names a language.
     os.environ.setdefault("ANNALS_LANGUAGE", "auto")
     if with_shop:
         if not shop.KINDS.exists():
@@ -63,48 +63,52 @@ def environment(with_shop: bool) -> None:
         os.environ["ANNALS_ENTITIES_FILE"] = str(shop.KINDS)
 
 
-def free_port(asked: int | None) -> int:
-    """The asked port, or the first free one. Raises DemoError if there is none."""
+def choose_port(requested: int | None) -> int:
+    """Return the requested port, or the first free one.
+
+    Raises:
+        DemoError: The port is in use, or no port is free.
+    """
     last = FIRST_PORT + PORTS - 1
-    for number in range(FIRST_PORT, last + 1) if asked is None else [asked]:
-        if process.free_ports([number]) == [number]:
+    for number in range(FIRST_PORT, last + 1) if requested is None else [requested]:
+        if process.choose_free_ports([number]) == [number]:
             return number
-    if asked is None:
+    if requested is None:
         raise DemoError(f"No port from {FIRST_PORT} to {last} is free: use --port.")
-    raise DemoError(f"Port {asked} is in use. Without --port the demo finds a free port.")
+    raise DemoError(f"Port {requested} is in use. Without --port the demo finds a free port.")
 
 
-def serve(demo: Supervisor, port: int, options: argparse.Namespace) -> None:
-    """Start everything else and print the addresses. Returns only by an exception."""
-    shop_environment = shop.prepare(demo) if options.with_shop else None
-    demo.start("consume", MANAGE, "consume", login=logins.CONSUMER)
+def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -> None:
+    """Start the processes of Annals and print the addresses. Ends with an exception only."""
+    shop_environment = shop.prepare_shop(demo) if options.with_shop else None
+    demo.start_process("consume", ANNALS_COMMAND, "consume", login=logins.CONSUMER)
     for login in (logins.OWNER, logins.CONSUMER):
-        demo.start(f"cron-{login}", "-m", "annals.demo.cron", login, login=login)
-    demo.web(port)
+        demo.start_process(f"cron-{login}", "-m", "annals.demo.cron", login, login=login)
+    demo.start_web(port)
     address = f"http://localhost:{port}"
     print_step("Logs", str(demo.logs))
     print_step("Screens", f"{address}/admin/")
     print_step("API", f"{address}/api/docs/")
     print_step("Logins", "the password of each is its name")
-    for login, may in LOGINS.items():
-        print_step("", f"{login:<13}{may}")
+    for login, rights in LOGINS.items():
+        print_step("", f"{login:<13}{rights}")
     if shop_environment is not None:
         serve_shop(demo, shop_environment, address)
     if not options.no_simulate:
-        identifier = showcase(demo, address)
-        demo.start("simulate", MANAGE, "simulate", *CONTINUOUS_LOAD)
+        identifier = find_showcase(demo, address)
+        demo.start_process("simulate", ANNALS_COMMAND, "simulate", *CONTINUOUS_LOAD)
         if identifier is None:
             print_step("Look at", "nothing yet: the first applications are still being stored")
         else:
             print_step("Look at", f"{address}/admin/history/product-instance/{identifier}/")
     print_step("", "Ctrl-C stops everything. Stored data is kept for the next start.")
-    demo.wait(lambda: False)
+    demo.wait_until(lambda: False)
 
 
-def serve_shop(demo: Supervisor, environment: dict[str, str], address: str) -> None:
-    """Start the web of the shop and print its address. address: of Annals."""
-    port = free_port(None)
-    shop.serve(demo, port, environment)
+def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) -> None:
+    """Start the web of the shop and print its address. `address` is that of Annals."""
+    port = choose_port(None)
+    shop.serve_shop(demo, port, environment)
     print_step("Shop", f"http://localhost:{port}/admin/")
     print_step(
         "", f"{' and '.join(shop.LOGINS)} change prices and orders; the password is the name"
@@ -112,45 +116,50 @@ def serve_shop(demo: Supervisor, environment: dict[str, str], address: str) -> N
     print_step("", f"what they change: {address}/admin/history/product/{shop.SKU}/")
 
 
-def showcase(demo: Supervisor, address: str) -> str | None:
-    """The id of a stored application with many versions and children; None if there is none within
-    SHOWCASE_TIMEOUT_S. A file keeps it for the next start; it may be wrong by then."""
-    client = Client(address, "support", "support")
+def find_showcase(demo: DemoSupervisor, address: str) -> str | None:
+    """Return the id of a stored application with many versions and children.
+
+    Returns None if none is stored within SHOWCASE_TIMEOUT_S. A file keeps the id for the next
+    start, when the application may be gone.
+    """
+    client = DemoClient(address, "support", "support")
     file = demo.home / "showcase"
-    if file.exists() and stored(client, file.read_text()):
+    if file.exists() and is_stored(client, file.read_text()):
         return file.read_text()
-    identifier: str = demo.run("first-load", MANAGE, "simulate", *FIRST_LOAD).answer()["showcase"]
+    identifier: str = demo.run_process(
+        "first-load", ANNALS_COMMAND, "simulate", *FIRST_LOAD
+    ).read_answer()["showcase"]
     deadline = time.monotonic() + SHOWCASE_TIMEOUT_S
-    demo.wait(lambda: stored(client, identifier) or time.monotonic() > deadline)
-    if not stored(client, identifier):
+    demo.wait_until(lambda: is_stored(client, identifier) or time.monotonic() > deadline)
+    if not is_stored(client, identifier):
         return None
     file.write_text(identifier)
     return identifier
 
 
-def stored(client: Client, identifier: str) -> bool:
+def is_stored(client: DemoClient, identifier: str) -> bool:
     try:
-        return bool(client.get(f"history/product-instance/{identifier}", pageSize=1))
-    except ClientError:  # not yet: 404
+        return bool(client.get_data(f"history/product-instance/{identifier}", pageSize=1))
+    except DemoClientError:  # 404: not stored yet
         return False
 
 
-def main(given: list[str]) -> int:
-    options = arguments(given)
+def main(argv: list[str]) -> int:
+    options = parse_arguments(argv)
     began = time.monotonic()
     try:
-        environment(options.with_shop)
-        home = env.read(os.environ).home.resolve()
+        set_environment(options.with_shop)
+        home = env.read_settings(os.environ).home.resolve()
         if options.check:
-            return check.run(began, options.with_shop)
-        with Supervisor(home) as demo:
-            port = free_port(options.port)
-            demo.servers()
-            demo.finish(demo.make_tables())
+            return check.run_check(began, options.with_shop)
+        with DemoSupervisor(home) as demo:
+            port = choose_port(options.port)
+            demo.start_servers()
+            demo.wait_for_end(demo.make_tables())
             print_step(
                 "Tables", "one partition per day, from the start of retention to some days ahead"
             )
-            serve(demo, port, options)
+            serve_annals(demo, port, options)
     except StopAskedError:
         print("\nEverything has stopped.")
         return 0

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from annals.demo import shop
-from annals.demo.client import Client, ClientError
-from annals.demo.simulator import Message, stream
-from annals.demo.supervisor import MANAGE, ChildProcess, Supervisor, print_step
+from annals.demo.client import DemoClient, DemoClientError
+from annals.demo.simulator import SimulatedMessage, generate_messages
+from annals.demo.supervisor import ANNALS_COMMAND, DemoProcess, DemoSupervisor, print_step
 from annals.embedded import logins, process
 from history.documents import exactjson
 from ingest.source.producer import KafkaProducer
 
-# Few partitions, of which the load fills most, and a short wait for the consumer's.
-SMALL = {
+# Few days, most of which the load fills, and a short wait until the consumer joins.
+SMALL_SETTINGS = {
     "ANNALS_RETENTION_DAYS": "22",
     "ANNALS_AHEAD_DAYS": "2",
     "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
@@ -26,11 +26,11 @@ SMALL = {
 SEED = 7
 LOAD = ("--messages", "1000", "--days", "20", "--seed", str(SEED), "--json")
 REPEATS = 25
-PAGE_SIZE = 7  # small, so that most timelines have several pages
-TOGETHER = 4  # requests
+PAGE_SIZE = 7  # so small that most timelines have several pages
+CONCURRENT_REQUESTS = 4  # requests
 
-# One message for each kind of error: the text, a type, a time, a missing field, a wrong value.
-BAD = (
+# A message for each kind of error: no JSON, a wrong type, time or value, a missing field.
+BAD_MESSAGES = (
     b"not JSON",
     b'{"id": "bad-1", "version": "one"}',
     b'{"id": "bad-2", "version": 1, "type": "CREATE", "updatedAt": "yesterday", "clientId": "x",'
@@ -43,40 +43,46 @@ BAD = (
 
 
 class CheckError(AssertionError):
-    """A result is wrong; the text says which."""
+    """Raised for a wrong result. The message names it."""
 
 
-# By entity and id, then by version: the message.
-Documents = dict[tuple[str, str], dict[int, dict[str, Any]]]
+# The messages by kind and id, then by version.
+MessagesByDocument = dict[tuple[str, str], dict[int, dict[str, Any]]]
 
 
-def run(began: float, with_shop: bool = False) -> int:
-    """Exit code: 0 if everything is right. Leaves no process and no file behind. with_shop: start
-    the example shop, too. began: time.monotonic() at the start of the demo."""
-    os.environ.update({**SMALL, **os.environ})
-    said, code = "All right.", 0
+def run_check(began: float, with_shop: bool = False) -> int:
+    """Run the demo once on a small load, and return 0 if everything is right, or else 1.
+
+    Leaves no process and no file behind.
+
+    Args:
+        began: time.monotonic() at the start of the demo.
+        with_shop: Whether to start the example shop, too.
+    """
+    os.environ.update({**SMALL_SETTINGS, **os.environ})
+    verdict, code = "All right.", 0
     with tempfile.TemporaryDirectory(prefix="annals-check-", ignore_cleanup_errors=True) as home:
         try:
-            with Supervisor(Path(home)) as demo:
-                demo.servers()
-                _check(demo)
+            with DemoSupervisor(Path(home)) as demo:
+                demo.start_servers()
+                _check_load(demo)
                 if with_shop:
-                    [port] = process.free_ports([None])
-                    shop.serve(demo, port, shop.prepare(demo))
+                    [port] = process.choose_free_ports([None])
+                    shop.serve_shop(demo, port, shop.prepare_shop(demo))
                     print_step("Shop", "its relay runs, its admin answers")
-        except (CheckError, ClientError) as error:
-            said, code = f"WRONG: {error}", 1
-    print(f"{said} {time.monotonic() - began:.0f} s")
+        except (CheckError, DemoClientError) as error:
+            verdict, code = f"WRONG: {error}", 1
+    print(f"{verdict} {time.monotonic() - began:.0f} s")
     return code
 
 
-def _check(demo: Supervisor) -> None:
-    load = demo.start("simulate", MANAGE, "simulate", *LOAD, ends=True)
+def _check_load(demo: DemoSupervisor) -> None:
+    load = demo.start_process("simulate", ANNALS_COMMAND, "simulate", *LOAD, ends=True)
     tables = demo.make_tables()
-    summary = demo.finish(load).answer()
-    sent = _sent(summary)
+    summary = demo.wait_for_end(load).read_answer()
+    sent = _repeat_sent_messages(summary)
     _send_bad_and_repeated(sent)
-    documents: Documents = {}
+    documents: MessagesByDocument = {}
     for message in sent:
         versions = documents.setdefault((message.entity, message.key.decode()), {})
         content: Any = exactjson.loads(message.value)
@@ -84,26 +90,28 @@ def _check(demo: Supervisor) -> None:
     print_step(
         "Produced",
         f"{len(sent):,} versions of {len(documents):,} documents, {REPEATS} repeats, "
-        f"{len(BAD)} bad messages",
+        f"{len(BAD_MESSAGES)} bad messages",
     )
-    demo.finish(tables)
-    words = ("consume", "--until-idle", "1", "--json")
-    consumer = demo.start("consume", MANAGE, *words, login=logins.CONSUMER, ends=True)
-    [port] = process.free_ports([None])
-    demo.web(port)
+    demo.wait_for_end(tables)
+    arguments = ("consume", "--until-idle", "1", "--json")
+    consumer = demo.start_process(
+        "consume", ANNALS_COMMAND, *arguments, login=logins.CONSUMER, ends=True
+    )
+    [port] = process.choose_free_ports([None])
+    demo.start_web(port)
     address = f"http://{process.HOST}:{port}"
-    _consumed(demo, consumer, len(sent))
-    _served(Client(address, "underwriter", "underwriter"), documents)
+    _check_consumed(demo, consumer, len(sent))
+    _check_served(DemoClient(address, "underwriter", "underwriter"), documents)
     showcase = summary["showcase"]
     application = f"/admin/history/product-instance/{showcase}/"
-    page = Client(address, "support", "support").screen(application)
-    _same("the application's screen", showcase in page and "support" in page, True)
+    page = DemoClient(address, "support", "support").open_screen(application)
+    _require_equal("the application's screen", showcase in page and "support" in page, True)
     print_step("Screens", f"support sees {application}")
 
 
-def _sent(summary: dict[str, Any]) -> list[Message]:
-    """What the simulator has sent: the same seed and start give the same bytes."""
-    messages = stream(
+def _repeat_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
+    """Generate the messages of the simulator again: seed and start determine each byte."""
+    messages = generate_messages(
         SEED,
         datetime.fromisoformat(summary["start"]),
         step=timedelta(seconds=summary["step"]),
@@ -112,23 +120,23 @@ def _sent(summary: dict[str, Any]) -> list[Message]:
     return list(islice(messages, summary["delivered"]))
 
 
-def _send_bad_and_repeated(sent: list[Message]) -> None:
+def _send_bad_and_repeated(sent: list[SimulatedMessage]) -> None:
     producer = KafkaProducer({"bootstrap.servers": os.environ["KAFKA_BOOTSTRAP_SERVERS"]})
     for message in sent[:REPEATS]:
         producer.send(message.topic, message.key, message.value)
-    for number, value in enumerate(BAD):
+    for number, value in enumerate(BAD_MESSAGES):
         producer.send(sent[0].topic, f"bad-{number}".encode(), value)
     producer.flush()
 
 
-def _consumed(demo: Supervisor, consumer: ChildProcess, versions: int) -> None:
-    demo.finish(consumer)
-    ledger = demo.run("ledger", MANAGE, "ledger", "--json", login=logins.CONSUMER)
-    totals = ledger.answer()["totals"]
-    _same("read", totals["read"], versions + REPEATS + len(BAD))
-    _same("stored", totals["stored"], versions)
-    _same("repeated", totals["repeated"], REPEATS)
-    _same("quarantined", totals["quarantined"], len(BAD))
+def _check_consumed(demo: DemoSupervisor, consumer: DemoProcess, versions: int) -> None:
+    demo.wait_for_end(consumer)
+    ledger = demo.run_process("ledger", ANNALS_COMMAND, "ledger", "--json", login=logins.CONSUMER)
+    totals = ledger.read_answer()["totals"]
+    _require_equal("read", totals["read"], versions + REPEATS + len(BAD_MESSAGES))
+    _require_equal("stored", totals["stored"], versions)
+    _require_equal("repeated", totals["repeated"], REPEATS)
+    _require_equal("quarantined", totals["quarantined"], len(BAD_MESSAGES))
     print_step(
         "Stored",
         f"{totals['stored']:,} versions, {totals['repeated']} repeats, "
@@ -136,25 +144,27 @@ def _consumed(demo: Supervisor, consumer: ChildProcess, versions: int) -> None:
     )
 
 
-def _served(client: Client, expected: Documents) -> None:
-    """Read every timeline whole, and compare it with what was produced."""
+def _check_served(client: DemoClient, expected: MessagesByDocument) -> None:
+    """Read each timeline completely and compare it with the produced messages."""
 
-    def compare(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> None:
+    def compare_document(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> None:
         (entity, identifier), messages = document
-        where = f"{entity} {identifier}"
-        shown = {each["version"]: each for each in client.timeline(entity, identifier, PAGE_SIZE)}
-        _same(f"{where}: versions", sorted(shown), sorted(messages))
-        for number, version in shown.items():
+        label = f"{entity} {identifier}"
+        rows = {
+            row["version"]: row for row in client.iterate_timeline(entity, identifier, PAGE_SIZE)
+        }
+        _require_equal(f"{label}: versions", sorted(rows), sorted(messages))
+        for number, version in rows.items():
             for name in ("entity", "author", "clientId", "type"):
-                said = messages[number].get("data" if name == "entity" else name)
-                _same(f"{where} version {number}: {name}", version[name], said)
+                expected_value = messages[number].get("data" if name == "entity" else name)
+                _require_equal(f"{label} version {number}: {name}", version[name], expected_value)
 
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(compare, expected.items()))
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
+        list(pool.map(compare_document, expected.items()))
     versions = sum(map(len, expected.values()))
     print_step("Served", f"{versions:,} versions, each as it was produced")
 
 
-def _same(what: str, found: Any, wanted: Any) -> None:
-    if found != wanted:
-        raise CheckError(f"{what} is {found!r}, not {wanted!r}")
+def _require_equal(label: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        raise CheckError(f"{label} is {value!r}, not {expected!r}")

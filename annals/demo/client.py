@@ -1,4 +1,4 @@
-"""A client with the logins of the demo: the API by HTTP Basic, the screens by the form."""
+"""A client for the logins of the demo: HTTP Basic for the API, the form for the screens."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -10,7 +10,7 @@ from history.documents import exactjson
 
 TIMEOUT_S = 30
 
-# What each may do, in words.
+# What each login may do, for people.
 LOGINS: Final = {
     "support": "reads applications, sensitive fields masked",
     "auditor": "reads the same",
@@ -21,12 +21,12 @@ LOGINS: Final = {
 }
 
 
-class ClientError(RuntimeError):
-    """An answer that is not a success; the text has the URL, the status and the body."""
+class DemoClientError(RuntimeError):
+    """Raised for an answer that is not a success. Has the URL, the status and the body."""
 
 
-class Client:
-    """One login at one address (`http://host:port`). Calls raise ClientError."""
+class DemoClient:
+    """One login at one address (`http://host:port`). Its calls raise DemoClientError."""
 
     def __init__(
         self, address: str, login: str, password: str, csrf_cookie: str = "csrftoken"
@@ -35,47 +35,49 @@ class Client:
         self._csrf_cookie = csrf_cookie
         self._session = requests.Session()
 
-    def get(self, path: str, **parameters: str | int) -> Any:
-        """The `data` of a successful API answer, numbers exact."""
+    def get_data(self, path: str, **parameters: str | int) -> Any:
+        """Return the `data` of an API answer, with exact numbers."""
         answer = requests.get(
             f"{self.address}/api/v1/{path}",
             parameters,
             auth=(self.login, self.password),
             timeout=TIMEOUT_S,
         )
-        found: Any = exactjson.loads(_successful(answer).content)
-        return found["data"]
+        content: Any = exactjson.loads(_require_success(answer).content)
+        return content["data"]
 
-    def timeline(self, entity: str, identifier: str, page_size: int) -> Iterator[dict[str, Any]]:
-        """All versions of one entity, newest first, page by page."""
-        more: dict[str, str] = {}
+    def iterate_timeline(
+        self, entity: str, identifier: str, page_size: int
+    ) -> Iterator[dict[str, Any]]:
+        """Iterate over all versions of a document, the newest first, page by page."""
+        next_page: dict[str, str] = {}
         path = f"history/{entity}/{quote(identifier, safe='')}"
         while True:
-            page = self.get(path, pageSize=page_size, **more)
+            page = self.get_data(path, pageSize=page_size, **next_page)
             yield from page["history"]
             if "nextPageToken" not in page:
                 return
-            more = {"pageToken": page["nextPageToken"]}
+            next_page = {"pageToken": page["nextPageToken"]}
 
-    def screen(self, path: str) -> str:
-        """The HTML of a screen, after logging in the first time."""
-        page = self.open(path)
+    def open_screen(self, path: str) -> str:
+        """Return the HTML of a screen. Logs in first if that is necessary."""
+        page = self.open_page(path)
         if 'name="password"' not in page:
             return page
         token = self._session.cookies[self._csrf_cookie] or ""
         form = {"username": self.login, "password": self.password, "next": path}
-        return self.open("/admin/login/", {**form, "csrfmiddlewaretoken": token})
+        return self.open_page("/admin/login/", {**form, "csrfmiddlewaretoken": token})
 
-    def open(self, path: str, form: dict[str, str] | None = None) -> str:
-        """The HTML at a path, as it is; with a form after it is sent."""
+    def open_page(self, path: str, form: dict[str, str] | None = None) -> str:
+        """Return the HTML at a path. A form is sent by POST."""
         method = "POST" if form else "GET"
         address = f"{self.address}{path}"
-        return _successful(
+        return _require_success(
             self._session.request(method, address, data=form, timeout=TIMEOUT_S)
         ).text
 
 
-def _successful(answer: requests.Response) -> requests.Response:
+def _require_success(answer: requests.Response) -> requests.Response:
     if not answer.ok:
-        raise ClientError(f"{answer.url}: {answer.status_code} {answer.text[:500]}")
+        raise DemoClientError(f"{answer.url}: {answer.status_code} {answer.text[:500]}")
     return answer

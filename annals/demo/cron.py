@@ -1,5 +1,7 @@
-"""What cron does elsewhere, for the demo: `python -m annals.demo.cron LOGIN` runs the jobs of a
-login of PostgreSQL, each at the start, then in turn."""
+"""Runs the cron jobs of the demo: `python -m annals.demo.cron LOGIN`.
+
+LOGIN is a login of PostgreSQL. Its jobs run at the start and then at their intervals.
+"""
 
 import logging
 import os
@@ -15,7 +17,7 @@ from django.db import connection
 from annals.embedded import logins
 from history.base.error_text import describe
 
-# By login; each with the number of minutes after which it runs again.
+# The jobs by login, each with its interval in minutes.
 JOBS: Final = {
     logins.OWNER: (
         (("partitions", "maintain"), 60),
@@ -31,15 +33,15 @@ def main(login: str) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     django.setup()
     for minute in count():
-        for words, every in JOBS[login]:
-            if minute % every == 0:
-                _run(*words)
+        for words, minutes in JOBS[login]:
+            if minute % minutes == 0:
+                _run_job(*words)
         connection.close_pool()  # type: ignore[attr-defined] # of the backend of PostgreSQL
         time.sleep(60)
 
 
-def _run(*words: str) -> None:
-    """A job that fails is in the log, and on the page of operators; the next one runs."""
+def _run_job(*words: str) -> None:
+    """Run a job. If it fails, the log has the error, and the other jobs go on."""
     try:
         call_command(*words)
     except (Exception, SystemExit) as error:

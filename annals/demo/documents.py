@@ -1,4 +1,4 @@
-"""What the simulated applications and their children contain, and how a version changes them."""
+"""Makes the snapshots of simulated applications and children, and changes them by version."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,65 +15,63 @@ from annals.demo import words
 encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 
 # Bytes of the envelope and of the technical fields, on average.
-_AROUND, _AROUND_CHILD = 287, 332
+_ENVELOPE_BYTES, _CHILD_ENVELOPE_BYTES = 287, 332
 _KOPECK: Final = Decimal("0.01")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-_ORDER: Final = {code: place for place, (code, _) in enumerate(words.WORKFLOW)}
-_BORN: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
+_WORKFLOW_ORDER: Final = {code: place for place, (code, _) in enumerate(words.WORKFLOW)}
+_BIRTH_DAYS: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 Item = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Document:
-    """A document and what was drawn for it. role: the kind of loan, or of child. size: bytes that
-    its messages should have, roughly."""
+class SimulatedDocument:
+    """A simulated document and the random values that were drawn for it."""
 
     entity: str
     id: str
     application: str
-    role: str
+    role: str  # the kind of loan, or of child
     versions: int
-    size: int
+    size: int  # how many bytes its messages should have, roughly
     deleted: bool
     staff: list[str]
     version: int = -1
     snapshot: Item = field(default_factory=dict)
     last_moment: int = 0
 
-    def room(self) -> int:
-        """Bytes that are missing to the size the document should have."""
-        around = _AROUND if self.application == self.id else _AROUND_CHILD
+    def count_missing_bytes(self) -> int:
+        """Count the bytes that are missing up to the size of the document."""
+        around = _ENVELOPE_BYTES if self.application == self.id else _CHILD_ENVELOPE_BYTES
         return self.size - len(encode(self.snapshot)) - around
 
     def fill_with_remark(self, rng: Random) -> None:
-        if (room := self.room() - len('"remark":"",')) > 24:
-            self.snapshot["remark"] = words.remark(rng, room)
+        if (room := self.count_missing_bytes() - len('"remark":"",')) > 24:
+            self.snapshot["remark"] = words.generate_remark(rng, room)
 
 
-class Turn(NamedTuple):
-    """The circumstances of one change. at: ISO 8601. progress: 0 at CREATE, 1 at the last version.
-    author: the person who makes the change, unless a service does."""
+class ChangeContext(NamedTuple):
+    """The circumstances of one change."""
 
     rng: Random
-    at: str
-    progress: float
+    at: str  # ISO 8601
+    progress: float  # 0 at CREATE, 1 at the last version
     last: bool
-    author: str
+    author: str  # the person who makes the change, unless a service does
 
 
-# A change gives the client id of the service that made it; None: a person did.
-Change = Callable[[Document, Turn], str | None]
+# Changes a document. Returns the client id of the service that made it; None: a person did.
+ChangeFunction = Callable[[SimulatedDocument, ChangeContext], str | None]
 
 
-def new_id(rng: Random) -> str:
-    """22 letters and digits, as the source makes them."""
+def generate_id(rng: Random) -> str:
+    """Generate an id as the services do: 22 letters and digits."""
     return "".join(rng.choices(_LETTERS, k=22))
 
 
-def create_product(document: Document, turn: Turn) -> None:
-    """The application with its terms, then lists and a remark up to the size drawn for it."""
+def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
+    """Fill an application with terms, then with lists and a remark up to its size."""
     rng, snapshot = turn.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(words.OFFERS[document.role])
     amount = Decimal(rng.randint(*amounts) * 1000)
@@ -99,33 +97,33 @@ def create_product(document: Document, turn: Turn) -> None:
         "currency": "RUB",
         "manager": turn.author,
         "branch": {"code": branch, "name": office},
-        "documents": [_paper(turn)],
+        "documents": [_make_paper(turn)],
     }
     if document.role != "consumer":
         snapshot["encumbrance"] = {"submissionId": None, "status": "NONE", "registeredAt": None}
         snapshot["downPayment"] = f"{rng.randint(20, 400)}0000.0"
     snapshot["comments"] = []
-    if (room := document.room()) > 2_600:
+    if (room := document.count_missing_bytes()) > 2_600:
         payments = int(room * rng.uniform(0.5, 0.8)) // 85  # bytes of a payment
         first = date.fromisoformat(turn.at[:10])
         snapshot["schedule"] = [
             {
-                "pid": new_id(rng),
+                "pid": generate_id(rng),
                 "date": (first + timedelta(days=30 * number)).isoformat(),
                 "amount": snapshot["monthlyPayment"],
             }
             for number in range(1, payments + 1)
         ]
-    while document.room() > 330:
-        name, make = rng.choice(_LISTS)
+    while document.count_missing_bytes() > 330:
+        name, make = rng.choice(_LIST_MAKERS)
         snapshot[name].append(make(turn))
     document.fill_with_remark(rng)
 
 
-def _paper(turn: Turn) -> Item:
+def _make_paper(turn: ChangeContext) -> Item:
     code, name = turn.rng.choice(words.PAPERS)
     return {
-        "pid": new_id(turn.rng),
+        "pid": generate_id(turn.rng),
         "type": code,
         "name": name,
         "status": "NEW",
@@ -135,16 +133,16 @@ def _paper(turn: Turn) -> Item:
     }
 
 
-def _comment(turn: Turn) -> Item:
+def _make_comment(turn: ChangeContext) -> Item:
     text = turn.rng.choice(words.SENTENCES)
-    return {"pid": new_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
+    return {"pid": generate_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
 
 
-_LISTS: Final = (("documents", _paper), ("comments", _comment))
+_LIST_MAKERS: Final = (("documents", _make_paper), ("comments", _make_comment))
 
 
-def change_product(document: Document, turn: Turn) -> str | None:
-    """The step of the workflow that is due, or one or two other changes; at the end an outcome."""
+def change_product(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    """Make the due step of the workflow, or one or two other changes; at the end an outcome."""
     rng, snapshot = turn.rng, document.snapshot
     if turn.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
         code, name = rng.choice(words.OUTCOMES)
@@ -153,27 +151,31 @@ def change_product(document: Document, turn: Turn) -> str | None:
     draw = rng.random()
     if draw < 0.02:
         return words.CRM  # only the technical fields
-    if _move(document, turn) and draw < 0.3:
+    if _advance_workflow(document, turn) and draw < 0.3:
         return None
-    changes = rng.choices(*_CHANGES, k=1 + (draw > 0.8))
+    changes = rng.choices(*_WEIGHTED_CHANGES, k=1 + (draw > 0.8))
     return [change(document, turn) for change in changes][-1]
 
 
-def _move(document: Document, turn: Turn) -> bool:
-    """Forward to the status that fits the progress; a consumer loan has nothing to register."""
+def _advance_workflow(document: SimulatedDocument, turn: ChangeContext) -> bool:
+    """Move the application to the status that fits its progress.
+
+    Returns:
+        Whether the status changed. A consumer loan skips the registration.
+    """
     snapshot = document.snapshot
     steps = len(words.WORKFLOW) - ("encumbrance" not in snapshot)
     code, name = words.WORKFLOW[min(int(turn.progress * steps), steps - 1)]
-    if _ORDER[code] <= _ORDER[snapshot["status"]]:
+    if _WORKFLOW_ORDER[code] <= _WORKFLOW_ORDER[snapshot["status"]]:
         return False
     snapshot |= {"status": code, "stage": name}
-    if _ORDER[code] >= _ORDER["APPROVED"] and snapshot["approvedAmount"] is None:
+    if _WORKFLOW_ORDER[code] >= _WORKFLOW_ORDER["APPROVED"] and snapshot["approvedAmount"] is None:
         snapshot["approvedAmount"] = Decimal(snapshot["amount"]).quantize(_KOPECK)
     return True
 
 
-def _terms(document: Document, turn: Turn) -> str | None:
-    """Another rate or amount, and the payments that follow from it."""
+def _change_terms(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    """Change the rate, or the amount and its payments."""
     rng, snapshot = turn.rng, document.snapshot
     if rng.random() < 0.6:
         step = Decimal(rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
@@ -183,27 +185,27 @@ def _terms(document: Document, turn: Turn) -> str | None:
     snapshot["amount"] = f"{max(int(amount) // 1000, 30)}000.0"
     payment = (Decimal(snapshot["amount"]) / snapshot["term"]).quantize(_KOPECK)
     snapshot["monthlyPayment"] = payment
-    for each in snapshot.get("schedule", ()):
-        each["amount"] = payment
+    for payment_row in snapshot.get("schedule", ()):
+        payment_row["amount"] = payment
     return None
 
 
-def _lists(document: Document, turn: Turn) -> str | None:
-    """An item of a list comes or, where the document is large enough, goes; or papers are moved."""
+def _change_list(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    """Add an item to a list, or remove one from a large document, or reorder the papers."""
     rng = turn.rng
-    name, make = rng.choice(_LISTS)
+    name, make = rng.choice(_LIST_MAKERS)
     items = document.snapshot[name]
     if name == "documents" and len(items) > 2 and rng.random() < 0.15:
         items.insert(0, items.pop(rng.randrange(1, len(items))))
-    elif document.room() > 100 or len(items) < (name == "documents") + 1:
+    elif document.count_missing_bytes() > 100 or len(items) < (name == "documents") + 1:
         items.insert(rng.choice((0, len(items))), make(turn))
     else:
         items.pop(rng.randrange(len(items)))
     return None
 
 
-def _work_on_papers(document: Document, turn: Turn) -> str | None:
-    """A paper is read by the recognizer, then judged by a person."""
+def _work_on_papers(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    """Let the recognizer read a paper, or a person accept or reject it."""
     rng, snapshot = turn.rng, document.snapshot
     paper = rng.choice(snapshot["documents"])
     if paper["status"] == "NEW":
@@ -216,11 +218,11 @@ def _work_on_papers(document: Document, turn: Turn) -> str | None:
     return None
 
 
-def _encumbrance(document: Document, turn: Turn) -> str | None:
-    """The next state of the pledge in the register; only services write it."""
+def _advance_encumbrance(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    """Move the pledge to its next state in the register, which only services write."""
     pledge = document.snapshot.get("encumbrance")
     if pledge is None or pledge["status"] == "REGISTERED":
-        return _terms(document, turn)
+        return _change_terms(document, turn)
     if pledge["status"] == "SENT":
         pledge.update(status="REGISTERED", registeredAt=turn.at)
     else:
@@ -229,49 +231,51 @@ def _encumbrance(document: Document, turn: Turn) -> str | None:
     return words.REGISTRAR
 
 
-def _manager(document: Document, turn: Turn) -> str | None:
+def _change_manager(document: SimulatedDocument, turn: ChangeContext) -> str | None:
     document.snapshot["manager"] = turn.rng.choice(words.STAFF)
     return words.DISPATCHER
 
 
-# The changes of an application, and how often each happens.
-_CHANGES: Final[tuple[tuple[Change, ...], tuple[int, ...]]] = (
-    (_terms, _lists, _work_on_papers, _encumbrance, _manager),
+# The changes of an application, and their weights.
+_WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
+    (_change_terms, _change_list, _work_on_papers, _advance_encumbrance, _change_manager),
     (8, 10, 7, 3, 2),
 )
 
 
-def create_child(document: Document, turn: Turn) -> None:
-    """The fields of its kind that all have, others while there is room, then a remark."""
-    always, optional = _KINDS[document.entity](document, turn)
-    document.snapshot |= {"pid": document.id, **always}
+def create_child(document: SimulatedDocument, turn: ChangeContext) -> None:
+    """Fill a child with required fields, then with optional ones and a remark up to its size."""
+    required, optional = _CHILD_MAKERS[document.entity](document, turn)
+    document.snapshot |= {"pid": document.id, **required}
     for name, value in {"createdAt": turn.at, **optional}.items():
         document.snapshot[name] = value
-        if document.room() < 0:
+        if document.count_missing_bytes() < 0:
             del document.snapshot[name]
             break
     document.fill_with_remark(turn.rng)
 
 
-def _participant(document: Document, turn: Turn) -> tuple[Item, Item]:
+def _make_participant(document: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     rng = turn.rng
     income = rng.randint(45, 600) * 1000
     return {
         "role": document.role,
-        "fullName": " ".join(words.full_name(rng)),
+        "fullName": " ".join(words.generate_full_name(rng)),
         "clientId": str(rng.randrange(10**9, 10**10)),
         "income": f"{income}.0",
     }, {
-        "birthDate": date.fromordinal(rng.randint(*_BORN)).isoformat(),
-        "phones": [{"pid": new_id(rng), "type": "MOBILE", "number": words.phone(rng)}],
+        "birthDate": date.fromordinal(rng.randint(*_BIRTH_DAYS)).isoformat(),
+        "phones": [
+            {"pid": generate_id(rng), "type": "MOBILE", "number": words.generate_phone(rng)}
+        ],
         "employment": {"employer": rng.choice(words.EMPLOYERS), "months": rng.randint(3, 240)},
         "debtLoad": Decimal(rng.randint(500, 6500)).scaleb(-2),
-        "registrationAddress": words.address(rng),
+        "registrationAddress": words.generate_address(rng),
         "passport": {"series": f"{rng.randrange(10**4):04d}", "number": f"{income:06d}"},
     }
 
 
-def _realty(_: Document, turn: Turn) -> tuple[Item, Item]:
+def _make_realty(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     rng = turn.rng
     return {
         "type": rng.choice(words.REALTY),
@@ -279,13 +283,19 @@ def _realty(_: Document, turn: Turn) -> tuple[Item, Item]:
         "area": Decimal(rng.randint(180, 1800)) / 10,
         "cadastralNumber": None,
     }, {
-        "address": words.address(rng),
+        "address": words.generate_address(rng),
         "floor": rng.randint(1, 25),
-        "owners": [{"pid": new_id(rng), "name": " ".join(words.full_name(rng)), "share": "1/1"}],
+        "owners": [
+            {
+                "pid": generate_id(rng),
+                "name": " ".join(words.generate_full_name(rng)),
+                "share": "1/1",
+            }
+        ],
     }
 
 
-def _car(_: Document, turn: Turn) -> tuple[Item, Item]:
+def _make_car(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     rng = turn.rng
     brand, model = rng.choice(words.CARS)
     return {
@@ -297,42 +307,44 @@ def _car(_: Document, turn: Turn) -> tuple[Item, Item]:
     }, {
         "mileage": rng.randrange(150_000),
         "dealer": {"name": "ООО «Автоцентр Запад»", "city": "г. Тверь"},
-        "options": [{"pid": new_id(rng), "name": "Зимний пакет", "price": "45000.0"}],
+        "options": [{"pid": generate_id(rng), "name": "Зимний пакет", "price": "45000.0"}],
     }
 
 
-def _task(_: Document, turn: Turn) -> tuple[Item, Item]:
+def _make_task(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     code, name = turn.rng.choice(words.TASKS)
-    always = {"type": code, "name": name, "status": "NEW", "assignee": None}
-    return always, {"dueAt": turn.at[:10], "priority": turn.rng.randint(1, 5)}
+    required = {"type": code, "name": name, "status": "NEW", "assignee": None}
+    return required, {"dueAt": turn.at[:10], "priority": turn.rng.randint(1, 5)}
 
 
-_KINDS: Final[Mapping[str, Callable[[Document, Turn], tuple[Item, Item]]]] = {
-    "participant-role": _participant,
-    "realty-info": _realty,
-    "product-car": _car,
-    "product-task": _task,
+_CHILD_MAKERS: Final[
+    Mapping[str, Callable[[SimulatedDocument, ChangeContext], tuple[Item, Item]]]
+] = {
+    "participant-role": _make_participant,
+    "realty-info": _make_realty,
+    "product-car": _make_car,
+    "product-task": _make_task,
 }
 
 
-def change_child(document: Document, turn: Turn) -> str | None:
-    rng, snapshot, often = turn.rng, document.snapshot, turn.rng.random() < 0.5
+def change_child(document: SimulatedDocument, turn: ChangeContext) -> str | None:
+    rng, snapshot, is_frequent = turn.rng, document.snapshot, turn.rng.random() < 0.5
     match document.entity:
-        case "participant-role" if often:
+        case "participant-role" if is_frequent:
             snapshot["income"] = f"{rng.randint(45, 600) * 1000}.0"
         case "participant-role" if "phones" in snapshot and rng.random() < 0.5:
-            work = {"pid": new_id(rng), "type": "WORK", "number": words.phone(rng)}
+            work = {"pid": generate_id(rng), "type": "WORK", "number": words.generate_phone(rng)}
             snapshot["phones"] = [*snapshot["phones"], work][-2:]
         case "participant-role":
             snapshot["clientId"] = str(rng.randrange(10**9, 10**10))
             return words.ACTUALIZATOR
-        case "realty-info" if often:
+        case "realty-info" if is_frequent:
             snapshot["assessedAmount"] = f"{rng.randint(900, 20_000)}000.0"
         case "realty-info":
             snapshot["cadastralNumber"] = f"77:{rng.randint(1, 20):02d}:{rng.randrange(10**7):07d}"
             return words.REGISTRAR
-        case "product-car" if often:
-            snapshot["vin"] = "X" + new_id(rng)[:16].upper()
+        case "product-car" if is_frequent:
+            snapshot["vin"] = "X" + generate_id(rng)[:16].upper()
             return words.CRM
         case "product-car":
             snapshot["price"] += Decimal(rng.randint(1_000, 9_000) * 1_000).scaleb(-2)

@@ -8,9 +8,9 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from annals.demo.supervisor import MANAGE, Supervisor
+from annals.demo.supervisor import ANNALS_COMMAND, DemoSupervisor
 from annals.embedded import logins
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHOP: Final = ROOT / "examples" / "shop"
@@ -23,36 +23,41 @@ SKU: Final = "KETTLE-17"
 LOGIN = DATABASE = "shop"
 
 
-def prepare(demo: Supervisor) -> dict[str, str]:
-    """Create its database and its demo data, import the names of its people into Annals, and start
-    its relay. Returns the environment of its processes."""
+def prepare_shop(demo: DemoSupervisor) -> dict[str, str]:
+    """Create the database and demo data of the shop, and start its relay.
+
+    The names of its people are imported into Annals.
+
+    Returns:
+        The environment of the processes of the shop.
+    """
     _create_database(demo.postgres)
     environment = {
-        "DATABASE_URL": demo.postgres.url(DATABASE, LOGIN),
+        "DATABASE_URL": demo.postgres.build_url(DATABASE, LOGIN),
         "DJANGO_SETTINGS_MODULE": "shop.settings",
         "KAFKA_BOOTSTRAP_SERVERS": os.environ["KAFKA_BOOTSTRAP_SERVERS"],
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(SHOP)]),
         "SHOP_SECRET_KEY": secrets.token_urlsafe(),
     }
-    for words in (("migrate", "--verbosity", "0"), ("demo_data",)):
-        demo.run(f"shop-{words[0]}", SHOP_MANAGE, *words, environment=environment)
-    demo.run("people", MANAGE, "people", "import", str(PEOPLE), login=logins.WEB)
-    demo.start("shop-relay", SHOP_MANAGE, "outbox", "relay", environment=environment)
+    for arguments in (("migrate", "--verbosity", "0"), ("demo_data",)):
+        demo.run_process(f"shop-{arguments[0]}", SHOP_MANAGE, *arguments, environment=environment)
+    demo.run_process("people", ANNALS_COMMAND, "people", "import", str(PEOPLE), login=logins.WEB)
+    demo.start_process("shop-relay", SHOP_MANAGE, "outbox", "relay", environment=environment)
     return environment
 
 
-def serve(demo: Supervisor, port: int, environment: dict[str, str]) -> None:
-    """Start its web server; returns when it answers."""
+def serve_shop(demo: DemoSupervisor, port: int, environment: dict[str, str]) -> None:
+    """Start the web server of the shop, and return when it answers."""
     options = ("--threads=8", "--no-control-socket", "shop.wsgi")
-    demo.gunicorn("shop", port, "/admin/login/", *options, environment=environment)
+    demo.start_gunicorn("shop", port, "/admin/login/", *options, environment=environment)
 
 
-def _create_database(postgres: Postgres) -> None:
-    """Create it with a login of its own, once."""
-    password = postgres.password_file(LOGIN).read_text()
-    with psycopg.connect(postgres.url("postgres"), autocommit=True) as connection:
-        known = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)"
-        if connection.execute(known, [DATABASE]).fetchone() == (True,):
+def _create_database(postgres: EmbeddedPostgres) -> None:
+    """Create the database of the shop with a login of its own, unless it exists."""
+    password = postgres.get_password_file(LOGIN).read_text()
+    with psycopg.connect(postgres.build_url("postgres"), autocommit=True) as connection:
+        statement = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)"
+        if connection.execute(statement, [DATABASE]).fetchone() == (True,):
             return
         login = sql.Identifier(LOGIN)
         connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(login))

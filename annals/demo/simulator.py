@@ -1,4 +1,4 @@
-"""Realistic load: loan applications of a bank, living through their versions. Pure: no I/O."""
+"""Generates a realistic load: loan applications of a bank with their versions. Without I/O."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,24 +13,24 @@ import msgspec
 
 from annals.demo import words
 from annals.demo.documents import (
-    Document,
-    Turn,
+    ChangeContext,
+    SimulatedDocument,
     change_child,
     change_product,
     create_child,
     create_product,
     encode,
-    new_id,
+    generate_id,
 )
 from history.entities import BY_NAME
 from history.record import ChangeType
 
 T = TypeVar("T")
 APPLICATION: Final = "product-instance"
-MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test holds it
+MEAN_MESSAGES: Final = 11.6  # of an application with its children; a test checks it
 LIVE_RPS: Final = 200.0
 
-# Bytes of a message value at a quantile. Children share the lowest fifth of the sizes.
+# Sizes of message values in bytes, by quantile. Children share the lowest fifth.
 _SIZES: Final[Sequence[tuple[float, int]]] = (
     *((0.0, 300), (0.01, 340), (0.04, 540), (0.1, 850), (0.17, 1_130), (0.25, 1_372)),
     *((0.375, 1_520), (0.5, 1_665), (0.625, 1_795), (0.75, 1_950), (0.83, 2_160), (0.9, 2_690)),
@@ -46,9 +46,9 @@ _PRODUCT_VERSIONS: Final[Mapping[int, float]] = {
 _CHILD_VERSIONS: Final[Mapping[int, float]] = {
     1: 66.0, 2: 11.0, 3: 5.0, 4: 12.5, 5: 3.0, 6: 2.0, 8: 0.5,
 }  # fmt: skip
-_LOANS: Final[Mapping[str, float]] = {"mortgage": 0.24, "car": 0.16, "consumer": 0.60}
-# Chance that an application has a child of a role, and the child's kind.
-_ROLES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
+_LOAN_WEIGHTS: Final[Mapping[str, float]] = {"mortgage": 0.24, "car": 0.16, "consumer": 0.60}
+# By loan: the role of a child, the chance of such a child, and its kind.
+_CHILD_CHANCES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
     "mortgage": (
         ("BORROWER", 1.0, "participant-role"),
         ("CO_BORROWER", 0.35, "participant-role"),
@@ -64,15 +64,14 @@ _ROLES: Final[Mapping[str, Sequence[tuple[str, float, str]]]] = {
     ),
     "consumer": (("BORROWER", 0.76, "participant-role"), ("TASK", 0.04, "product-task")),
 }
-_TWINS: Final = 0.015  # the chance that a version has the moment of the version before it
+_TWIN_CHANCE: Final = 0.015  # the chance that a version has the moment of its previous version
 _SECOND: Final = 1_000_000_000
-# Most clocks upstream give nanoseconds, some microseconds, a few milliseconds.
-_CLOCKS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
+# Most clocks of services have nanoseconds, some microseconds, a few milliseconds.
+_CLOCK_RESOLUTIONS: Final = (*(1,) * 8, 1_000, 1_000, 1_000_000)
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message for Kafka. updated_at: microseconds since 1970 UTC. product_instance_id: the
-    application; for itself, its own id."""
+class SimulatedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message for Kafka, with the fields that tests compare."""
 
     entity: str
     topic: str
@@ -80,14 +79,14 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     version: int
     type: ChangeType
-    updated_at: int
+    updated_at: int  # microseconds since 1970, UTC
     client_id: str
     author: str | None
-    product_instance_id: str
+    product_instance_id: str  # the application; its own id for an application
 
 
-class Plan(NamedTuple):
-    """The arguments of `stream`, when to stop, and messages per second (0: no limit)."""
+class SimulationPlan(NamedTuple):
+    """How to generate messages, when to stop, and how fast."""
 
     seed: int
     start: datetime
@@ -95,10 +94,10 @@ class Plan(NamedTuple):
     side_by_side: int
     applications: int | None
     messages: int | None
-    rps: float
+    rps: float  # messages per second; 0: no limit
 
 
-def plan(
+def plan_simulation(
     now: datetime,
     seed: int,
     *,
@@ -107,9 +106,21 @@ def plan(
     applications: int | None = None,
     messages: int | None = None,
     days: float = 0.0,
-) -> Plan:
-    """How long, how fast and over which days a simulation runs. days: over the past. Raises
-    ValueError if days are given without a limit of messages."""
+) -> SimulationPlan:
+    """Plan how long, how fast and over which days a simulation runs.
+
+    Args:
+        now: The present moment.
+        seed: Determines all random values.
+        rps: Messages per second; 0 is as fast as possible. Default: LIVE_RPS, or 0 with `days`.
+        seconds: Stop after this time.
+        applications: Stop after this number of complete applications.
+        messages: Stop after this number of messages.
+        days: Spread the moments over the last days.
+
+    Raises:
+        ValueError: `days` needs a limit of messages.
+    """
     if rps is None:
         rps = 0.0 if days else LIVE_RPS
     bounds = [
@@ -126,118 +137,136 @@ def plan(
         span = timedelta(days=days)
         start, step, life = now - span, span / max(total, 1), min(timedelta(days=3), span / 4)
     else:
-        # Without a pace a step is shorter than a message takes: never in the future.
+        # At full speed a step is shorter than the time for a message: moments stay in the past.
         start, step = now, timedelta(seconds=1 / rps) if rps else timedelta(microseconds=20)
         # A run that is cut leaves applications incomplete; short lives leave fewer.
-        part = 6 if applications is not None else 20
+        lives = 6 if applications is not None else 20
         life = timedelta(seconds=30)
-        life = life if total is None else min(life, step * total / part)
+        life = life if total is None else min(life, step * total / lives)
     side_by_side = max(round(life / step / MEAN_MESSAGES), 1)
-    return Plan(seed, start, step, side_by_side, applications, total, rps)
+    return SimulationPlan(seed, start, step, side_by_side, applications, total, rps)
 
 
 def count_messages(seed: int, applications: int) -> int:
-    """How many messages `stream` gives for the seed; much cheaper than to make them."""
-    return sum(len(_Life(seed, number).turns) for number in range(applications))
+    """Count the messages of a seed, which is much cheaper than to generate them."""
+    return sum(len(_ApplicationLife(seed, number).turns) for number in range(applications))
 
 
-def stream(
+def generate_messages(
     seed: int,
     start: datetime,
     *,
     applications: int | None = None,
     step: timedelta = timedelta(milliseconds=5),
     side_by_side: int = 256,
-) -> Iterator[Message]:
-    """Messages of `applications` applications (None: without end), in the order they happen. The
-    same seed and start give the same bytes. A naive start is an error.
+) -> Iterator[SimulatedMessage]:
+    """Generate messages in the order of their moments. Seed and start determine each byte.
 
-    Message k happens at start + k * step, except twins: two versions of one document at one moment.
-    side_by_side: how many applications live at a time. Versions come in order, from 0 by one.
+    Versions of a document come in order: 0, 1, 2. Message k has the moment start + k * step, unless
+    it shares the moment of the previous version.
+
+    Args:
+        seed: Determines all random values.
+        start: The first moment, with an offset.
+        applications: How many applications. None: without end.
+        step: The time between two messages.
+        side_by_side: How many applications live at a time.
+
+    Raises:
+        ValueError: `start` has no offset.
     """
     if start.tzinfo is None:
         raise ValueError("start needs a time zone")
     now = round(start.timestamp() * 1_000_000) * 1000
     tick = round(step.total_seconds() * _SECOND)
     rng = Random(f"annals {seed} order")
-    waiting: list[tuple[float, int, _Life]] = []
-    born = 0
+    waiting: list[tuple[float, int, _ApplicationLife]] = []
+    created = 0
     for number in count():
-        while len(waiting) < side_by_side and (applications is None or born < applications):
-            # The first ones are spread over a life, so that their ends are spread too.
+        while len(waiting) < side_by_side and (applications is None or created < applications):
+            # The first applications begin at different times, so that not all end at once.
             due = number + rng.random() * side_by_side * (MEAN_MESSAGES if number == 0 else 2)
-            heappush(waiting, (due, born, _Life(seed, born)))
-            born += 1
+            heappush(waiting, (due, created, _ApplicationLife(seed, created)))
+            created += 1
         if not waiting:
             return
-        due, place, life = heappop(waiting)
-        yield life.next_message(now + tick * number + int(rng.random() * tick * 0.8))
+        due, birth_number, life = heappop(waiting)
+        yield life.make_next_message(now + tick * number + int(rng.random() * tick * 0.8))
         if life.turns:
             pause = 0.0 if life.twin else 2 * rng.random() * side_by_side
-            heappush(waiting, (due + pause, place, life))
+            heappush(waiting, (due + pause, birth_number, life))
 
 
-class _Life:
-    """One application. turns: for each message that is left the document that changes, the next
-    one last. twin: the next message has the moment of the message before it."""
+class _ApplicationLife:
+    """The life of one application with its children.
+
+    turns: The document of each message that is left; the next one is last.
+    twin: Whether the next message has the moment of the message before it.
+    """
 
     def __init__(self, seed: int, number: int) -> None:
         self.rng = rng = Random(f"annals {seed} {number}")
         self.twin = False
-        loan = _one_of(rng, _LOANS)
+        loan = _choose_weighted(rng, _LOAN_WEIGHTS)
         self._staff = rng.sample(words.STAFF, 3)
-        self._id = new_id(rng)
-        product = self._document(APPLICATION, loan, _PRODUCT_VERSIONS, (_CHILDREN_BELOW, 1.0), 0.02)
-        # A document's versions lie somewhere in the application's life 0..1, in order.
+        self._id = generate_id(rng)
+        product = self._draw_document(
+            APPLICATION, loan, _PRODUCT_VERSIONS, (_CHILDREN_BELOW, 1.0), 0.02
+        )
+        # The versions of a document are at random points of the application's life (0..1).
         turns = [(0.0 if n == 0 else rng.random(), product) for n in range(product.versions)]
-        if product.deleted:  # with nothing after it: its children end before
+        if product.deleted:  # its deletion is the last message of the application
             turns[-1] = (1.0, product)
-        for role, chance, kind in _ROLES[loan]:
+        for role, chance, kind in _CHILD_CHANCES[loan]:
             if rng.random() < chance:
-                child = self._document(kind, role, _CHILD_VERSIONS, (0.0, _CHILDREN_BELOW), 0.12)
+                child = self._draw_document(
+                    kind, role, _CHILD_VERSIONS, (0.0, _CHILDREN_BELOW), 0.12
+                )
                 born = rng.uniform(0.001, 0.3)
                 turns.append((born, child))
                 turns += [(rng.uniform(born, 1.0), child) for _ in range(child.versions - 1)]
         turns.sort(key=lambda turn: turn[0], reverse=True)
         self.turns = [document for _, document in turns]
 
-    def _document(
+    def _draw_document(
         self,
         entity: str,
         role: str,
         versions: Mapping[int, float],
         sizes: tuple[float, float],
         deleted: float,
-    ) -> Document:
-        many = _one_of(self.rng, versions)
-        return Document(
+    ) -> SimulatedDocument:
+        version_count = _choose_weighted(self.rng, versions)
+        return SimulatedDocument(
             entity=entity,
-            id=self._id if entity == APPLICATION else new_id(self.rng),
+            id=self._id if entity == APPLICATION else generate_id(self.rng),
             application=self._id,
             role=role,
-            versions=many,
-            size=_size_at(self.rng.uniform(*sizes)),
-            deleted=many > 1 and self.rng.random() < deleted,
+            versions=version_count,
+            size=_get_size_at(self.rng.uniform(*sizes)),
+            deleted=version_count > 1 and self.rng.random() < deleted,
             staff=self._staff,
         )
 
-    def next_message(self, now: int) -> Message:
-        """now: nanoseconds since 1970."""
+    def make_next_message(self, now: int) -> SimulatedMessage:
+        """Make the next message. `now` is in nanoseconds since 1970."""
         document = self.turns.pop()
-        moment = now - now % self.rng.choice(_CLOCKS)
+        moment = now - now % self.rng.choice(_CLOCK_RESOLUTIONS)
         if self.twin or moment % _SECOND == 0:  # a moment always has a fraction
             moment = document.last_moment if self.twin else now
         document.last_moment = moment = max(moment, document.last_moment)
         following = self.turns[-1] if self.turns else None
-        self.twin = following is document and self.rng.random() < _TWINS
-        return _next_version(document, self.rng, moment)
+        self.twin = following is document and self.rng.random() < _TWIN_CHANCE
+        return _make_next_version(document, self.rng, moment)
 
 
-def _next_version(document: Document, rng: Random, moment: int) -> Message:
+def _make_next_version(document: SimulatedDocument, rng: Random, moment: int) -> SimulatedMessage:
     document.version += 1
     last = document.version == document.versions - 1
     progress = document.version / max(document.versions - 1, 1)
-    turn = Turn(rng, _iso(moment), progress, last, _someone(rng, document.staff))
+    turn = ChangeContext(
+        rng, _format_moment(moment), progress, last, _choose_author(rng, document.staff)
+    )
     change, service = ChangeType.UPDATE, None
     is_product = document.entity == APPLICATION
     if document.version == 0:
@@ -249,11 +278,11 @@ def _next_version(document: Document, rng: Random, moment: int) -> Message:
         service = (change_product if is_product else change_child)(document, turn)
     client = service or rng.choice(words.FRONT_ENDS)
     author = None if service else turn.author
-    return Message(
+    return SimulatedMessage(
         document.entity,
         BY_NAME[document.entity].topics[0],
         document.id.encode(),
-        _value(document, change, turn, client, author),
+        _encode_value(document, change, turn, client, author),
         document.version,
         change,
         moment // 1000,
@@ -263,8 +292,12 @@ def _next_version(document: Document, rng: Random, moment: int) -> Message:
     )
 
 
-def _value(
-    document: Document, change: ChangeType, turn: Turn, client: str, author: str | None
+def _encode_value(
+    document: SimulatedDocument,
+    change: ChangeType,
+    turn: ChangeContext,
+    client: str,
+    author: str | None,
 ) -> bytes:
     head: dict[str, object] = {
         "id": document.id,
@@ -278,12 +311,12 @@ def _value(
     if document.application != document.id:
         head["productInstanceId"] = document.application
     if change is ChangeType.DELETE:
-        # A field that the contract does not have: readers must ignore it.
+        # The contract does not have this field: consumers must ignore it.
         child = document.application != document.id
         head["reason"] = "Удалено, запись ошибочна" if child else "Клиент отозвал согласие"
     if change is ChangeType.DELETE and turn.rng.random() < 0.5:
         return encode({**head, "data": None})
-    # The technical fields, which every change sets; the hash is that of the others.
+    # Each change sets the technical fields. The hash is of all other fields.
     digest = blake2b(encode(document.snapshot), digest_size=8).hexdigest()
     technical = {
         "modifiedAt": turn.at,
@@ -294,24 +327,24 @@ def _value(
     return encode({**head, "data": {**document.snapshot, **technical}})
 
 
-def _someone(rng: Random, staff: Sequence[str]) -> str:
-    """Mostly the people of this application, sometimes anyone of the bank."""
+def _choose_author(rng: Random, staff: Sequence[str]) -> str:
+    """Choose an author: mostly one of the application's staff, sometimes another employee."""
     return rng.choice(rng.choices((staff, words.STAFF, words.NEWCOMERS), (850, 142, 8))[0])
 
 
-def _one_of(rng: Random, weights: Mapping[T, float]) -> T:
+def _choose_weighted(rng: Random, weights: Mapping[T, float]) -> T:
     return rng.choices(tuple(weights), tuple(weights.values()))[0]
 
 
-def _size_at(quantile: float) -> int:
-    """Bytes of a message value at a quantile in 0..1."""
+def _get_size_at(quantile: float) -> int:
+    """Return the size of a message value in bytes at a quantile (0..1)."""
     place = min(max(bisect_left(_SIZES, (quantile,)), 1), len(_SIZES) - 1)
-    (low, least), (high, most) = _SIZES[place - 1 : place + 1]
-    return round(least + (most - least) * (quantile - low) / (high - low))
+    (low, smaller), (high, larger) = _SIZES[place - 1 : place + 1]
+    return round(smaller + (larger - smaller) * (quantile - low) / (high - low))
 
 
-def _iso(nanoseconds: int) -> str:
-    """ISO 8601 without an offset; 3, 6 or 9 fractional digits, as Java prints a local time."""
+def _format_moment(nanoseconds: int) -> str:
+    """Format a moment as Java does: ISO 8601 without offset; 3, 6 or 9 fractional digits."""
     seconds, fraction = divmod(nanoseconds, _SECOND)
     digits = f"{fraction:09d}"
     while digits.endswith("000") and len(digits) > 3:

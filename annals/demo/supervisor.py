@@ -1,4 +1,4 @@
-"""Starts the servers and processes of the demo, watches them, and always stops them."""
+"""Starts the servers and processes of the demo, watches them, and stops them at the end."""
 
 import contextlib
 import ctypes
@@ -19,8 +19,8 @@ import requests
 from annals import embedded
 from annals.embedded import logins, process
 
-# The command `annals`.
-MANAGE = str(Path(__file__).resolve().parents[1] / "__main__.py")
+# The file that runs the command `annals`.
+ANNALS_COMMAND = str(Path(__file__).resolve().parents[1] / "__main__.py")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.1
 PR_SET_PDEATHSIG = 1  # of Linux
@@ -28,21 +28,21 @@ _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
 
 
 class StopAskedError(Exception):
-    """Ctrl-C or SIGTERM came, or the terminal was closed."""
+    """Raised after Ctrl-C or SIGTERM, or when the terminal was closed."""
 
 
 class DemoError(RuntimeError):
-    """The demo cannot continue. The text says why, with the end of a log."""
+    """Raised when the demo cannot continue. The message has the reason and the end of a log."""
 
 
 def _end_with_parent() -> None:
-    """Let this process end when the one that started it ends, even by SIGKILL; on Linux."""
+    """On Linux, end this process when its parent ends, even by SIGKILL."""
     if _PRCTL is not None:
         _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class ChildProcess:
-    """One process in a session of its own: Ctrl-C reaches only the supervisor."""
+class DemoProcess:
+    """A process in a session of its own, which Ctrl-C in the terminal does not reach."""
 
     def __init__(
         self,
@@ -52,8 +52,15 @@ class ChildProcess:
         environment: Mapping[str, str],
         ends: bool,
     ) -> None:
-        """arguments: those of the Python interpreter. log: overwritten at the start. ends: whether
-        it does not run until it is stopped."""
+        """Start the process.
+
+        Args:
+            name: Its name in messages.
+            arguments: The arguments of the Python interpreter.
+            log: The file for its output, which is overwritten.
+            environment: All its variables.
+            ends: Whether it ends by itself.
+        """
         self.name = name
         self.ends = ends
         self.log = log
@@ -70,39 +77,42 @@ class ChildProcess:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs."""
+        """The exit code, or None while the process runs."""
         return self.process.poll()
 
-    def answer(self) -> Any:
-        """The last line of its output, which is JSON. Call it after the end."""
-        return json.loads(process.tail(self.log, lines=1))
+    def read_answer(self) -> Any:
+        """Return the last line of the output, which is JSON. Call this after the end."""
+        return json.loads(process.read_tail(self.log, lines=1))
 
-    def stop(self, patience: float = 10) -> None:
-        """Ask it to end; after `patience` seconds kill it and all processes that it started."""
+    def stop(self, timeout: float = 10) -> None:
+        """Ask the process to end. After the timeout kill it and all processes that it started."""
         if self.returncode is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(patience)
+                self.process.wait(timeout)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # children that it may have left
+            os.killpg(self.process.pid, signal.SIGKILL)  # child processes that it may have left
         self.process.wait()
 
 
-class Supervisor(ExitStack):
-    """A context manager: what is started inside it is stopped at its end, newest first. A signal
-    takes effect at the next `checkpoint`. Servers that ran before are used, and stopped too."""
+class DemoSupervisor(ExitStack):
+    """Starts servers and processes inside a `with` block, and stops them at its end, newest first.
+
+    A signal takes effect at the next check of the processes. Servers that already run are used, and
+    are stopped, too.
+    """
 
     def __init__(self, home: Path) -> None:
         super().__init__()
         self.home = home
         self.logs = home / "logs"
-        self.children: list[ChildProcess] = []
+        self.children: list[DemoProcess] = []
         self.asked: int | None = None
-        self.postgres = embedded.database_server(home)
+        self.postgres = embedded.get_database_server(home)
 
     def __enter__(self) -> Self:
-        for each in SIGNALS:
-            signal.signal(each, self._ask)
+        for number in SIGNALS:
+            signal.signal(number, self._note_signal)
         self.logs.mkdir(parents=True, exist_ok=True)
         lock = self.enter_context((self.home / "demo.lock").open("w"))
         try:
@@ -114,108 +124,130 @@ class Supervisor(ExitStack):
             ) from None
         return self
 
-    def _ask(self, number: int, _frame: object) -> None:
+    def _note_signal(self, number: int, _frame: object) -> None:
         self.asked = number
 
-    def servers(self) -> None:
-        """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS for this process and its
-        children. DATABASE_URL is each child's own."""
+    def start_servers(self) -> None:
+        """Start PostgreSQL and the broker, and set KAFKA_BOOTSTRAP_SERVERS in os.environ.
+
+        Each process gets a DATABASE_URL of its own, because logins differ.
+        """
         os.environ["ANNALS_HOME"] = str(self.home)
         print_step("Annals", f"in {self.home}")
-        postgres, broker = self.postgres, embedded.broker_server(self.home)
+        postgres, broker = self.postgres, embedded.get_broker_server(self.home)
         for server in (postgres, broker):
             self.callback(server.stop)
-            self.checkpoint()
+            self.check_processes()
             server.start()
-        self.checkpoint()
-        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.bootstrap_servers()
-        # The embedded broker lets a new member wait for half of this time.
+        self.check_processes()
+        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.get_bootstrap_servers()
+        # A new group member waits for half of this time at the embedded broker.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
         print_step(
-            "Servers", f"PostgreSQL on port {postgres.port()}, broker on port {broker.port()}"
+            "Servers",
+            f"PostgreSQL on port {postgres.get_port()}, broker on port {broker.get_port()}",
         )
 
-    def make_tables(self) -> ChildProcess:
-        """Start what makes them, with the people, the logins and the marks of sensitive fields."""
-        return self.start("tables", "-m", "annals.demo.tables", str(self.home), ends=True)
+    def make_tables(self) -> DemoProcess:
+        """Start the process that makes tables, logins, people and marks of sensitive fields."""
+        return self.start_process("tables", "-m", "annals.demo.tables", str(self.home), ends=True)
 
-    def start(
+    def start_process(
         self,
         name: str,
         *arguments: str,
         login: str = logins.OWNER,
         environment: Mapping[str, str] | None = None,
         ends: bool = False,
-    ) -> ChildProcess:
-        """Start a Python process that works as this login in PostgreSQL. environment: additional
-        variables. If it ends, the demo ends too; ends: it has to end with 0, see `finish`."""
-        variables = {**os.environ, "DATABASE_URL": self.postgres.url(login=login)}
+    ) -> DemoProcess:
+        """Start a Python process. If it ends unexpectedly, the demo ends, too.
+
+        Args:
+            name: Its name in messages, and of its log.
+            arguments: The arguments of the Python interpreter.
+            login: Its login in PostgreSQL.
+            environment: Additional variables.
+            ends: Whether it ends by itself, with 0.
+        """
+        variables = {**os.environ, "DATABASE_URL": self.postgres.build_url(login=login)}
         variables |= environment or {}
-        child = ChildProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
+        child = DemoProcess(name, arguments, self.logs / f"{name}.log", variables, ends)
         self.children.append(child)
         self.callback(child.stop)
         return child
 
-    def run(self, name: str, *arguments: str, **options: Any) -> ChildProcess:
-        """Run a Python process to its end. options: of `start`. Raises DemoError unless it exits
-        with 0."""
-        return self.finish(self.start(name, *arguments, ends=True, **options))
+    def run_process(self, name: str, *arguments: str, **options: Any) -> DemoProcess:
+        """Run a Python process to its end. The options are those of a started process.
 
-    def finish(self, child: ChildProcess) -> ChildProcess:
-        """Wait for the end of a process that ends. Raises DemoError unless it exits with 0."""
-        self.wait(lambda: child.returncode is not None)
+        Raises:
+            DemoError: It did not exit with 0.
+        """
+        return self.wait_for_end(self.start_process(name, *arguments, ends=True, **options))
+
+    def wait_for_end(self, child: DemoProcess) -> DemoProcess:
+        """Wait for the end of a process that ends by itself.
+
+        Raises:
+            DemoError: It did not exit with 0.
+        """
+        self.wait_until(lambda: child.returncode is not None)
         self.children.remove(child)
         if child.returncode:
-            raise _ended(child)
+            raise _make_ended_error(child)
         return child
 
-    def checkpoint(self) -> None:
-        """Raises StopAskedError after a signal, DemoError after an end."""
+    def check_processes(self) -> None:
+        """Check that the demo may go on.
+
+        Raises:
+            StopAskedError: A signal arrived.
+            DemoError: A process ended that should run, or failed.
+        """
         if self.asked is not None:
             raise StopAskedError
         for child in self.children:
             code = child.returncode
             if code is not None and not (child.ends and code == 0):
-                raise _ended(child)
+                raise _make_ended_error(child)
 
-    def wait(self, condition: Callable[[], bool]) -> None:
-        """Return once the condition holds; raises what `checkpoint` raises."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Return when the condition holds. Raises StopAskedError and DemoError meanwhile."""
         while True:
-            self.checkpoint()
+            self.check_processes()
             if condition():
                 return
             time.sleep(POLL_S)
 
-    def web(self, port: int) -> ChildProcess:
-        """Start the web server; returns when it is ready."""
+    def start_web(self, port: int) -> DemoProcess:
+        """Start the web server of Annals, and return when it is ready."""
         command = ("--config", "python:annals.server", "annals.wsgi")
-        return self.gunicorn("web", port, "/readyz", *command, login=logins.WEB)
+        return self.start_gunicorn("web", port, "/readyz", *command, login=logins.WEB)
 
-    def gunicorn(
+    def start_gunicorn(
         self, name: str, port: int, ready: str, *arguments: str, **options: Any
-    ) -> ChildProcess:
-        """Start gunicorn; returns when it answers at the path `ready`. options: of `start`."""
+    ) -> DemoProcess:
+        """Start gunicorn, and return when it answers at the path `ready`."""
         command = ("-m", "gunicorn", f"--bind={process.HOST}:{port}", *arguments)
-        child = self.start(name, *command, **options)
-        self.wait(lambda: answers(f"http://{process.HOST}:{port}{ready}"))
+        child = self.start_process(name, *command, **options)
+        self.wait_until(lambda: is_answering(f"http://{process.HOST}:{port}{ready}"))
         return child
 
 
-def print_step(what: str, text: str) -> None:
+def print_step(label: str, text: str) -> None:
     """Print one line of progress immediately."""
-    print(f"{what:<10}{text}", flush=True)
+    print(f"{label:<10}{text}", flush=True)
 
 
-def answers(url: str) -> bool:
-    """Whether a GET gives 200."""
+def is_answering(url: str) -> bool:
+    """Return whether a GET of the URL is answered with 200."""
     try:
         return requests.get(url, timeout=5).status_code == 200
     except requests.RequestException:
         return False
 
 
-def _ended(child: ChildProcess) -> DemoError:
-    output = process.tail(child.log)
+def _make_ended_error(child: DemoProcess) -> DemoError:
+    output = process.read_tail(child.log)
     return DemoError(
         f"{child.name} ended with {child.returncode}:\n{output}\n(all of it: {child.log})"
     )

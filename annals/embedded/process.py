@@ -1,4 +1,4 @@
-"""Detached server processes, which outlive the command that started them; ports and lock files."""
+"""Starts and ends detached server processes, and chooses free ports for them."""
 
 import os
 import pwd
@@ -14,44 +14,51 @@ from pathlib import Path
 
 import psutil
 
-from history.base.private_files import exclusive as exclusive
-from history.base.private_files import write as write
-from history.failure.complaints import Complaint
+from history.base.private_files import hold_file_lock as hold_file_lock
+from history.base.private_files import write_private_file as write_private_file
+from history.failure.complaints import ExplainedError
 
 HOST = "127.0.0.1"
 
-# Below the ephemeral ports: a client that retries could get its server's port for itself.
-PORTS = range(20_000, 32_000)
+# Below the ephemeral ports, of which a client that retries could get its server's port.
+PORT_RANGE = range(20_000, 32_000)
 
-# Parents of kernel threads, which have no command line either.
-KERNEL = (0, 2)
+# The parents of kernel threads, which do not have a command line.
+KERNEL_PIDS = (0, 2)
 
-# The only variables that a server inherits: no settings, and no passwords of ours.
-INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
+# The only variables that a server inherits. The others have settings and passwords.
+INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
 
-# Popen warns if it is garbage-collected before its process ends; our servers outlive it.
+# Keeps each Popen: it warns if it is garbage-collected while its process runs.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
-class EmbeddedError(Complaint, RuntimeError):
-    """An embedded server could not be created, started or stopped; the text says which and why."""
+class EmbeddedError(ExplainedError, RuntimeError):
+    """Raised when an embedded server cannot be created, started or stopped."""
 
 
-def inherited() -> dict[str, str]:
-    """The environment of a server."""
-    return {name: os.environ[name] for name in INHERITED if name in os.environ}
+def make_environment() -> dict[str, str]:
+    """Return the environment of a server."""
+    return {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
 
 
-def spawn(
+def spawn_server(
     argv: Sequence[str | Path],
     log: Path,
     cwd: Path,
     env: Mapping[str, str],
     account: pwd.struct_passwd | None = None,
 ) -> int:
-    """Start `argv` in a session of its own and return its pid. Its output goes to the end of `log`.
+    """Start a process in a session of its own, and return its pid.
 
-    Ctrl-C in the terminal does not reach it. account: the user to run as (only root may give one).
+    Ctrl-C in the terminal does not reach it.
+
+    Args:
+        argv: The command line.
+        log: The file to which its output is appended.
+        cwd: The folder in which it runs.
+        env: All its variables.
+        account: The user to run as. Only root may choose one.
     """
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -70,61 +77,63 @@ def spawn(
     return child.pid
 
 
-def alive(pid: int, marker: str) -> bool:
-    """Whether `pid` runs and has `marker` in its command line."""
+def is_alive(pid: int, marker: str) -> bool:
+    """Return whether the process runs and has `marker` in its command line."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
         return False
     try:
-        found = psutil.Process(pid)
+        process = psutil.Process(pid)
         try:
-            line = " ".join(found.cmdline())
+            command_line = " ".join(process.cmdline())
         except psutil.ZombieProcess:
-            return found.num_threads() > 1
-        if line:
-            return marker in line
-        return found.ppid() not in KERNEL
+            return process.num_threads() > 1
+        if command_line:
+            return marker in command_line
+        return process.ppid() not in KERNEL_PIDS
     except psutil.Error:
         return False
 
 
-def end(pid: int, marker: str, sign: signal.Signals, timeout: float) -> bool:
-    """Send `sign` and wait at most `timeout` seconds. Returns whether the process has ended."""
-    if not alive(pid, marker):
+def end_process(pid: int, marker: str, signal_number: signal.Signals, timeout: float) -> bool:
+    """Send a signal, wait up to `timeout` seconds, and return whether the process has ended."""
+    if not is_alive(pid, marker):
         return True
     try:
-        os.kill(pid, sign)
+        os.kill(pid, signal_number)
     except ProcessLookupError:
         return True
-    gone = wait(lambda: not alive(pid, marker), timeout)
-    if gone and pid in _children:  # it ended before it was collected
+    has_ended = wait_until(lambda: not is_alive(pid, marker), timeout)
+    if has_ended and pid in _children:  # a child process has to be waited for
         _children.pop(pid).wait()
-    return gone
+    return has_ended
 
 
-def wait(condition: Callable[[], bool], timeout: float) -> bool:
-    """Check `condition` until it holds; False after `timeout` seconds."""
+def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait until the condition holds. Returns False after `timeout` seconds."""
     began = time.monotonic()
     while not condition():
-        passed = time.monotonic() - began
-        if passed > timeout:
+        elapsed = time.monotonic() - began
+        if elapsed > timeout:
             return False
-        time.sleep(min(max(passed / 10, 0.01), 0.1))
+        time.sleep(min(max(elapsed / 10, 0.01), 0.1))
     return True
 
 
-def free_ports(wanted: Sequence[int | None]) -> list[int]:
-    """Different free TCP ports on the loopback address, one for each entry of `wanted`: the wanted
-    port if it is free, another if it is not free or None."""
-    with ExitStack() as held:
-        return [_bind(held, port) for port in wanted]
+def choose_free_ports(preferred: Sequence[int | None]) -> list[int]:
+    """Choose different free TCP ports on the loopback address.
+
+    Returns one port for each entry: the preferred one if it is free, or else another.
+    """
+    with ExitStack() as sockets:
+        return [_bind_port(sockets, port) for port in preferred]
 
 
-def _bind(held: ExitStack, wanted: int | None) -> int:
+def _bind_port(sockets: ExitStack, preferred: int | None) -> int:
     """The port of a socket that is bound to `wanted` or another port until `held` closes."""
-    for port in ([] if wanted is None else [wanted]) + random.sample(PORTS, 100):
-        probe = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    for port in ([] if preferred is None else [preferred]) + random.sample(PORT_RANGE, 100):
+        probe = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -134,18 +143,25 @@ def _bind(held: ExitStack, wanted: int | None) -> int:
     raise EmbeddedError(f"no free TCP port on {HOST}")
 
 
-def listens(pid: int, ports: Iterable[int]) -> bool:
-    """Whether the process listens on all of these TCP ports. A connection would not show it."""
+def is_listening(pid: int, ports: Iterable[int]) -> bool:
+    """Return whether the process listens on all of these TCP ports.
+
+    A connection would not show that it is this process that listens.
+    """
     try:
         connections = psutil.Process(pid).net_connections("tcp")
     except psutil.Error:
         return False
-    listening = {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}
+    listening = {
+        connection.laddr.port
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
     return listening.issuperset(ports)
 
 
-def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
-    """The last `lines` lines of a log after byte `offset`, for an error message."""
+def read_tail(path: Path, offset: int = 0, lines: int = 15) -> str:
+    """Return the last lines of a log after a byte offset, for an error message."""
     if not path.exists():
         return ""
     with path.open("rb") as handle:
@@ -154,11 +170,11 @@ def tail(path: Path, offset: int = 0, lines: int = 15) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def new_password() -> str:
-    """A new password. Its characters need no quoting in a URI or a configuration file."""
+def generate_password() -> str:
+    """Generate a password that needs no quoting in a URI or a configuration file."""
     return secrets.token_urlsafe(24)
 
 
-def replace(path: Path, text: str) -> None:
-    """Write a file in a folder of another user, as that user's."""
-    write(path, text, path.parent.stat())
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file in a folder of another user, who becomes its owner."""
+    write_private_file(path, text, path.parent.stat())

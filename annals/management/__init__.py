@@ -1,1 +1,1 @@
-"""What commands do that check a lot: `partitions verify`, `compare-old`."""
+"""The commands that need both `history` and `ingest`, and their longer actions."""

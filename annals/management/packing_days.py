@@ -10,51 +10,53 @@ from django.conf import settings
 from django.db import connection
 
 from history import packing
-from history.base.table import counted
+from history.base.table import pluralize
 from history.daily import rebuild
-from history.daily.days import is_packed, partition_name
+from history.daily.days import build_partition_name, is_packed
 from history.database import forms
 from history.entities import BY_TABLE, ENTITIES
 from history.partitions import catalog
-from history.partitions.exclusive import reconnect, run_lock
-from history.partitions.maintain import Outcome
+from history.partitions.exclusive import hold_run_lock, reconnect
+from history.partitions.maintain import MaintainOutcome
 from history.seals import day_snapshot
-from ingest.completeness.holds import may_get_rows
+from ingest.completeness.holds import find_days_to_hold
 
 # For how long a run of maintain packs days, and how many rows a second.
-SECONDS = 1_800
-RATE = 20_000
+PACK_SECONDS = 1_800
+PACK_ROWS_PER_SECOND = 20_000
 
 
-def due(today: date) -> list[tuple[str, date]]:
+def find_due_days(today: date) -> list[tuple[str, date]]:
     """Tables and days, the newest first. A day of which messages are unread waits."""
     connection.ensure_connection()
-    if day_snapshot.spread(connection.connection, ENTITIES[0].table):
+    if day_snapshot.is_spread(connection.connection, ENTITIES[0].table):
         return []
-    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
-    days = packing.due(existing, today, settings.ANNALS.pack_after_days)
-    waiting = may_get_rows(set(days))
-    return [each for each in days if each not in waiting]
+    existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+    days = packing.find_due_days(existing, today, settings.ANNALS.pack_after_days)
+    waiting = find_days_to_hold(set(days))
+    return [place for place in days if place not in waiting]
 
 
-def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> None:
+def pack_due(today: date, outcome: MaintainOutcome, advance: Callable[[int], None]) -> None:
     """Pack finished days, one after another, at a rate that nobody notices. None is begun after
     SECONDS: the next run goes on; none while a process of an earlier release is connected. A day
     that fails is reported, and the others are packed."""
-    with run_lock():
-        rebuild.remove_left(connection.connection)
+    with hold_run_lock():
+        rebuild.remove_left_triggers(connection.connection)
         rebuild.guard_packed_days(connection.connection)
-        end = time.monotonic() + SECONDS
-        for table, day in due(today):
+        end = time.monotonic() + PACK_SECONDS
+        for table, day in find_due_days(today):
             error: Exception | None = None
             try:
-                packing.pack(connection.connection, BY_TABLE[table], day, rate=RATE)
+                packing.pack_day(
+                    connection.connection, BY_TABLE[table], day, rate=PACK_ROWS_PER_SECOND
+                )
             except forms.EarlierReleaseError as waits:
                 outcome.packing_waits = str(waits)
                 return
             except Exception as failed:  # whatever it is: an older day may not fail
                 error = failed
-            outcome.note_in(outcome.packed, partition_name(table, day), error)
+            outcome.note_result(outcome.packed, build_partition_name(table, day), error)
             if connection.connection.closed:
                 reconnect()
             advance(1)
@@ -62,10 +64,10 @@ def pack_due(today: date, outcome: Outcome, advance: Callable[[int], None]) -> N
                 return
 
 
-def packed() -> list[tuple[str, date]]:
+def find_packed_days() -> list[tuple[str, date]]:
     """The packed days that exist, each with its table."""
     connection.ensure_connection()
-    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+    existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     return [
         (part.table, part.day)
         for part in existing
@@ -73,8 +75,8 @@ def packed() -> list[tuple[str, date]]:
     ]
 
 
-def lines(days: Iterable[tuple[str, date]]) -> Iterator[str]:
+def describe_days(days: Iterable[tuple[str, date]]) -> Iterator[str]:
     """For people: how many days of each table."""
     for table, places in groupby(sorted(days), itemgetter(0)):
-        its = [day for _, day in places]
-        yield f"{table}: {counted(len(its), 'day')} to pack, {its[0]} to {its[-1]}"
+        dates = [day for _, day in places]
+        yield f"{table}: {pluralize(len(dates), 'day')} to pack, {dates[0]} to {dates[-1]}"

@@ -1,1 +1,1 @@
-"""What operators see: probes, metrics, the request log, the format of log lines."""
+"""What monitoring reads: probes, metrics, the request log, and the format of log lines."""

@@ -1,4 +1,4 @@
-"""The probes: /healthz (the process answers) and /readyz (it can serve requests)."""
+"""The probes /healthz (the process answers) and /readyz (it can serve requests)."""
 
 import logging
 from collections.abc import Callable
@@ -19,19 +19,23 @@ from history import schema
 from history.api import errors
 from history.base import clock
 from history.base.error_text import describe, is_forbidden
-from history.base.language import language_of
-from history.daily.days import partition_name
+from history.base.language import choose_language
+from history.daily.days import build_partition_name
 
 log = logging.getLogger(__name__)
 OK = "ok"
 
 
-class Probes:
-    """The first middleware: answers /healthz, /readyz and /metrics, passes on other requests."""
+class ProbeMiddleware:
+    """Middleware that answers /healthz, /readyz and /metrics, and passes other requests on."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
-        self.views = {"/healthz": alive, "/readyz": ready, "/metrics": metrics.view}
+        self.views = {
+            "/healthz": show_health,
+            "/readyz": show_readiness,
+            "/metrics": metrics.show_metrics,
+        }
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         view = self.views.get(request.path)
@@ -42,13 +46,13 @@ class Probes:
         return view(request)
 
 
-def alive(_: HttpRequest) -> HttpResponse:
-    """200 as long as the process answers. Checks nothing else."""
+def show_health(_: HttpRequest) -> HttpResponse:
+    """Answer 200. It shows that the process answers, and nothing else is checked."""
     return JsonResponse({"status": OK})
 
 
-def ready(_: HttpRequest) -> HttpResponse:
-    """200 if every check is `ok`, else 503 with a short text per check."""
+def show_readiness(_: HttpRequest) -> HttpResponse:
+    """Answer 200 if each check is `ok`, or 503 with a short text for each check."""
     checks = {}
     for name, check in CHECKS.items():
         try:
@@ -59,64 +63,64 @@ def ready(_: HttpRequest) -> HttpResponse:
                 checks[name] = "unreachable"
                 break
             checks[name] = "the database login may not read them"
-    good = set(checks.values()) == {OK}
-    # The rights are those of this process: of the consumer's it knows nothing.
-    answer = {"status": OK if good else "unavailable", "process": "web", "checks": checks}
-    return JsonResponse(answer, status=200 if good else 503)
+    is_ready = set(checks.values()) == {OK}
+    # The rights are those of this process. The consumer has a login of its own.
+    answer = {"status": OK if is_ready else "unavailable", "process": "web", "checks": checks}
+    return JsonResponse(answer, status=200 if is_ready else 503)
 
 
-def _database() -> str:
+def _check_database() -> str:
     check_reachable()
     return OK
 
 
-def _rights() -> str:
-    """Whether the login has the rights of `grants`: without one of them nothing may be shown."""
-    lacking = grants.missing()
+def _check_rights() -> str:
+    """Check that the login has the rights of the web. Without one of them requests fail."""
+    lacking = grants.find_missing_rights()
     if not lacking:
         return OK
     log.warning("readiness: the database login of this process lacks: %s", ", ".join(lacking))
     return f"{len(lacking)} missing: run `annals grants --apply` as the owner of the tables"
 
 
-def _migrations() -> str:
+def _check_migrations() -> str:
     with connection.cursor() as cursor:
-        applied = schema.applied(cursor)
-        if missing := schema.missing(applied):
+        applied = schema.load_applied_migrations(cursor)
+        if missing := schema.find_missing_migrations(applied):
             return f"{len(missing)} not applied"
-        why = schema.complaint_of_kinds(cursor)
-    if why is None:
+        complaint = schema.explain_kind_tables(cursor)
+    if complaint is None:
         return OK
-    log.warning("readiness: %s", why)
+    log.warning("readiness: %s", complaint)
     return "a declared kind has no table, or another one"
 
 
-def _partitions() -> str:
-    """Whether every table has a partition for today and for tomorrow."""
+def _check_partitions() -> str:
+    """Check that each table has partitions for today and tomorrow."""
     today = clock.now().date()
-    wanted = [
-        partition_name(table.name, day)
-        for table in journal.tables()
+    names = [
+        build_partition_name(table.name, day)
+        for table in journal.list_day_tables()
         for day in (today, today + timedelta(days=1))
     ]
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM pg_class WHERE relispartition AND relname = ANY(%s)", [wanted]
+            "SELECT count(*) FROM pg_class WHERE relispartition AND relname = ANY(%s)", [names]
         )
-        (found,) = cursor.fetchone() or (0,)
-    return OK if found == len(wanted) else f"{len(wanted) - found} missing"
+        (count,) = cursor.fetchone() or (0,)
+    return OK if count == len(names) else f"{len(names) - count} missing"
 
 
 CHECKS: dict[str, Callable[[], str]] = {
-    "database": _database,
-    "rights": _rights,
-    "migrations": _migrations,
-    "partitions": _partitions,
+    "database": _check_database,
+    "rights": _check_rights,
+    "migrations": _check_migrations,
+    "partitions": _check_partitions,
 }
 
 
-class Migrated:
-    """Middleware: 503 until the migrations of this release are applied, then never again."""
+class SchemaMiddleware:
+    """Middleware that answers 503 until the migrations of this release are applied."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -125,31 +129,31 @@ class Migrated:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if not self._fits:
             try:
-                why = complaint()
+                mismatch = explain_schema_mismatch()
             except (DatabaseError, psycopg.Error) as error:
-                # Who asks the database next says that it does not answer.
+                # The next query of the request fails, too, and its error is answered.
                 log.warning("migrations: %s", describe(error))
                 return self.get_response(request)
-            if why is not None:
-                log.error("%s", why)
-                return _unavailable(request)
+            if mismatch is not None:
+                log.error("%s", mismatch)
+                return _respond_unavailable(request)
             self._fits = True
         return self.get_response(request)
 
 
-def complaint() -> str | None:
-    """What history.schema says of the database. Raises the errors of the database."""
+def explain_schema_mismatch() -> str | None:
+    """Return why the tables do not fit this release, or None. Raises errors of the database."""
     with connection.cursor() as cursor:
-        return schema.of_tables(cursor)
+        return schema.explain_tables(cursor)
 
 
-def _unavailable(request: HttpRequest) -> HttpResponse:
-    with translation.override(language_of(request)):
+def _respond_unavailable(request: HttpRequest) -> HttpResponse:
+    with translation.override(choose_language(request)):
         error = errors.UnavailableError(
             _("the database is not at the version of this release yet; try again in a moment")
         )
         if f"{request.path_info}/".startswith("/api/"):
-            return errors.answer(error, {"request": request})
+            return errors.make_error_answer(error, {"request": request})
         page = HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
     page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
     return page

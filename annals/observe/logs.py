@@ -1,4 +1,4 @@
-"""Log lines: text with `key=value` pairs, or JSON objects. They never contain documents."""
+"""Formats log lines as text with `key=value` pairs or as JSON. They never have documents."""
 
 import json
 import logging
@@ -9,24 +9,24 @@ from typing import Any
 
 import msgspec
 
-from history.base.error_text import describe, trace
-from history.base.plain_text import one_line
+from history.base.error_text import describe, format_trace
+from history.base.plain_text import to_one_line
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
-# Attributes that every LogRecord has. All others were passed as `extra`.
-STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
+# The attributes of every LogRecord. All others were passed as `extra`.
+STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
     "message", "asctime", "taskName", "request", "server_time", "status_code",
 }  # fmt: skip
 
 
-# In a value: what could end it.
-QUOTED = re.compile(r'[\s="]')
+# Characters in a value that could end it.
+NEEDS_QUOTES_PATTERN = re.compile(r'[\s="]')
 
 
 class _Formatter(logging.Formatter):
-    def text(self, record: logging.LogRecord) -> str:
-        """The message; errors among its arguments go through `describe`."""
+    def format_text(self, record: logging.LogRecord) -> str:
+        """Return the message. Errors among its arguments are described without values of rows."""
         args = record.args
         if isinstance(args, tuple):
             args = tuple(describe(a) if isinstance(a, BaseException) else a for a in args)
@@ -34,44 +34,45 @@ class _Formatter(logging.Formatter):
             return describe(record.msg)
         return str(record.msg) % args if args else str(record.msg)
 
-    def extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """The `extra` of the call, with the id of the current request."""
-        found = {k: v for k, v in vars(record).items() if k not in STANDARD}
+    def collect_extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """Return the `extra` fields of the call and the id of the current request."""
+        fields = {k: v for k, v in vars(record).items() if k not in STANDARD_ATTRIBUTES}
         current = request_id.get()
-        return found if current is None else {"requestId": current, **found}
+        return fields if current is None else {"requestId": current, **fields}
 
-    def trace(self, record: logging.LogRecord) -> str:
-        """The traceback of the error that is handled, oldest cause first; '' without an error."""
-        return trace(record.exc_info[1] if record.exc_info else None)
+    def format_trace(self, record: logging.LogRecord) -> str:
+        """Return the traceback of the handled error, the oldest cause first, or '' without one."""
+        return format_trace(record.exc_info[1] if record.exc_info else None)
 
 
 class ConsoleFormatter(_Formatter):
-    """2026-11-21 07:44:11.123 INFO    ingest.consumer.loop: stored rows=120 requestId=…"""
+    """Formats `2026-11-21 07:44:11.123 INFO    ingest.consumer.loop: stored rows=120`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created).astimezone()
         head = f"{moment:%Y-%m-%d %H:%M:%S}.{record.msecs:03.0f} {record.levelname:<7}"
         extra = "".join(
-            f" {key}={_word(value)}" for key, value in self.extra_fields(record).items()
+            f" {key}={_quote_if_needed(value)}"
+            for key, value in self.collect_extra_fields(record).items()
         )
-        trace = self.trace(record)
-        line = one_line(f"{head} {record.name}: {self.text(record)}{extra}")
-        # Indented, so that no line of it can be taken for a line of the log.
-        return line + "".join(f"\n  {one_line(each)}" for each in trace.splitlines())
+        trace = self.format_trace(record)
+        line = to_one_line(f"{head} {record.name}: {self.format_text(record)}{extra}")
+        # The trace is indented, so that none of its lines looks like a line of the log.
+        return line + "".join(f"\n  {to_one_line(trace_line)}" for trace_line in trace.splitlines())
 
 
 class JsonFormatter(_Formatter):
-    """One object: time (UTC, ISO 8601), level, logger, message, the extra fields, trace."""
+    """Formats a JSON object: time (UTC), level, logger, message, extra fields and trace."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": self.text(record),
-            **self.extra_fields(record),
+            "message": self.format_text(record),
+            **self.collect_extra_fields(record),
         }
-        trace = self.trace(record)
+        trace = self.format_trace(record)
         if trace:
             line["trace"] = trace
         try:
@@ -80,18 +81,18 @@ class JsonFormatter(_Formatter):
             text = json.dumps(line, default=str)
         if text.isprintable():
             return text
-        # JSON need not escape U+2028, C1 controls and the like, but who shows the line obeys them.
+        # JSON allows U+2028 and C1 controls unescaped, but a terminal obeys them.
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def _word(value: object) -> str:
-    """The value of a field; in quotes if it could be taken for the beginning of another field."""
+def _quote_if_needed(value: object) -> str:
+    """Return the value of a field, in quotes if it could look like another field."""
     text = str(value)
-    return json.dumps(text, ensure_ascii=False) if QUOTED.search(text) else text
+    return json.dumps(text, ensure_ascii=False) if NEEDS_QUOTES_PATTERN.search(text) else text
 
 
-def configuration(level: str, style: str) -> dict[str, Any]:
-    """Django's LOGGING: all lines go to stderr. style: `console` or `json`."""
+def make_logging_config(level: str, style: str) -> dict[str, Any]:
+    """Return Django's LOGGING: all lines go to stderr in the style `console` or `json`."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -108,7 +109,7 @@ def configuration(level: str, style: str) -> dict[str, Any]:
             # Off: its lines have the query string; those of annals.observe.requests do not.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
             "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
-            # Off: its lines have addresses, with ids. Who calls it says what failed.
+            # Off: its lines have addresses with ids. Callers of urllib3 log what failed.
             "urllib3": {"level": "ERROR"},
         },
     }

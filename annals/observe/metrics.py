@@ -1,4 +1,4 @@
-"""The metrics at /metrics: requests of all web processes, and the state of the store."""
+"""Collects the metrics at /metrics: requests of all web processes, and the state of the store."""
 
 import hmac
 import logging
@@ -29,18 +29,18 @@ from history.database import forms
 from history.entities import ENTITIES
 from history.gaps import read
 from history.gaps import run as gap_runs
-from history.metric import filled, single
+from history.metric import build_single, fill_family
 from history.models import ArchivedDay, FieldLabel
 from history.partitions import catalog, state
-from history.partitions.plan import Policy
-from history.seals.verification import latest
+from history.partitions.plan import PartitionPolicy
+from history.seals.verification import load_latest_checks
 from ingest.completeness import figures, losses
 from ingest.models import Ledger, Quarantined
 from ingest.quarantine.messages import UNSETTLED
 
 log = logging.getLogger(__name__)
-# Fields of history.partitions.state.Status.
-TABLES = {
+# The metric of each field of history.partitions.state.Status.
+TABLE_METRICS = {
     "bytes": metrics.STORE_BYTES,
     "ahead": metrics.DAYS_AHEAD,
     "missing": metrics.DAYS_MISSING,
@@ -48,114 +48,129 @@ TABLES = {
 }
 
 
-def tables(policy: Policy | None = None, fields: Iterable[str] = TABLES) -> Iterator[Metric]:
-    """The partitions of each table. policy: now, without holds."""
-    now = policy or Policy.at(clock.now())
-    found = state.status(now, journal.tables())
+def measure_tables(
+    policy: PartitionPolicy | None = None, fields: Iterable[str] = TABLE_METRICS
+) -> Iterator[Metric]:
+    """Measure the partitions of each table.
+
+    Args:
+        policy: Which days should exist. Default: those of the present moment, without holds.
+        fields: The keys of `TABLE_METRICS` to measure.
+    """
+    now = policy or PartitionPolicy.at(clock.now())
+    tables = state.load_statuses(now, journal.list_day_tables())
     for field in fields:
-        yield filled(TABLES[field], (([each.table], getattr(each, field)) for each in found))
+        yield fill_family(
+            TABLE_METRICS[field], (([table.table], getattr(table, field)) for table in tables)
+        )
 
 
-def _to_pack() -> Metric:
-    """The days of versions that should be packed."""
-    existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+def _count_days_to_pack() -> Metric:
+    """Count the days of versions that are not packed although they should be."""
+    existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
     after = settings.ANNALS.pack_after_days
-    counts = packing.overdue(existing, clock.now().date(), after)
-    return filled(metrics.DAYS_TO_PACK, (([each.table], counts[each.table]) for each in ENTITIES))
+    counts = packing.count_overdue_days(existing, clock.now().date(), after)
+    return fill_family(
+        metrics.DAYS_TO_PACK, (([entity.table], counts[entity.table]) for entity in ENTITIES)
+    )
 
 
-def last_run() -> Iterator[Metric]:
-    """The latest completed run; no metrics before the first."""
-    latest_run = state.latest()
+def report_last_run() -> Iterator[Metric]:
+    """Report the latest completed run of `partitions maintain`. Nothing before the first."""
+    latest_run = state.load_latest_run()
     if latest_run is None:
         return
-    yield single(metrics.MAINTAIN_STARTED, latest_run.started_at.timestamp())
-    yield single(metrics.MAINTAIN_EXIT_CODE, latest_run.exit_code)
-    yield single(metrics.MAINTAIN_HELD, latest_run.held)
+    yield build_single(metrics.MAINTAIN_STARTED, latest_run.started_at.timestamp())
+    yield build_single(metrics.MAINTAIN_EXIT_CODE, latest_run.exit_code)
+    yield build_single(metrics.MAINTAIN_HELD, latest_run.held)
 
 
-def verification() -> Iterator[Metric]:
-    """What `partitions verify` has found in the tables that have seals."""
-    found = list(latest())
-    since = (([table], began.timestamp()) for table, began, _ in found)
-    yield filled(metrics.VERIFY_STARTED, since)
-    faults = (([table], count) for table, _, count in found if count is not None)
-    yield filled(metrics.VERIFY_FAULTS, faults)
+def report_verification() -> Iterator[Metric]:
+    """Report the latest results of `partitions verify` for the tables that have seals."""
+    verified = list(load_latest_checks())
+    started = (([table], began.timestamp()) for table, began, _ in verified)
+    yield fill_family(metrics.VERIFY_STARTED, started)
+    faults = (([table], count) for table, _, count in verified if count is not None)
+    yield fill_family(metrics.VERIFY_FAULTS, faults)
 
 
-def archive() -> Iterator[Metric]:
-    """What `partitions verify --archive` has found."""
+def report_archive() -> Iterator[Metric]:
+    """Report the latest results of `partitions verify --archive`."""
     archived = ArchivedDay.objects.aggregate(
         faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
     )
-    yield single(metrics.ARCHIVE_FAULTY, archived["faulty"])
+    yield build_single(metrics.ARCHIVE_FAULTY, archived["faulty"])
     if archived["oldest"] is not None:
-        yield single(metrics.ARCHIVE_OLDEST_CHECK, archived["oldest"].timestamp())
+        yield build_single(metrics.ARCHIVE_OLDEST_CHECK, archived["oldest"].timestamp())
 
 
-def marks() -> Iterator[Metric]:
-    """Which fields are masked."""
+def hash_marks() -> Iterator[Metric]:
+    """Report a checksum of the marked fields, which changes with each mark."""
     marked = FieldLabel.objects.filter(sensitive=True).order_by("entity", "path")
-    yield single(metrics.MARKS, crc32(repr([*marked.values_list("entity", "path")]).encode()))
+    yield build_single(metrics.MARKS, crc32(repr([*marked.values_list("entity", "path")]).encode()))
 
 
-# A command that has never succeeded has no time of a success.
-_FAILING = """
+# An archive_command that never succeeded has no time of a success.
+_SELECT_WAL_FAILING = """
     SELECT last_failed_time > coalesce(last_archived_time, '-infinity')
     FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
 """
 
-# Citus completes or rolls back what it has named (citus.recover_2pc_interval), and nothing else.
-_PREPARED_LEFT = """
+# Citus finishes only the prepared transactions that it named (citus.recover_2pc_interval).
+_COUNT_PREPARED_LEFT = """
     SELECT count(*) FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < now() - interval '5 minutes'
 """
 
 
-def wal_archive() -> Iterator[Metric]:
-    """Whether the WAL leaves the server; nothing where no archive is set."""
+def report_wal_archive() -> Iterator[Metric]:
+    """Report whether archiving of WAL fails. Nothing if the server does not archive WAL."""
     with connection.cursor() as cursor:
-        cursor.execute(_FAILING)
+        cursor.execute(_SELECT_WAL_FAILING)
         row = cursor.fetchone()
     if row is not None:
-        yield single(metrics.WAL_ARCHIVE_FAILING, row[0] is True)
+        yield build_single(metrics.WAL_ARCHIVE_FAILING, row[0] is True)
 
 
-def prepared_left() -> Iterator[Metric]:
-    """What distributed transactions left when a node ended; nothing in a plain installation."""
+def count_prepared_left() -> Iterator[Metric]:
+    """Count prepared transactions that an ended node left. Nothing without Citus."""
     connection.ensure_connection()
     with connection.wrap_database_errors:
-        answers = distribution.answers(connection.connection, _PREPARED_LEFT)
-    counts = [int(each.result) for each in answers if each.success]
+        answers = distribution.ask_nodes(connection.connection, _COUNT_PREPARED_LEFT)
+    counts = [int(answer.result) for answer in answers if answer.success]
     if counts:
-        yield single(metrics.PREPARED_LEFT, sum(counts))
+        yield build_single(metrics.PREPARED_LEFT, sum(counts))
 
 
-def gaps() -> Iterator[Metric]:
-    """By kind and service: MOST_CLIENTS services have a label of their own, the others are
-    `other`. No metrics before the first run."""
-    run = gap_runs.latest()
+def count_gaps() -> Iterator[Metric]:
+    """Count the version gaps by kind and service. Nothing before the first `annals gaps`.
+
+    The services with the most gaps have labels of their own; the others are `other` together.
+    """
+    run = gap_runs.get_latest_run()
     if run is None:
         return
-    found = {(each.entity, each.client_id): each for each in read.sums()}
-    yield filled(metrics.GAP_VERSIONS, ((place, each.versions) for place, each in found.items()))
-    yield filled(metrics.GAPS, ((place, each.gaps) for place, each in found.items()))
-    yield single(metrics.GAPS_STARTED, run.started_at.timestamp())
+    totals = {(total.entity, total.client_id): total for total in read.fetch_sums()}
+    yield fill_family(
+        metrics.GAP_VERSIONS, ((place, total.versions) for place, total in totals.items())
+    )
+    yield fill_family(metrics.GAPS, ((place, total.gaps) for place, total in totals.items()))
+    yield build_single(metrics.GAPS_STARTED, run.started_at.timestamp())
 
 
 CONNECT_TIMEOUT_S = 2
-# Comparing the ledger with the quarantine reads the whole quarantine, too much for each scrape.
+# How often to compare the ledger with the quarantine, which reads the whole quarantine.
 QUARANTINE_CHECK_S = 600
 
 
 def check_reachable() -> None:
-    """Raises psycopg.Error after CONNECT_TIMEOUT_S if no connection can be made."""
+    """Raise psycopg.Error if the database accepts no connection within CONNECT_TIMEOUT_S."""
     parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
     psycopg.connect(**parameters).close()
 
 
 class StoreCollector(Collector):
-    """annals_store_up and, while it is 1, all other metrics of the store."""
+    """Collects annals_store_up and, while it is 1, all other metrics of the store."""
 
     def __init__(self) -> None:
         self._quarantine_faults = 0
@@ -165,42 +180,45 @@ class StoreCollector(Collector):
         try:
             check_reachable()
             families = [
-                *self._ledger_and_faults(),
-                _quarantine(),
-                *tables(),
-                _to_pack(),
-                _earlier_sessions(),
-                *last_run(),
-                *archive(),
-                *verification(),
-                *marks(),
-                *wal_archive(),
-                *prepared_left(),
-                *gaps(),
-                _most_opened(),
+                *self._report_ledger_and_faults(),
+                _count_quarantined(),
+                *measure_tables(),
+                _count_days_to_pack(),
+                _count_earlier_sessions(),
+                *report_last_run(),
+                *report_archive(),
+                *report_verification(),
+                *hash_marks(),
+                *report_wal_archive(),
+                *count_prepared_left(),
+                *count_gaps(),
+                _measure_most_opened(),
             ]
         except (DatabaseError, psycopg.Error) as error:
             log.warning("metrics: %s", describe(error))
             families = []
-        yield from (single(metrics.STORE_UP, bool(families)), *families)
+        yield from (build_single(metrics.STORE_UP, bool(families)), *families)
 
-    def _ledger_and_faults(self) -> Iterator[Metric]:
-        entries = figures.entries(count_quarantine=False)
+    def _report_ledger_and_faults(self) -> Iterator[Metric]:
+        entries = figures.load_entries(count_quarantine=False)
         if time.monotonic() >= self._quarantine_check_due:
-            counted = figures.entries()
-            differ = [entry for entry in counted if entry.quarantined != entry.in_quarantine]
-            self._quarantine_faults = len(differ)
+            counted = figures.load_entries()
+            differing = [entry for entry in counted if entry.quarantined != entry.in_quarantine]
+            self._quarantine_faults = len(differing)
             self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
-        yield from _ledger(entries)
-        yield from _losses(entries)
-        unread = [*figures.never_read(entries), *figures.unexpectedly_absent(entries)]
-        yield single(metrics.STORE_NEVER_READ, len(unread))
-        faults = len(figures.faults(entries)) + self._quarantine_faults
-        yield single(metrics.STORE_FAULTS, faults)
+        yield from _report_ledger(entries)
+        yield from _forecast_losses(entries)
+        unread = [
+            *figures.find_never_read_topics(entries),
+            *figures.find_unexpectedly_absent_topics(entries),
+        ]
+        yield build_single(metrics.STORE_NEVER_READ, len(unread))
+        faults = len(figures.find_faults(entries)) + self._quarantine_faults
+        yield build_single(metrics.STORE_FAULTS, faults)
 
 
-def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
-    """Of the current topics, not of earlier ones of the same name."""
+def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """Report lag and state of each topic partition, without deleted topics of the same name."""
     lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
     seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
     read_at = metrics.STORE_READ_AT()
@@ -218,33 +236,36 @@ def _ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
     yield from (lag, halted, seen, end_known, read_at)
 
 
-def _losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
-    """From what the consumers recorded, so it goes on when none runs: then the time runs out."""
-    found = losses.losses(entries).items()
-    places = [((topic, str(partition)), each) for (topic, partition), each in found]
-    yield filled(metrics.LOSS_SECONDS, ((place, each.seconds) for place, each in places))
-    yield filled(metrics.CATCH_UP_SECONDS, ((place, each.catch_up) for place, each in places))
-    yield filled(metrics.KEPT_SECONDS, ((place, each.kept) for place, each in places))
+def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """Forecast when unread messages will be lost, by topic partition.
+
+    The forecast uses what consumers recorded. If no consumer runs, its time runs out.
+    """
+    forecasts = losses.forecast_losses(entries).items()
+    places = [((topic, str(partition)), loss) for (topic, partition), loss in forecasts]
+    yield fill_family(metrics.LOSS_SECONDS, ((place, loss.seconds) for place, loss in places))
+    yield fill_family(metrics.CATCH_UP_SECONDS, ((place, loss.catch_up) for place, loss in places))
+    yield fill_family(metrics.KEPT_SECONDS, ((place, loss.kept) for place, loss in places))
 
 
-def _earlier_sessions() -> Metric:
+def _count_earlier_sessions() -> Metric:
     connection.ensure_connection()
     sessions = forms.find_unready(connection.connection)
-    return single(metrics.STORE_EARLIER_SESSIONS, len(sessions))
+    return build_single(metrics.STORE_EARLIER_SESSIONS, len(sessions))
 
 
-def _quarantine() -> Metric:
-    """Only unsettled messages, which are few and have an index: settled ones stay forever."""
+def _count_quarantined() -> Metric:
+    """Count the unsettled messages in quarantine. They are few and have an index of their own."""
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
-    found = (
+    counts = (
         ((status, reason), count) for status, reason, count in rows.order_by("status", "reason")
     )
-    return filled(metrics.STORE_QUARANTINE, found)
+    return fill_family(metrics.STORE_QUARANTINE, counts)
 
 
-# Programs read for everybody, so their number is of another size.
-_MOST_OPENED: Final = """
+# Programs read for many people, so they are counted apart from people.
+_SELECT_MOST_OPENED: Final = """
 SELECT actor, max(opened) FROM (
     SELECT CASE actor WHEN 'service' THEN 'program' ELSE 'person' END AS actor,
         count(DISTINCT application) AS opened
@@ -256,63 +277,68 @@ SELECT actor, max(opened) FROM (
 """
 
 
-def _most_opened() -> Metric:
-    """Of the access journal. One hour of it is read."""
+def _measure_most_opened() -> Metric:
+    """Measure how many applications the most curious login opened in the last hour."""
     with connection.cursor() as cursor:
-        cursor.execute(_MOST_OPENED)
-        found = dict(cursor.fetchall())
+        cursor.execute(_SELECT_MOST_OPENED)
+        opened_by_actor = dict(cursor.fetchall())
     actors = ("person", "program")
-    return filled(metrics.MOST_OPENED, (([actor], found.get(actor, 0)) for actor in actors))
+    return fill_family(
+        metrics.MOST_OPENED, (([actor], opened_by_actor.get(actor, 0)) for actor in actors)
+    )
 
 
-STORE = StoreCollector()
+STORE_COLLECTOR = StoreCollector()
 
 
-def observe(route: str, method: str, status: int, seconds: float) -> None:
-    """Count one answered request. seconds: the time it took."""
-    # Each label value is kept for as long as the process lives: a client must not invent more.
+def count_request(route: str, method: str, status: int, seconds: float) -> None:
+    """Count an answered request, which took `seconds`."""
+    # The process keeps every label value: a client must not be able to invent new ones.
     method = method if method in metrics.METHODS else "other"
     metrics.REQUESTS.labels(route, method, str(status)).inc()
     metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
 
 
-def view(request: HttpRequest) -> HttpResponse:
-    """The metrics as text. The client must send the token, if there is one."""
+def show_metrics(request: HttpRequest) -> HttpResponse:
+    """Show the metrics as text. If ANNALS_METRICS_TOKEN is set, the client must send it."""
     token = settings.ANNALS.metrics_token
     if token is None and not settings.ANNALS.demo:
         return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and send it as Bearer token.")
     if token is not None:
-        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(given.encode(), token.encode()):
+        sent_token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(sent_token.encode(), token.encode()):
             return _refuse("The Bearer token is missing or wrong.")
-    text = b"".join(generate_latest(registry) for registry in _registries())
+    text = b"".join(generate_latest(registry) for registry in _list_registries())
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
-# Where 403 is the answer to nobody who is known; elsewhere it is a look that was refused.
-LOGINS: Final = ("oidc/", "break-glass/")
+# At these addresses 403 refuses a login. Elsewhere it refuses a known login an access.
+LOGIN_ROUTES: Final = ("oidc/", "break-glass/")
 
 
-def strangers() -> int:
-    """Refused logins, tokens, and requests of no login since the web was started."""
+def count_anonymous_refusals() -> int:
+    """Count refused logins, tokens and requests without a login since the web was started."""
     return int(
         sum(
             sample.value
-            for registry in _registries()[:1]
+            for registry in _list_registries()[:1]
             for family in registry.collect()
             for sample in family.samples
             if sample.name == "annals_http_requests_total"
             and (
                 sample.labels["status"] == "401"
-                or (sample.labels["status"] == "403" and sample.labels["route"].startswith(LOGINS))
+                or (
+                    sample.labels["status"] == "403"
+                    and sample.labels["route"].startswith(LOGIN_ROUTES)
+                )
             )
         )
     )
 
 
-def _registries() -> tuple[CollectorRegistry, CollectorRegistry]:
+def _list_registries() -> tuple[CollectorRegistry, CollectorRegistry]:
     state = CollectorRegistry()
-    state.register(STORE)
+    state.register(STORE_COLLECTOR)
     if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
         return REGISTRY, state
     processes = CollectorRegistry()

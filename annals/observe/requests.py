@@ -1,4 +1,4 @@
-"""Gives every request an id, writes one log line about it and counts it in the metrics."""
+"""Gives each request an id, logs one line about it, and counts it in the metrics."""
 
 import logging
 import re
@@ -10,44 +10,47 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.encoding import escape_uri_path
 from django.utils.functional import empty
 
-from annals.access.address import address_of
+from annals.access.address import get_client_address
 from annals.observe import metrics
 from annals.observe.logs import request_id
 
-HEADER = "X-Request-ID"
-ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,64}")
-REFUSED = frozenset({401, 403})
+REQUEST_ID_HEADER = "X-Request-ID"
+ACCEPTED_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REFUSED_STATUSES = frozenset({401, 403})
 
 log = logging.getLogger(__name__)
 
 
-class RequestLog:
-    """Takes the request id from the proxy or makes one, for `request.META["HTTP_X_REQUEST_ID"]` and
-    the answer. The log line has the path, never the query string."""
+class RequestLogMiddleware:
+    """Middleware that gives each request its id and logs it.
+
+    The id comes from the proxy, or it is new. `request.META["HTTP_X_REQUEST_ID"]` and the answer
+    have it. The log line has the path and never the query string.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        given = request.headers.get(HEADER, "")
-        identifier = given if ACCEPTED.fullmatch(given) else uuid.uuid4().hex
+        proxy_id = request.headers.get(REQUEST_ID_HEADER, "")
+        identifier = proxy_id if ACCEPTED_ID_PATTERN.fullmatch(proxy_id) else uuid.uuid4().hex
         request.META["HTTP_X_REQUEST_ID"] = identifier
         token = request_id.set(identifier)
         began = time.perf_counter()
         try:
             response = self.get_response(request)
             seconds = time.perf_counter() - began
-            # The URL pattern that matched, so that ids do not become label values.
+            # The matching URL pattern: addresses would make ids label values.
             route = request.resolver_match.route if request.resolver_match else "none"
-            metrics.observe(route, request.method or "", response.status_code, seconds)
-            _write(request, response, seconds)
+            metrics.count_request(route, request.method or "", response.status_code, seconds)
+            _log_request(request, response, seconds)
         finally:
             request_id.reset(token)
-        response.headers[HEADER] = identifier
+        response.headers[REQUEST_ID_HEADER] = identifier
         return response
 
 
-def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None:
+def _log_request(request: HttpRequest, response: HttpResponse, seconds: float) -> None:
     level = logging.WARNING if response.status_code >= 500 else logging.INFO
     log.log(
         level,
@@ -57,9 +60,11 @@ def _write(request: HttpRequest, response: HttpResponse, seconds: float) -> None
         extra={
             "status": response.status_code,
             "ms": round(seconds * 1000, 1),
-            "user": _user(request),
-            # Who is refused has no row in the access journal if nobody knows the login.
-            "address": address_of(request) if response.status_code in REFUSED else None,
+            "user": _get_username(request),
+            # The access journal has no entry for a refused request without a login.
+            "address": get_client_address(request)
+            if response.status_code in REFUSED_STATUSES
+            else None,
         },
     )
 
@@ -71,8 +76,8 @@ def _path(request: HttpRequest) -> str:
     return request.path.replace(token, "-") if token else request.path
 
 
-def _user(request: HttpRequest) -> str | None:
-    """The login, if the view has loaded it; loading it here would cost a query."""
+def _get_username(request: HttpRequest) -> str | None:
+    """Return the login, or None if the view did not load it: to load it would cost a query."""
     user = vars(request).get("user")
     if user is None or getattr(user, "_wrapped", None) is empty:
         return None

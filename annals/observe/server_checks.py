@@ -1,5 +1,8 @@
-"""`annals check --database default`, also a part of `migrate`: settings of the PostgreSQL server
-with which Annals fails, or shows what it must not. docs/first-hour.md has all that help."""
+"""Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
+
+With the settings found here Annals fails, or shows what it must not. docs/first-hour.md describes
+all settings that help.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,64 +18,67 @@ from psycopg import sql
 from annals.access import grants
 from history import distribution
 from history.database.session import QUIET_LOG
-from history.distributing.steps import left_out
+from history.distributing.steps import find_left_out
 from ingest import rights
 
-LOCKS: Final = 352
-NAMES: Final = (
+MIN_LOCKS: Final = 352
+SETTING_NAMES: Final = (
     *("synchronous_commit", "max_locks_per_transaction", "max_connections"),
     *("superuser_reserved_connections", "reserved_connections", *QUIET_LOG),
 )
 
-# The values of new sessions by name, as pg_settings has them, without those that the login may not
-# see.
-Settings = Mapping[str, str]
+# The settings of new sessions by name, as in pg_settings. A setting that the login may not see is
+# missing.
+ServerSettings = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """number: stays the same for the same kind of fault."""
+class ServerFault:
+    """A setting to change. The same kind of fault always has the same number."""
 
     number: int
     text: str
     hint: str
 
 
-def faults(found: Settings, connections: int) -> Iterator[Fault]:
-    """What should be changed, by number. A setting that the login may not see is no fault.
-    connections: that the logins of Annals may have together; 0: unknown."""
-    if found["synchronous_commit"] == "off":
-        yield Fault(
+def find_faults(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
+    """Find the settings that should be changed, ordered by number.
+
+    A setting that the login may not see is not a fault. `connections` is the number that the logins
+    of Annals may have together, or 0 if it is not known.
+    """
+    if server_values["synchronous_commit"] == "off":
+        yield ServerFault(
             5,
             "synchronous_commit is off.",
             "Set on: after a crash, answers that left would lack their entry in the access "
             "journal. Versions are not lost: the ledger goes back with them.",
         )
-    locks = int(found["max_locks_per_transaction"])
-    if locks < LOCKS:
-        yield Fault(
+    locks = int(server_values["max_locks_per_transaction"])
+    if locks < MIN_LOCKS:
+        yield ServerFault(
             9,
             f"max_locks_per_transaction is {locks}.",
-            f"Set {LOCKS}: a query over all days needs a lock for each partition and index "
+            f"Set {MIN_LOCKS}: a query over all days needs a lock for each partition and index "
             "(docs/partitions.md).",
         )
-    yield from _connections(found, connections)
-    if open_logs := sorted(_open_logs(found)):
-        listed = ", ".join(f"{name} = {found[name]}" for name in open_logs)
+    yield from _check_connections(server_values, connections)
+    if open_logs := sorted(_find_open_logs(server_values)):
+        listed = ", ".join(f"{name} = {server_values[name]}" for name in open_logs)
         hint = (
             "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
             "documents: it can have their contents."
         )
-        yield Fault(14, f"The server's log can have contents of documents: {listed}.", hint)
+        yield ServerFault(14, f"The server's log can have contents of documents: {listed}.", hint)
 
 
-def _connections(found: Settings, connections: int) -> Iterator[Fault]:
-    """Whether the logins of Annals can have the connections that they are limited to."""
+def _check_connections(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
+    """Check that the server has enough connections for the limits of the logins of Annals."""
     names = ("superuser_reserved_connections", "reserved_connections")
-    reserved = sum(int(found.get(name, 0)) for name in names)
-    highest = int(found["max_connections"])
+    reserved = sum(int(server_values.get(name, 0)) for name in names)
+    highest = int(server_values["max_connections"])
     if connections > highest - reserved:
-        yield Fault(
+        yield ServerFault(
             13,
             f"max_connections is {highest}, {reserved} of them reserved; the logins of Annals "
             f"may have {connections}.",
@@ -81,7 +87,7 @@ def _connections(found: Settings, connections: int) -> Iterator[Fault]:
         )
 
 
-def _open_logs(settings: Settings) -> Iterator[str]:
+def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
     for name, quiet in QUIET_LOG.items():
         value = settings.get(name, quiet)
         if name.endswith("_libraries"):
@@ -92,8 +98,10 @@ def _open_logs(settings: Settings) -> Iterator[str]:
             yield name
 
 
-def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warnings annals.W001 and on. None in the demo, whose server is for one machine."""
+def check_server_settings(
+    *, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Return warnings from annals.W001 on. A demo has none: its server is for one machine."""
     if settings.ANNALS.demo:
         return []
     return [
@@ -104,39 +112,39 @@ def server_settings(*, databases: Sequence[str] | None = None, **_: Any) -> list
             id=f"annals.W{fault.number:03}",
         )
         for alias in databases or []
-        for fault in _of_servers(connections[alias])
+        for fault in _find_faults_of_servers(connections[alias])
     ]
 
 
-def _of_servers(connection: BaseDatabaseWrapper) -> Iterator[Fault]:
-    """Of this server, and of the workers and what they lack where the tables are distributed."""
+def _find_faults_of_servers(connection: BaseDatabaseWrapper) -> Iterator[ServerFault]:
+    """Find the faults of this server and, with Citus, of the workers."""
     connection.ensure_connection()
-    most = grants.connections()
-    yield from faults(read(connection), most)
+    allowed = grants.count_allowed_connections()
+    yield from find_faults(fetch_settings(connection), allowed)
     plain = connection.connection
-    if names := left_out(plain, rights.tables()):
+    if names := find_left_out(plain, rights.list_tables()):
         hint = (
             "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
             "consumers that are connected to other nodes do not find them (docs/citus.md)."
         )
-        yield Fault(15, f"Only the coordinator has {', '.join(names)}.", hint)
-    for each in distribution.answers(plain, _QUERY.as_string(plain)):
-        if each.worker and each.success:  # one that does not answer is left out
-            for fault in faults(json.loads(each.result), most):
-                yield replace(fault, text=f"On the worker {each.node}: {fault.text}")
+        yield ServerFault(15, f"Only the coordinator has {', '.join(names)}.", hint)
+    for answer in distribution.ask_nodes(plain, _SELECT_SETTINGS.as_string(plain)):
+        if answer.worker and answer.success:  # a worker that does not answer is skipped
+            for fault in find_faults(json.loads(answer.result), allowed):
+                yield replace(fault, text=f"On the worker {answer.node}: {fault.text}")
 
 
-# Of new sessions, in one row.
-_QUERY: Final = sql.SQL("""
+# Selects the settings of new sessions as one JSON object.
+_SELECT_SETTINGS: Final = sql.SQL("""
 SELECT json_object_agg(name, coalesce(reset_val, setting))::text
 FROM pg_settings WHERE name = ANY({names})
-""").format(names=sql.Literal(list(NAMES)))
+""").format(names=sql.Literal(list(SETTING_NAMES)))
 
 
-def read(connection: BaseDatabaseWrapper) -> Settings:
-    """The settings of new sessions, not those that this session has set for itself."""
+def fetch_settings(connection: BaseDatabaseWrapper) -> ServerSettings:
+    """Fetch the settings of new sessions, without those that this session changed."""
     with connection.cursor() as cursor:
-        cursor.execute(_QUERY)
+        cursor.execute(_SELECT_SETTINGS)
         (result,) = cursor.fetchone() or ("{}",)
-    found: Settings = json.loads(result)
-    return found
+    server_values: ServerSettings = json.loads(result)
+    return server_values

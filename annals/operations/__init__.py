@@ -1,1 +1,1 @@
-"""The pages of operators: whether all is well, the cron jobs, the days as a calendar."""
+"""The pages of operators: Operations with alerts and cron jobs, and the calendar of days."""

@@ -1,4 +1,4 @@
-"""The days as a calendar: what each one is, what it takes, and what happens to it next."""
+"""The calendar of days: the state and size of each day, and what happens to it next."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
 from history import complete_to, packing
-from history.admin.parts.cards import title
+from history.admin.parts.cards import get_kind_title
 from history.base import clock
-from history.base.plain_text import figure
+from history.base.plain_text import format_figure
 from history.daily.days import DayState
 from history.database import forms
 from history.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.partitions import state
 from history.partitions.catalog import Partition
-from history.partitions.plan import Policy, plan
-from history.requests.worker_shares import expensive_view
-from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import why
+from history.partitions.plan import PartitionPolicy, build_plans
+from history.requests.worker_shares import mark_expensive
+from ingest.completeness.holds import find_days_to_hold
+from ingest.completeness.views import translate_reasons
 
-ONE: Final = timedelta(days=1)
-# Of the tables of a day the calendar shows the first of these.
+ONE_DAY: Final = timedelta(days=1)
+# If the tables of a day have different states, the calendar shows the first of these.
 STATES: Final[Mapping[str, Promise]] = {
     "missing": _("no partition"),
     "detached": _("detached, not dropped yet"),
@@ -55,19 +55,17 @@ STATES: Final[Mapping[str, Promise]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableDay:
-    """One day of one table. part: None if it has no partition. held: why it stays longer than
-    retention says. unpacked: why it is not packed though it should be. verified: when `partitions
-    verify` compared it with its seal."""
+    """One day of one table."""
 
     table: str
     day: date
     today: date
-    part: Partition | None = None
-    held: str = ""
-    unpacked: str = ""
+    part: Partition | None = None  # None: the day has no partition
+    held: str = ""  # why it stays longer than retention says
+    unpacked: str = ""  # why it is not packed although it should be
     packed: datetime | None = None
     sealed: datetime | None = None
-    verified: datetime | None = None
+    verified: datetime | None = None  # when `partitions verify` compared it with its seal
     archived: ArchivedDay | None = None
 
     @property
@@ -91,19 +89,19 @@ class TableDay:
 
     @property
     def name(self) -> str:
-        return table_name(self.table)
+        return get_table_title(self.table)
 
     @property
     def rows(self) -> str:
-        """Empty where the table has blocks of rows."""
+        """The number of rows as text. Empty for a packed day."""
         if self.packed:
             return ""
         rows = self.part.rows if self.part else self.archived.rows if self.archived else 0
-        return figure(rows)
+        return format_figure(rows)
 
     @property
     def bytes(self) -> int:
-        """On disk; of an archived day that of its files."""
+        """The size on disk, or of the files of an archived day."""
         return self.part.bytes if self.part else self.archived.file_bytes if self.archived else 0
 
     @property
@@ -112,60 +110,73 @@ class TableDay:
 
     @property
     def next(self) -> str:
-        """What `maintain` does with it next, and when."""
-        return "; ".join(_next(self))
+        """What `partitions maintain` does with the day next, and when."""
+        return "; ".join(_describe_next_steps(self))
 
 
 @dataclass(frozen=True, slots=True)
-class AlikeDays:
-    """Tables of days of which the page says the same."""
+class TableDayGroup:
+    """Tables and days about which the page says the same."""
 
     tables: Sequence[TableDay]
     text: str
 
     @property
     def place(self) -> str:
-        """The day and the table, or how many there are and of which days."""
-        first, last = (_day(pick(one.day for one in self.tables)) for pick in (min, max))
+        """The day and its tables, or the first and last day and the number of tables."""
+        first, last = (
+            _format_day(pick(table_day.day for table_day in self.tables)) for pick in (min, max)
+        )
         days = first if first == last else f"{first} – {last}"
-        names = list(dict.fromkeys(one.name for one in self.tables))
+        names = list(dict.fromkeys(table_day.name for table_day in self.tables))
         if first == last or len(self.tables) == 1:
             return f"{days} {', '.join(names)}"
         count = ngettext("{n} daily table", "{n} daily tables", len(self.tables))
-        return f"{days}, {count.format(n=figure(len(self.tables)))}"
+        return f"{days}, {count.format(n=format_figure(len(self.tables)))}"
 
 
-def _alike(tables: Iterable[TableDay], text: Callable[[TableDay], str]) -> list[AlikeDays]:
-    """Return the tables of days in groups with the same text, in the order of the first of each."""
-    found: dict[str, list[TableDay]] = {}
-    for one in tables:
-        found.setdefault(text(one), []).append(one)
-    return [AlikeDays(its, said) for said, its in found.items()]
+def _group_by_text(
+    tables: Iterable[TableDay], text: Callable[[TableDay], str]
+) -> list[TableDayGroup]:
+    """Group tables and days with the same text, in the order of their first members."""
+    tables_by_text: dict[str, list[TableDay]] = {}
+    for table_day in tables:
+        tables_by_text.setdefault(text(table_day), []).append(table_day)
+    return [TableDayGroup(group, group_text) for group_text, group in tables_by_text.items()]
 
 
-def table_name(table: str) -> str:
-    """For people."""
-    return title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
+def get_table_title(table: str) -> str:
+    """Return the name of a table for people."""
+    return get_kind_title(BY_TABLE[table]) if table in BY_TABLE else gettext("Access journal")
 
 
-def _next(one: TableDay) -> Iterator[str]:
-    annals, versions = settings.ANNALS, one.table in BY_TABLE
-    if one.part is None:
-        if one.state == "missing":
+def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
+    annals, versions = settings.ANNALS, table_day.table in BY_TABLE
+    if table_day.part is None:
+        if table_day.state == "missing":
             yield gettext("created by the next run")
         return
     pack_after = annals.pack_after_days if versions else 0
-    if pack_after and not one.packed and one.part.rows and one.day <= one.today:
-        yield _after(one, pack_after, gettext("packed after {day}"), gettext("to be packed"))
+    if (
+        pack_after
+        and not table_day.packed
+        and table_day.part.rows
+        and table_day.day <= table_day.today
+    ):
+        yield _describe_due(
+            table_day, pack_after, gettext("packed after {day}"), gettext("to be packed")
+        )
     seal_after = annals.seal_days if versions else journal.ROWS.closed.seal_after
-    open_ = one.sealed is None and one.archived is None
-    if seal_after and open_ and one.part.rows and one.day <= one.today:
-        yield _after(one, seal_after, gettext("sealed after {day}"), gettext("to be sealed"))
-    kept = annals.retention_days if versions else annals.journal_days
-    if one.held:
-        until = _day(one.day + timedelta(kept + annals.hold_days))
+    open_ = table_day.sealed is None and table_day.archived is None
+    if seal_after and open_ and table_day.part.rows and table_day.day <= table_day.today:
+        yield _describe_due(
+            table_day, seal_after, gettext("sealed after {day}"), gettext("to be sealed")
+        )
+    kept_days = annals.retention_days if versions else annals.journal_days
+    if table_day.held:
+        until = _format_day(table_day.day + timedelta(kept_days + annals.hold_days))
         yield gettext("held until {day} at most").format(day=until)
-    elif one.part.restored:
+    elif table_day.part.restored:
         yield gettext("stays until it is released")
     else:
         archives = versions and annals.archive_url
@@ -174,104 +185,128 @@ def _next(one: TableDay) -> Iterator[str]:
             if archives
             else gettext("dropped after {day}")
         )
-        yield _after(one, kept, words, gettext("to be dropped"))
+        yield _describe_due(table_day, kept_days, words, gettext("to be dropped"))
 
 
-def _after(one: TableDay, days: int, words: str, overdue: str) -> str:
-    """What is done this many days after a day; since when it is due, where that is past."""
-    last = one.day + timedelta(days)
-    if one.today <= last:
-        return words.format(day=_day(last))
-    return gettext("{what}, due since {day}").format(what=overdue, day=_day(last + ONE))
+def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
+    """Describe what is done with a table and day this many days later.
+
+    Args:
+        words: The text with a placeholder `{day}` for the last day before it is done.
+        overdue: The text if that day has passed.
+    """
+    last = table_day.day + timedelta(days)
+    if table_day.today <= last:
+        return words.format(day=_format_day(last))
+    return gettext("{what}, due since {day}").format(what=overdue, day=_format_day(last + ONE_DAY))
 
 
-def _day(day: date) -> str:
+def _format_day(day: date) -> str:
     return date_format(day, gettext("Y-m-d"))
 
 
-@expensive_view
-def page(request: HttpRequest) -> HttpResponse:
-    """?day= shows the tables of a day."""
+@mark_expensive
+def show_days(request: HttpRequest) -> HttpResponse:
+    """Show the calendar, and with ?day= the tables of a day."""
     now = clock.now()
-    by_day = _table_days(now)
+    by_day = _load_table_days(now)
     try:
-        chosen = date.fromisoformat(request.GET.get("day", ""))
+        chosen_day = date.fromisoformat(request.GET.get("day", ""))
     except ValueError:
-        chosen = None
+        chosen_day = None
     context: dict[str, Any] = {
         "title": gettext("Days"),
-        "months": list(_months(by_day)),
-        "chosen": chosen if chosen in by_day else None,
-        "tables": by_day.get(chosen, ()) if chosen else (),
-        "held": _alike(
-            (one for its in by_day.values() for one in its if one.state == "held"),
-            lambda one: f"{one.held}; {one.next}",
+        "months": list(_generate_months(by_day)),
+        "chosen": chosen_day if chosen_day in by_day else None,
+        "tables": by_day.get(chosen_day, ()) if chosen_day else (),
+        "held": _group_by_text(
+            (
+                table_day
+                for table_days in by_day.values()
+                for table_day in table_days
+                if table_day.state == "held"
+            ),
+            lambda table_day: f"{table_day.held}; {table_day.next}",
         ),
-        "unpacked": _alike(
-            [one for its in by_day.values() for one in its if one.unpacked][::-1],
+        "unpacked": _group_by_text(
+            [
+                table_day
+                for table_days in by_day.values()
+                for table_day in table_days
+                if table_day.unpacked
+            ][::-1],
             attrgetter("unpacked"),
         ),
         "states": STATES.items(),
-        "run": state.latest(),
+        "run": state.load_latest_run(),
         "today": now.date(),
-        "complete": complete_to.read(ENTITIES),
+        "complete": complete_to.read_completeness(ENTITIES),
     }
-    shown = {**admin.site.each_context(request), **context}
-    return render(request, "operations/days.html", shown)
+    full_context = {**admin.site.each_context(request), **context}
+    return render(request, "operations/days.html", full_context)
 
 
-def _table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
-    """What each day is, the oldest first."""
+def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
+    """Load the tables of each day, the oldest day first."""
     today = now.date()
     seals = DaySeal.objects.values_list("table", "day").annotate(at=Max("sealed_at"))
     sealed = {(table, day): at for table, day, at in seals}
     packed = {
-        (each.table, each.day): each.packed_at
-        for each in SealedDay.objects.filter(packed_at__isnull=False)
+        (sealed_day.table, sealed_day.day): sealed_day.packed_at
+        for sealed_day in SealedDay.objects.filter(packed_at__isnull=False)
     }
     verified = dict(VerifiedTable.objects.values_list("table", "started_at"))
     archived = {
-        (each.table, each.day): each
-        for each in ArchivedDay.objects.defer("files").order_by("day", "table")
+        (archived_day.table, archived_day.day): archived_day
+        for archived_day in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
-    plans = plan(Policy.at(now, may_get_rows), tables=journal.tables())
-    parts = [part for each in plans if each.of_versions for part in each.strategy.existing]
-    behind = packing.behind(parts, today, settings.ANNALS.pack_after_days)
-    waits = may_get_rows(set(behind))
+    plans = build_plans(
+        PartitionPolicy.at(now, find_days_to_hold), tables=journal.list_day_tables()
+    )
+    parts = [
+        part
+        for table_plan in plans
+        if table_plan.of_versions
+        for part in table_plan.strategy.existing
+    ]
+    behind = packing.find_overdue_days(parts, today, settings.ANNALS.pack_after_days)
+    waiting = find_days_to_hold(set(behind))
     later = gettext("waits for the next annals partitions maintain")
     if behind and (sessions := forms.find_unready(connection.connection)):
         text = gettext("waits until no process of an earlier release is connected: {sessions}")
         later = text.format(sessions=", ".join(map(str, sessions)))
-    unpacked = {place: why(waits[place]) if place in waits else later for place in behind}
-    found: dict[tuple[date, str], TableDay] = {}
-    for each in plans:
-        strategy = each.strategy
+    unpacked = {
+        place: translate_reasons(waiting[place]) if place in waiting else later for place in behind
+    }
+    table_days: dict[tuple[date, str], TableDay] = {}
+    for table_plan in plans:
+        strategy = table_plan.strategy
         places: dict[date, Partition | None] = {
             part.day: part for part in strategy.existing if part.day
         }
-        places |= {part.day: None for part in each.creations if part.found is None}
+        places |= {part.day: None for part in table_plan.creations if part.existing is None}
         places |= {day: None for table, day in archived if table == strategy.table} | places
         for day, part in places.items():
             place = strategy.table, day
-            at, seen = sealed.get(place), verified.get(strategy.table)
-            found[day, strategy.table] = TableDay(
+            at, verified_at = sealed.get(place), verified.get(strategy.table)
+            table_days[day, strategy.table] = TableDay(
                 *place, today, part,
-                held=why(strategy.holds.get(day, "")),
+                held=translate_reasons(strategy.holds.get(day, "")),
                 unpacked=unpacked.get(place, ""),
                 packed=packed.get(place),
                 sealed=at,
-                verified=seen if at and seen and at < seen else None,
+                verified=verified_at if at and verified_at and at < verified_at else None,
                 archived=archived.get(place),
             )  # fmt: skip
     by_day: defaultdict[date, list[TableDay]] = defaultdict(list)
-    for (day, _table), one in sorted(found.items()):
-        by_day[day].append(one)
+    for (day, _table), table_day in sorted(table_days.items()):
+        by_day[day].append(table_day)
     return dict(by_day)
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """A day of the calendar; state empty: outside of the days."""
+class CalendarDay:
+    """One day of the calendar. Its state is empty if the day has no tables."""
 
     day: date
     state: str
@@ -279,8 +314,10 @@ class Cell:
     size: str
 
 
-def _months(by_day: Mapping[date, Sequence[TableDay]]) -> Iterator[tuple[date, list[list[Cell]]]]:
-    """The first day and the weeks of each month, the newest month first."""
+def _generate_months(
+    by_day: Mapping[date, Sequence[TableDay]],
+) -> Iterator[tuple[date, list[list[CalendarDay]]]]:
+    """Generate the first day and the weeks of each month, the newest month first."""
     order = list(STATES)
     weeks = calendar.Calendar()
     for year, month in sorted({(day.year, day.month) for day in by_day}, reverse=True):
@@ -288,11 +325,21 @@ def _months(by_day: Mapping[date, Sequence[TableDay]]) -> Iterator[tuple[date, l
         for week in weeks.monthdatescalendar(year, month):
             cells = []
             for day in week:
-                its = by_day.get(day, ()) if day.month == month else ()
-                # A table without rows is neither packed nor sealed, and hides that others are.
-                full = [one for one in its if one.state != "plain" or one.rows != "0"] or its
-                worst = min((one.state for one in full), key=order.index, default="")
-                size = filesizeformat(sum(one.bytes for one in its)) if its else ""
-                cells.append(Cell(day, worst, STATES.get(worst, ""), size))
+                table_days = by_day.get(day, ()) if day.month == month else ()
+                # A table without rows is never packed or sealed. It must not decide.
+                with_rows = [
+                    table_day
+                    for table_day in table_days
+                    if table_day.state != "plain" or table_day.rows != "0"
+                ] or table_days
+                worst = min(
+                    (table_day.state for table_day in with_rows), key=order.index, default=""
+                )
+                size = (
+                    filesizeformat(sum(table_day.bytes for table_day in table_days))
+                    if table_days
+                    else ""
+                )
+                cells.append(CalendarDay(day, worst, STATES.get(worst, ""), size))
             lines.append(cells)
         yield date(year, month, 1), lines

@@ -1,5 +1,8 @@
-"""`annals check --deploy`: what an installation still lacks, in the order of its first hour. With
-`--database default` the servers are asked, up to the first that does not answer."""
+"""Checks for `annals check --deploy` what an installation still lacks.
+
+The warnings have the order of docs/first-hour.md. With `--database default` it also asks PostgreSQL
+and the brokers, until one of them does not answer.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -15,144 +18,148 @@ from annals import env
 from annals.access import address, grants
 from annals.access.grants import CONSUMER, WEB
 from annals.observe import health
-from annals.operations.jobs import jobs
+from annals.operations.jobs import list_jobs
 from history.base.error_text import describe
-from history.base.table import counted
+from history.base.table import pluralize
 from history.database import forms
 from history.entities import ENTITIES
 from ingest.source.brokers import Brokers
 from ingest.source.client import Unreachable
 
-PAGE: Final = "docs/first-hour.md"
-FEW_CHARACTERS: Final = 10  # different ones in a key
+DOCS_PAGE: Final = "docs/first-hour.md"
+MIN_DIFFERENT_CHARACTERS: Final = 10  # how many different characters a key needs
 
-_ARCHIVES = """
+_SELECT_HAS_WAL_ARCHIVE = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
     OR EXISTS (SELECT FROM pg_stat_replication)
 """
 
 
-def first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warnings annals.W100 and on, in the order in which one does what they ask for. databases: as
-    `check --database` names them."""
-    found: list[CheckMessage] = list(_of_settings())
+def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Return warnings from annals.W100 on, in the order in which to do what they ask for.
+
+    `databases` are the names of `check --database`. Without one the servers are not asked.
+    """
+    messages: list[CheckMessage] = list(_check_settings())
     if env.UNASKED_DEMO in os.environ:
-        return found  # its servers are those of the demo
+        return messages  # the servers of a demo need no checks
     if databases is None:
-        found.append(
+        messages.append(
             Info(
                 "The database and the brokers were not asked.",
                 hint="annals check --deploy --database default",
                 id="annals.I100",
             )
         )
-        return found
+        return messages
     try:
-        found += _of_servers()
+        messages += _check_servers()
     except DatabaseError as error:
-        found.append(
-            _warning(
+        messages.append(
+            _make_warning(
                 110,
                 f"PostgreSQL does not answer as it should: {describe(error)}.",
                 "Check DATABASE_URL, the network and pg_hba.conf, then run this again.",
             )
         )
-    return found
+    return messages
 
 
-def _of_settings() -> Iterator[Warning]:
-    given = settings.ANNALS
-    if given.demo:
-        yield _warning(
+def _check_settings() -> Iterator[Warning]:
+    annals_settings = settings.ANNALS
+    if annals_settings.demo:
+        yield _make_warning(
             100,
             "The demo is on: logins that everybody knows, as admin with the password admin, open "
             "the screens and the API.",
             "Set DATABASE_URL and unset ANNALS_DEMO; then annals migrate switches these logins off",
         )
-    if given.database_url is None or env.UNASKED_DEMO in os.environ:
-        yield _warning(
+    if annals_settings.database_url is None or env.UNASKED_DEMO in os.environ:
+        yield _make_warning(
             101,
             "DATABASE_URL is not set: Annals uses the embedded PostgreSQL, which nobody backs up.",
             "Create the owner and the database, and name them: DATABASE_URL=postgresql://...",
         )
-    if given.kafka_bootstrap_servers is None:
-        yield _warning(
+    if annals_settings.kafka_bootstrap_servers is None:
+        yield _make_warning(
             102,
             "KAFKA_BOOTSTRAP_SERVERS is not set: the consumer reads the embedded broker.",
             "Name your brokers, as kafka-1:9092,kafka-2:9092.",
         )
-    yield from _of_web()
+    yield from _check_web_settings()
 
 
-def _of_web() -> Iterator[Warning]:
-    given = settings.ANNALS
-    if len(set(given.secret_key or "")) < FEW_CHARACTERS:
-        yield _warning(
+def _check_web_settings() -> Iterator[Warning]:
+    annals_settings = settings.ANNALS
+    if len(set(annals_settings.secret_key or "")) < MIN_DIFFERENT_CHARACTERS:
+        yield _make_warning(
             103,
             "ANNALS_SECRET_KEY is not set, so that no host knows the sessions and masks of "
             "another; or it can be guessed.",
             "Give all web processes the same 50 random characters.",
         )
-    if "*" in given.allowed_hosts or set(given.allowed_hosts) <= set(env.LOOPBACK):
-        yield _warning(
+    if "*" in annals_settings.allowed_hosts or set(annals_settings.allowed_hosts) <= set(
+        env.LOOPBACK
+    ):
+        yield _make_warning(
             104,
             "ANNALS_ALLOWED_HOSTS is every host, or this machine only: browsers of others get 400.",
             "Name the host of the address that people will use, as annals.bank.example.",
         )
-    if not given.https:
-        yield _warning(
+    if not annals_settings.https:
+        yield _make_warning(
             105,
             "ANNALS_HTTPS is not set: cookies of a log-in travel over plain HTTP.",
             "Put a proxy with TLS in front (deploy/nginx/annals.conf), and set ANNALS_HTTPS=true.",
         )
-    if given.https and not settings.TRUSTED_PROXIES:
-        yield _warning(
+    if annals_settings.https and not settings.TRUSTED_PROXIES:
+        yield _make_warning(
             107,
             "ANNALS_TRUSTED_PROXIES is not set: in the journal and the logs everybody has the "
             "address of the proxy.",
             "Name the addresses of the proxy itself, as 10.1.2.3.",
         )
-    if found := address.wide(settings.TRUSTED_PROXIES):
-        yield _warning(
+    if networks := address.find_wide_networks(settings.TRUSTED_PROXIES):
+        yield _make_warning(
             108,
-            f"ANNALS_TRUSTED_PROXIES has {', '.join(found)}: whoever is in there chooses the "
+            f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: whoever is in there chooses the "
             "address that the journal and the logs have of them.",
             "Name the addresses of the proxies only.",
         )
-    if not given.metrics_token:
-        yield _warning(
+    if not annals_settings.metrics_token:
+        yield _make_warning(
             106,
             "ANNALS_METRICS_TOKEN is not set: /metrics answers nobody.",
             "Set it, and give Prometheus the same token.",
         )
 
 
-def _of_servers() -> Iterator[CheckMessage]:
-    """Raises DatabaseError."""
-    if (why := health.complaint()) is not None:
-        yield _warning(111, why, "annals migrate, as the owner of the tables")
+def _check_servers() -> Iterator[CheckMessage]:
+    """Check the database and the brokers. Raises DatabaseError."""
+    if (mismatch := health.explain_schema_mismatch()) is not None:
+        yield _make_warning(111, mismatch, "annals migrate, as the owner of the tables")
         return
-    yield from _logins()
-    yield from _topics()
-    yield from _people()
+    yield from _check_logins()
+    yield from _check_topics()
+    yield from _check_people()
     connection.ensure_connection()
-    if waits := forms.explain_wait(forms.find_unready(connection.connection)):
+    if complaint := forms.explain_wait(forms.find_unready(connection.connection)):
         hint = "End them once this release has taken their place (docs/upgrade.md)."
-        yield Warning(f"{waits[:1].upper()}{waits[1:]}.", hint=hint, id="annals.W122")
-    for job in jobs():
+        yield Warning(f"{complaint[:1].upper()}{complaint[1:]}.", hint=hint, id="annals.W122")
+    for job in list_jobs():
         if job.late or job.failed:
             text = f"`{job.command}` has not run in time, or has failed."
-            yield _warning(
+            yield _make_warning(
                 119,
                 text,
                 "Run it by its timer (deploy/systemd), or from cron; the page Operations has "
                 "its last result.",
             )
     with connection.cursor() as cursor:
-        cursor.execute(_ARCHIVES)
+        cursor.execute(_SELECT_HAS_WAL_ARCHIVE)
         archives = cursor.fetchone() == (True,)
     if not archives:
-        yield _warning(
+        yield _make_warning(
             121,
             "PostgreSQL archives no WAL and has no standby: a restore loses what came after the "
             "last dump.",
@@ -160,11 +167,11 @@ def _of_servers() -> Iterator[CheckMessage]:
         )
 
 
-def _logins() -> Iterator[Warning]:
-    roles = grants.roles()
+def _check_logins() -> Iterator[Warning]:
+    roles = grants.list_granted_roles()
     for number, role, name in ((112, WEB, "web"), (113, CONSUMER, "consumer")):
         if role not in roles:
-            yield _warning(
+            yield _make_warning(
                 number,
                 f"No login has the rights of the {name}: it would run with those of the owner.",
                 f"annals grants --apply --login {name} {name}_login FILE_WITH_ITS_PASSWORD",
@@ -173,55 +180,56 @@ def _logins() -> Iterator[Warning]:
         (114, "partitions", "annals partitions maintain"),
         (115, "rights", "annals grants --apply"),
     ):
-        if (said := health.CHECKS[name]()) != health.OK:
+        if (answer := health.CHECKS[name]()) != health.OK:
             hint = f"{command}, as the owner of the tables"
-            yield _warning(number, f"/readyz says of the {name}: {said}.", hint)
+            yield _make_warning(number, f"/readyz says of the {name}: {answer}.", hint)
 
 
-def _topics() -> Iterator[CheckMessage]:
+def _check_topics() -> Iterator[CheckMessage]:
     servers = dict(settings.KAFKA)
     bootstrap = str(servers.pop("bootstrap.servers", ""))
     if not bootstrap:
         return
-    wanted = [entity.topics[0] for entity in ENTITIES]
+    topics = [entity.topics[0] for entity in ENTITIES]
     migration = [topic for entity in ENTITIES for topic in entity.topics[1:]]
     try:
-        asked = Brokers(bootstrap, servers).list_partitions([*wanted, *migration])
-        there = {topic for topic, _ in asked}
+        partitions = Brokers(bootstrap, servers).list_partitions([*topics, *migration])
+        visible_topics = {topic for topic, _ in partitions}
     except Unreachable as error:
-        yield _warning(
+        yield _make_warning(
             116,
             f"The brokers {bootstrap} do not answer: {error}.",
             "Check KAFKA_BOOTSTRAP_SERVERS, and ANNALS_KAFKA_* for TLS and SASL (docs/kafka.md).",
         )
         return
-    if absent := [topic for topic in wanted if topic not in there]:
-        yield _warning(
+    if absent := [topic for topic in topics if topic not in visible_topics]:
+        yield _make_warning(
             117,
-            f"Of {counted(len(wanted), 'topic')}, this login sees {len(wanted) - len(absent)}. Not "
+            f"Of {pluralize(len(topics), 'topic')}, this login sees "
+            f"{len(topics) - len(absent)}. Not "
             "there, or not for this login: "
             f"{', '.join(absent)}.",
             "Create them, or give the login READ and DESCRIBE (docs/kafka.md).",
         )
-    if without := [topic for topic in migration if topic not in there]:
+    if absent_topics := [topic for topic in migration if topic not in visible_topics]:
         yield Info(
-            f"{counted(len(without), 'migration topic')} not there, or not for this login: "
-            f"{', '.join(without)}.",
+            f"{pluralize(len(absent_topics), 'migration topic')} not there, or not for this login: "
+            f"{', '.join(absent_topics)}.",
             hint="That is right where nothing is migrated: a topic that does not exist holds "
-            f"nothing back. ({PAGE})",
+            f"nothing back. ({DOCS_PAGE})",
             id="annals.I117",
         )
 
 
-def _people() -> Iterator[Warning]:
+def _check_people() -> Iterator[Warning]:
     if settings.OIDC_PROVIDERS or User.objects.filter(is_superuser=True, is_active=True).exists():
         return
-    yield _warning(
+    yield _make_warning(
         118,
         "Nobody can log in: no identity provider is declared, and there is no break-glass login.",
         "annals breakglass NAME makes the first login; docs/access.md declares a provider.",
     )
 
 
-def _warning(number: int, text: str, hint: str) -> Warning:
-    return Warning(text, hint=f"{hint} ({PAGE})", id=f"annals.W{number}")
+def _make_warning(number: int, text: str, hint: str) -> Warning:
+    return Warning(text, hint=f"{hint} ({DOCS_PAGE})", id=f"annals.W{number}")

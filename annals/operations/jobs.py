@@ -1,4 +1,4 @@
-"""When each cron job ran last, what came of it, and whether its next run is late."""
+"""Lists the cron jobs: when each ran last, how it ended, and whether its next run is late."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from history.base import clock
 from history.gaps import run as gap_runs
 from history.models import ArchivedDay
 from history.partitions import state
-from history.seals.verification import latest
+from history.seals.verification import load_latest_checks
 from ingest.models import JobRun
-from ingest.quarantine.screen import in_words
+from ingest.quarantine.screen import describe_outcome
 
-# As the alerts of docker/prometheus/rules.yaml have it; a retry has none of its own.
-LATE: Final = {
+# The same times as in the alerts of docker/prometheus/rules.yaml. A retry has no own alert.
+LATE_AFTER: Final = {
     "AnnalsMaintainFails": timedelta(hours=26),
     "AnnalsQuarantine": timedelta(hours=3),
     "AnnalsGapsUnknown": timedelta(hours=4),
@@ -30,60 +30,59 @@ LATE: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """command: as cron has it. ran: when the latest complete run began, None if there was none.
-    outcome: for people. failed: it found something wrong. runbook: the section for that."""
+class CronJob:
+    """One cron job and its latest run."""
 
-    command: str
-    what: Promise
-    runbook: str
-    ran: datetime | None
-    outcome: str
-    failed: bool = False
+    command: str  # as in the crontab
+    what: Promise  # what it does, for people
+    runbook: str  # the alert and the section of the runbook
+    ran: datetime | None  # when the latest complete run began
+    outcome: str  # for people
+    failed: bool = False  # whether the run found something wrong
 
     @property
     def late(self) -> bool:
-        """Whether a run is missing."""
-        return self.ran is None or clock.now() - self.ran > LATE[self.runbook]
+        """Whether the next run is late, or the first one."""
+        return self.ran is None or clock.now() - self.ran > LATE_AFTER[self.runbook]
 
 
-def jobs() -> Iterator[Job]:
-    """Those that this installation needs."""
-    run, done = state.latest(), gettext("done")
+def list_jobs() -> Iterator[CronJob]:
+    """List the cron jobs that this installation needs."""
+    run, done_text = state.load_latest_run(), gettext("done")
     code = run.exit_code if run else 0
-    words = {0: done, 1: gettext("not everything yet; the next run tries again")}
-    yield Job(
+    words = {0: done_text, 1: gettext("not everything yet; the next run tries again")}
+    yield CronJob(
         "annals partitions maintain", _("creates, archives, drops and seals days"),
         "AnnalsMaintainFails", run.started_at if run else None,
         words.get(code, gettext("failed")), code == 2,
     )  # fmt: skip
     retry = JobRun.objects.filter(name=JobRun.RETRY).first()
-    yield Job(
+    yield CronJob(
         f"annals {JobRun.RETRY}", _("retries quarantined messages; does what was asked for"),
         "AnnalsQuarantine", retry.started_at if retry else None,
-        (retry and in_words(retry.outcome)) or gettext("nothing was due"),
+        (retry and describe_outcome(retry.outcome)) or gettext("nothing was due"),
     )  # fmt: skip
-    gaps = gap_runs.latest()
-    yield Job(
+    gaps = gap_runs.get_latest_run()
+    yield CronJob(
         "annals gaps", _("looks for versions that never arrived"),
-        "AnnalsGapsUnknown", gaps.started_at if gaps else None, done,
+        "AnnalsGapsUnknown", gaps.started_at if gaps else None, done_text,
     )  # fmt: skip
-    if verified := list(latest()):
+    if verified := list(load_latest_checks()):
         faults = sum(count or 0 for _table, _began, count in verified)
-        never = all(count is None for _table, _began, count in verified)
-        words_of = gettext("not yet") if never else gettext("days that differ: {n}")
-        yield Job(
+        is_unverified = all(count is None for _table, _began, count in verified)
+        verify_text = gettext("not yet") if is_unverified else gettext("days that differ: {n}")
+        yield CronJob(
             "annals partitions verify", _("compares sealed days with their seals"),
             "AnnalsVerifyMissing", min(began for _table, began, _count in verified),
-            words_of.format(n=faults), faults > 0,
+            verify_text.format(n=faults), faults > 0,
         )  # fmt: skip
-    found = ArchivedDay.objects.aggregate(
+    archived = ArchivedDay.objects.aggregate(
         days=Count("id"), faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
     )
-    if settings.ANNALS.archive_url and found["days"]:
-        yield Job(
+    if settings.ANNALS.archive_url and archived["days"]:
+        yield CronJob(
             "annals partitions verify --archive",
             _("reads the archived files; time of the oldest check"),
-            "AnnalsArchiveUnchecked", found["oldest"],
-            gettext("damaged days: {n}").format(n=found["faulty"]), found["faulty"] > 0,
+            "AnnalsArchiveUnchecked", archived["oldest"],
+            gettext("damaged days: {n}").format(n=archived["faulty"]), archived["faulty"] > 0,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The rates of the last day, from what the consumer notes of the ledger, as a picture."""
+"""Draws the rates of messages of the last day from the figures that consumers record."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,13 +13,12 @@ DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """came, read: messages of the day; most: in a second. came_path, read_path: of an SVG: an area
-    from the ground, and lines."""
+class PacePicture:
+    """The rates of a day as paths of an SVG: an area for arrived messages, lines for read ones."""
 
-    came: int
-    read: int
-    most: float
+    came: int  # messages that arrived in the day
+    read: int  # messages that were read in the day
+    most: float  # the highest rate, in messages a second
     came_path: str
     read_path: str
     width: int = WIDTH
@@ -27,30 +26,33 @@ class Picture:
 
     @property
     def before(self) -> int:
-        """How many more were read than came: they had come before that day."""
+        """How many messages were read that had arrived before that day."""
         return max(0, self.read - self.came)
 
 
-def picture() -> Picture | None:
-    """None before there are two figures of the last day."""
+def draw_pace() -> PacePicture | None:
+    """Draw the last day, or return None if it has fewer than two samples."""
     now = clock.now()
-    noted = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
+    samples = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
     rates = []
-    for one, two in pairwise(noted):
+    for earlier, later in pairwise(samples):
         x, width = (
-            round(WIDTH * (each / DAY), 1) for each in (one.at - now + DAY, two.at - one.at)
+            round(WIDTH * (time / DAY), 1)
+            for time in (earlier.at - now + DAY, later.at - earlier.at)
         )
-        seconds = (two.at - one.at).total_seconds()
-        came, read = max(0, two.came - one.came), two.read - one.read
-        rates.append((x, width, came / seconds, read / seconds))
+        seconds = (later.at - earlier.at).total_seconds()
+        arrived, read = max(0, later.came - earlier.came), later.read - earlier.read
+        rates.append((x, width, arrived / seconds, read / seconds))
     if not rates:
         return None
-    most = max(max(came, read) for *_, came, read in rates)
-    scale = HEIGHT / (most or 1)
-    return Picture(
-        max(0, noted[-1].came - noted[0].came),
-        noted[-1].read - noted[0].read,
-        most,
-        "".join(f"M{x} {HEIGHT}v{-came * scale:.1f}h{w}V{HEIGHT}z" for x, w, came, _ in rates),
+    highest_rate = max(max(arrived, read) for *_, arrived, read in rates)
+    scale = HEIGHT / (highest_rate or 1)
+    return PacePicture(
+        max(0, samples[-1].came - samples[0].came),
+        samples[-1].read - samples[0].read,
+        highest_rate,
+        "".join(
+            f"M{x} {HEIGHT}v{-arrived * scale:.1f}h{w}V{HEIGHT}z" for x, w, arrived, _ in rates
+        ),
         "".join(f"M{x} {HEIGHT - read * scale:.1f}h{w}" for x, w, _, read in rates),
     )

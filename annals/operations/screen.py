@@ -1,4 +1,4 @@
-"""The page that answers "is all well?", the first one of operators."""
+"""The page Operations, the first one of operators: is all well?"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -13,90 +13,100 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from prometheus_client.core import Metric
 
-from annals.access.journal.words import Outcome
+from annals.access.journal.words import AccessOutcome
 from annals.access.models import JournalEntry
 from annals.observe import metrics
-from annals.operations.disk import disk
-from annals.operations.jobs import jobs
-from annals.operations.pace import picture
-from annals.operations.verdict import MOST_PLACES, Values, by_reason, findings, values_of
+from annals.operations.disk import forecast_disk
+from annals.operations.jobs import list_jobs
+from annals.operations.pace import draw_pace
+from annals.operations.verdict import (
+    MAX_PLACES,
+    MetricValues,
+    collect_values,
+    count_by_reason,
+    find_problems,
+)
 from history import complete_to
 from history.base import clock
-from history.base.plain_text import figure
+from history.base.plain_text import format_figure
 from history.base.silence import SILENT
 from history.entities import ENTITIES
 from history.gaps import read as gaps
 from history.models import ArchivedDay, SealedDay
 from history.partitions import catalog
-from history.partitions.plan import Policy
-from history.requests.worker_shares import expensive_view
+from history.partitions.plan import PartitionPolicy
+from history.requests.worker_shares import mark_expensive
 from ingest.completeness import figures, losses
-from ingest.completeness.holds import may_get_rows
-from ingest.completeness.views import halted, in_words
+from ingest.completeness.holds import find_days_to_hold
+from ingest.completeness.views import list_halted, translate_duration
 
-REFUSED = timedelta(hours=1)
-NOT_DROPPED = timedelta(hours=26)
+REFUSED_PERIOD = timedelta(hours=1)
+NOT_DROPPED_PERIOD = timedelta(hours=26)
 
 
-@expensive_view
-def page(request: HttpRequest) -> HttpResponse:
-    """What is not well comes from the metrics, as the alerts do; the rest are their figures."""
-    values = values_of([*metrics.STORE.collect(), *_left()])
-    its_jobs, days = list(jobs()), _days(values)
-    found = findings(values, its_jobs, days["disk"].full)
+@mark_expensive
+def show_operations(request: HttpRequest) -> HttpResponse:
+    """Show the page Operations. Its problems come from the metrics, as the alerts do."""
+    values = collect_values([*metrics.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
+    cron_jobs, days = list(list_jobs()), _describe_days(values)
+    problems = find_problems(values, cron_jobs, days["disk"].full)
     context = {
         "title": _("Operations"),
-        "worst": found[0] if found else None,
-        "others": found[1:],
-        "level": "well" if not found else "page" if found[0].page else "ticket",
-        "jobs": its_jobs,
-        "picture": picture(),
+        "worst": problems[0] if problems else None,
+        "others": problems[1:],
+        "level": "well" if not problems else "page" if problems[0].page else "ticket",
+        "jobs": cron_jobs,
+        "picture": draw_pace(),
         "now": clock.now(),
-        **_reading(values),
+        **_describe_reading(values),
         **days,
-        **_refused(),
+        **_count_refused(),
     }
-    shown = {**admin.site.each_context(request), **context}
-    return render(request, "operations/operations.html", shown)
+    full_context = {**admin.site.each_context(request), **context}
+    return render(request, "operations/operations.html", full_context)
 
 
-def _reading(values: Values) -> dict[str, Any]:
-    """How far the messages are read, when some are lost, and those that are not stored."""
-    entries = figures.entries(count_quarantine=False)
-    forecasts = losses.losses(entries)
+def _describe_reading(values: MetricValues) -> dict[str, Any]:
+    """Return figures about reading: how far, when messages are lost, and the quarantine."""
+    entries = figures.load_entries(count_quarantine=False)
+    forecasts = losses.forecast_losses(entries)
     first = next(iter(forecasts.values()), None)
-    current = [each for each in entries if each.current and not each.retired]
-    held = by_reason(values)
-    complete = complete_to.read(ENTITIES)
+    current = [entry for entry in entries if entry.current and not entry.retired]
+    quarantined = count_by_reason(values)
+    complete = complete_to.read_completeness(ENTITIES)
     age = complete.lag_seconds or 0
     return {
         "complete": complete,
-        "stale": in_words(age) if age > SILENT.total_seconds() else "",
-        "loss": "" if first is None or first.seconds == inf else in_words(first.seconds),
-        # Of every partition its broker has said that it keeps what is not read.
+        "stale": translate_duration(age) if age > SILENT.total_seconds() else "",
+        "loss": "" if first is None or first.seconds == inf else translate_duration(first.seconds),
+        # The broker of each topic partition has said that it keeps unread messages.
         "never_lost": first is not None
         and first.seconds == inf
-        and all((each.topic, each.partition) in forecasts for each in current),
-        "halted": halted(entries),
-        "quarantine": [(words, figure(n)) for words, n in [*held.items()][:MOST_PLACES]],
-        "more_reasons": max(0, len(held) - MOST_PLACES),
-        "quarantined": figure(sum(held.values())),
-        "gaps": gaps.totals(),
+        and all((entry.topic, entry.partition) in forecasts for entry in current),
+        "halted": list_halted(entries),
+        "quarantine": [
+            (words, format_figure(n)) for words, n in [*quarantined.items()][:MAX_PLACES]
+        ],
+        "more_reasons": max(0, len(quarantined) - MAX_PLACES),
+        "quarantined": format_figure(sum(quarantined.values())),
+        "gaps": gaps.fetch_totals(),
     }
 
 
-def _left() -> Iterator[Metric]:
-    """The days to drop as AnnalsDaysNotDropped counts them: those that were old enough when it
-    began to wait, without those that are held."""
-    policy = Policy.at(clock.now() - NOT_DROPPED, may_get_rows)
-    yield from metrics.tables(policy, ["overdue"])
+def _count_days_not_dropped() -> Iterator[Metric]:
+    """Count the days that were not dropped in time, as the alert AnnalsDaysNotDropped does.
+
+    These are the days that were old enough when the alert began to wait, without held days.
+    """
+    policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
+    yield from metrics.measure_tables(policy, ["overdue"])
 
 
-def _days(values: Values) -> dict[str, Any]:
-    """The days of the tables, and the disk."""
+def _describe_days(values: MetricValues) -> dict[str, Any]:
+    """Return figures about the days and the disk."""
     ahead = min(values["annals_store_days_ahead"].values(), default=0)
-    parts = catalog.read(connection, [entity.table for entity in ENTITIES])
-    space = disk(parts)
+    parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+    space = forecast_disk(parts)
     return {
         "ahead": max(0, int(ahead)),
         "held": int(values["annals_maintain_held"].get((), 0)),
@@ -109,7 +119,12 @@ def _days(values: Values) -> dict[str, Any]:
     }
 
 
-def _refused() -> dict[str, Any]:
-    """Looks that were refused to known logins, and answers to nobody who is known."""
-    refused = JournalEntry.objects.filter(at__gt=clock.now() - REFUSED, outcome=Outcome.REFUSED)
-    return {"refused": figure(refused.count()), "strangers": figure(metrics.strangers())}
+def _count_refused() -> dict[str, Any]:
+    """Count refused accesses of known logins, and refused requests without a login."""
+    refused = JournalEntry.objects.filter(
+        at__gt=clock.now() - REFUSED_PERIOD, outcome=AccessOutcome.REFUSED
+    )
+    return {
+        "refused": format_figure(refused.count()),
+        "strangers": format_figure(metrics.count_anonymous_refusals()),
+    }

@@ -1,18 +1,18 @@
-"""Permissions of the calls."""
+"""Permissions that the views of the API require."""
 
 from typing import Any
 
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from history.masking.viewer import may
+from history.masking.viewer import has_permission
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"
 
 
-class MayRead(BasePermission):
-    """Logins with the permission that the view names."""
+class HasViewPermission(BasePermission):
+    """Lets through logins with the permission that the view names."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        return may(request.user, view.permission)
+        return has_permission(request.user, view.permission)

@@ -1,4 +1,4 @@
-"""The answers of the API: versions, changes and values as JSON, encoded exactly."""
+"""Formats versions, changes and values as the JSON of answers, encoded exactly."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -10,24 +10,24 @@ import msgspec
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
-from history.complete_to import Completeness
-from history.diff import Maybe
+from history.complete_to import StoreCompleteness
+from history.diff import MaybeJson
 from history.documents.exactjson import dumps
-from history.held_messages import OpenMessages, Quarantined
-from history.people import Author
+from history.held_messages import OpenMessages, QuarantinedMessage
+from history.people import NamedLogin
 from history.timeline import (
     Absence,
     BlamedLeaf,
     FieldValue,
-    Found,
     Include,
     LabelledChange,
-    Origin,
-    Page,
+    SearchResult,
+    TimelinePage,
+    ValueOrigin,
     Version,
     budget,
 )
-from history.timeline.query import AskedState
+from history.timeline.query import FallbackState
 from history.versions import DamagedPlace
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
@@ -35,129 +35,139 @@ MISSING_LISTED = 1000
 # quarantined lists at most this many, those that came last; quarantinedCount counts up to 1,000.
 QUARANTINED_LISTED = 100
 
-Answer = dict[str, Any]
+AnswerData = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """How to write an answer: parts of a version, the zone of times, the language of labels."""
+    """How to write an answer."""
 
-    include: frozenset[Include]
-    zone: tzinfo
-    language: str
+    include: frozenset[Include]  # which parts of a version
+    zone: tzinfo  # of times
+    language: str  # of labels
 
-    def moment(self, moment: datetime) -> str:
-        """ISO 8601 with six fractional digits and the offset."""
+    def format_moment(self, moment: datetime) -> str:
+        """Format a moment in ISO 8601 with six fractional digits and the offset."""
         with suppress(OverflowError):
             moment = moment.astimezone(self.zone)
         return moment.isoformat(timespec="microseconds")
 
-    def moment_or_none(self, moment: datetime | None) -> str | None:
-        return None if moment is None else self.moment(moment)
+    def format_moment_or_none(self, moment: datetime | None) -> str | None:
+        return None if moment is None else self.format_moment(moment)
 
 
-def version(found: Version, output: AnswerFormat, after: int = 0) -> Answer:
-    """One version; `entity`, `diff` and `changes` only if the request includes them. after: without
-    this many of the first changes."""
-    answer: Answer = {"kind": found.entity.name, "id": found.id}
-    if found.product_instance_id is not None:
-        answer["productInstanceId"] = found.product_instance_id
-    if Include.ENTITY in output.include and found.snapshot:
-        answer["entity"] = msgspec.Raw(found.snapshot)
+def format_version(version: Version, output: AnswerFormat, after: int = 0) -> AnswerData:
+    """Format one version; with `entity`, `diff` and `changes` only if the request includes them.
+
+    Args:
+        after: How many of the first changes to leave out.
+    """
+    answer: AnswerData = {"kind": version.entity.name, "id": version.id}
+    if version.product_instance_id is not None:
+        answer["productInstanceId"] = version.product_instance_id
+    if Include.ENTITY in output.include and version.snapshot:
+        answer["entity"] = msgspec.Raw(version.snapshot)
     answer |= {
-        "version": found.version,
-        "type": found.type.name,
-        "updatedAt": output.moment(found.updated_at),
-        "createdAt": found.created_at,
+        "version": version.version,
+        "type": version.type.name,
+        "updatedAt": output.format_moment(version.updated_at),
+        "createdAt": version.created_at,
     }
-    if found.entity.closed_at is not None:
-        answer["closedAt"] = found.closed_at
-    answer |= {**service(found.service), **author(found.author)}
+    if version.entity.closed_at is not None:
+        answer["closedAt"] = version.closed_at
+    answer |= {**format_service(version.service), **format_author(version.author)}
     if Include.DIFF in output.include:
-        answer["diff"] = found.patch
+        answer["diff"] = version.patch
     if Include.CHANGES in output.include:
-        answer |= changes(found.changes, output.language, after, None if after else found.listed)
+        answer |= format_changes(
+            version.changes, output.language, after, None if after else version.listed
+        )
     answer |= {
-        "previousVersion": found.previous_version,
-        **missing(found),
-        "olderVersions": _why(found, found.older),
+        "previousVersion": version.previous_version,
+        **format_missing(version),
+        "olderVersions": _format_missing_reason(version, version.older),
     }
-    if found.old:
+    if version.old:
         answer["fromFallback"] = True
-    if found.other_moment is not None:
-        answer["fallbackUpdatedAt"] = output.moment(found.other_moment)
+    if version.other_moment is not None:
+        answer["fallbackUpdatedAt"] = output.format_moment(version.other_moment)
     return answer
 
 
-def missing(found: Version) -> Answer:
-    """Which versions are missing before this one, and why."""
+def format_missing(version: Version) -> AnswerData:
+    """Format which versions are missing before this one, and why."""
     return {
-        "missingVersions": list(found.missing[-MISSING_LISTED:]),
-        "missingCount": len(found.missing),
-        "missingReason": _why(found, found.missing_why),
+        "missingVersions": list(version.missing[-MISSING_LISTED:]),
+        "missingCount": len(version.missing),
+        "missingReason": _format_missing_reason(version, version.missing_why),
     }
 
 
-def _why(found: Version, why: Absence | None) -> str | None:
-    """Why they are missing, but never "never arrived" if one of them came."""
-    if why is not None and found.came:
+def _format_missing_reason(version: Version, absence: Absence | None) -> str | None:
+    """Return why versions are missing; never "never arrived" if one of them came."""
+    if absence is not None and version.came:
         return Absence.QUARANTINED.value
-    return why.value if why else None
+    return absence.value if absence else None
 
 
-NOTHING_MISSING: Answer = {"missingVersions": [], "missingCount": 0, "missingReason": None}
+NOTHING_MISSING: AnswerData = {"missingVersions": [], "missingCount": 0, "missingReason": None}
 
 
-def uncertain(
-    following: Iterable[Version], held: Iterable[Quarantined], output: AnswerFormat
-) -> Answer:
+def format_uncertain(
+    next_versions: Iterable[Version], held: Iterable[QuarantinedMessage], output: AnswerFormat
+) -> AnswerData:
     """Return what a state at a moment may lack.
 
     Args:
         following: The first versions after the moment that have a gap before them.
         held: The messages in quarantine that may have changed the state.
     """
-    found: dict[tuple[str, str], Answer] = {
-        (each.entity.name, each.id): {**missing(each), "quarantined": []} for each in following
+    entries: dict[tuple[str, str], AnswerData] = {
+        (version.entity.name, version.id): {**format_missing(version), "quarantined": []}
+        for version in next_versions
     }
     for message in held:
-        place = message.entity, message.id
-        entry = found.setdefault(place, {**NOTHING_MISSING, "quarantined": []})
+        kind_and_id = message.entity, message.id
+        entry = entries.setdefault(kind_and_id, {**NOTHING_MISSING, "quarantined": []})
         if len(entry["quarantined"]) < QUARANTINED_LISTED:
-            entry["quarantined"].append(_held(message, output))
-    return {"uncertain": [{"kind": kind, "id": id, **its} for (kind, id), its in found.items()]}
+            entry["quarantined"].append(_format_message(message, output))
+    return {
+        "uncertain": [{"kind": kind, "id": id, **entry} for (kind, id), entry in entries.items()]
+    }
 
 
-def quarantined(found: OpenMessages, output: AnswerFormat) -> Answer:
+def format_quarantined(messages: OpenMessages, output: AnswerFormat) -> AnswerData:
     """Return the messages about what is shown that came and are in quarantine."""
     return {
         "quarantined": [
-            {"kind": each.entity, "id": each.id, **_held(each, output)}
-            for each in found.messages[:QUARANTINED_LISTED]
+            {"kind": message.entity, "id": message.id, **_format_message(message, output)}
+            for message in messages.messages[:QUARANTINED_LISTED]
         ],
-        "quarantinedCount": found.count,
+        "quarantinedCount": messages.count,
     }
 
 
-def _held(message: Quarantined, output: AnswerFormat) -> Answer:
+def _format_message(message: QuarantinedMessage, output: AnswerFormat) -> AnswerData:
     return {
         "version": message.version,
-        "updatedAt": output.moment_or_none(message.made_at),
+        "updatedAt": output.format_moment_or_none(message.made_at),
         "reason": message.reason,
-        "readAt": output.moment(message.came_at),
+        "readAt": output.format_moment(message.came_at),
     }
 
 
-def service(found: Author) -> Answer:
-    """The service that made a change; an unknown client id is its own name."""
-    return {"clientId": found.login, "clientName": found.name}
+def format_service(login: NamedLogin) -> AnswerData:
+    """Format the service that made a change. An unknown client id is its own name."""
+    return {"clientId": login.login, "clientName": login.name}
 
 
-def author(who: Author | None) -> Answer:
-    """Login, name and kind; an unknown login is its own name, its kind is `unknown`."""
-    if who is None:
+def format_author(login: NamedLogin | None) -> AnswerData:
+    """Format login, name and kind of a person. An unknown login is its own name, of kind
+    `unknown`.
+    """
+    if login is None:
         return {"author": None, "authorName": None, "authorKind": None}
-    return {"author": who.login, "authorName": who.name, "authorKind": who.kind}
+    return {"author": login.login, "authorName": login.name, "authorKind": login.kind}
 
 
 class ChangeAnswer(msgspec.Struct, gc=False, rename="camel"):
@@ -168,161 +178,179 @@ class ChangeAnswer(msgspec.Struct, gc=False, rename="camel"):
     label: str | None
     field_kind: str | None
     kind: str
-    old: Maybe
-    new: Maybe
+    old: MaybeJson
+    new: MaybeJson
     from_index: int | msgspec.UnsetType
     to_index: int | msgspec.UnsetType
 
 
-def change(found: LabelledChange, language: str) -> ChangeAnswer:
-    """One change, with the label of its field in this language."""
-    plain, label = found.change, found.label
+def format_change(labelled_change: LabelledChange, language: str) -> ChangeAnswer:
+    """Format one change with the label of its field in this language."""
+    change, label = labelled_change.change, labelled_change.label
     return ChangeAnswer(
-        plain.path,
-        plain.key_path,
-        label.text(language) if label else None,
+        change.path,
+        change.key_path,
+        label.get_text(language) if label else None,
         label.kind if label else None,
-        plain.kind,
-        plain.old,
-        plain.new,
-        plain.from_index,
-        plain.to_index,
+        change.kind,
+        change.old,
+        change.new,
+        change.from_index,
+        change.to_index,
     )
 
 
-def changes(
-    found: Sequence[LabelledChange], language: str, after: int, number: int | None = None
-) -> Answer:
-    """As many changes as one answer lists, without this many of the first ones. If not all: how
-    many, and where the rest begins. number: how many it lists, if the caller knows."""
+def format_changes(
+    changes: Sequence[LabelledChange], language: str, after: int, number: int | None = None
+) -> AnswerData:
+    """Format as many changes as one answer lists, without the first `after` ones.
+
+    If these are not all, the answer says how many there are and where the rest begins.
+
+    Args:
+        number: How many the answer lists, if the caller knows it.
+    """
     if number is None:
-        rest = found[after : after + budget.MOST_CHANGES]
-        number = budget.listed([each.change for each in rest]).number
+        candidates = changes[after : after + budget.MAX_CHANGES]
+        number = budget.limit_changes([change.change for change in candidates]).number
     end = after + number
-    answer: Answer = {"changes": [change(each, language) for each in found[after:end]]}
-    return answer | _rest(("changeCount", "nextChanges"), after, end, len(found))
+    answer: AnswerData = {
+        "changes": [format_change(change, language) for change in changes[after:end]]
+    }
+    return answer | _format_rest(("changeCount", "nextChanges"), after, end, len(changes))
 
 
-def leaves(found: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> Answer:
-    """As many leaves as one answer lists, as in changes()."""
-    rest = found[after : after + budget.MOST_LEAVES]
-    sizes = (len(each.path) + len(each.key_path) + len(dumps(each.value)) for each in rest)
-    end = after + budget.fitting(sizes).number
-    answer: Answer = {"blame": [leaf(each, output) for each in found[after:end]]}
-    return answer | _rest(("leafCount", "nextLeaves"), after, end, len(found))
+def format_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> AnswerData:
+    """Format as many leaves as one answer lists. See format_changes."""
+    candidates = leaves[after : after + budget.MAX_LEAVES]
+    sizes = (
+        len(blamed_leaf.path) + len(blamed_leaf.key_path) + len(dumps(blamed_leaf.value))
+        for blamed_leaf in candidates
+    )
+    end = after + budget.limit_sizes(sizes).number
+    answer: AnswerData = {
+        "blame": [format_leaf(blamed_leaf, output) for blamed_leaf in leaves[after:end]]
+    }
+    return answer | _format_rest(("leafCount", "nextLeaves"), after, end, len(leaves))
 
 
-def _rest(names: tuple[str, str], after: int, end: int, count: int) -> Answer:
-    """What an answer says of a list of which it has only the part from `after` to `end`."""
-    length, following = names
+def _format_rest(names: tuple[str, str], after: int, end: int, count: int) -> AnswerData:
+    """Return what an answer says about a list of which it has only the entries from `after` to
+    `end`.
+    """
+    count_name, next_name = names
     if not after and end >= count:
         return {}
-    return {length: count} | ({following: end} if end < count else {})
+    return {count_name: count} | ({next_name: end} if end < count else {})
 
 
-def page(found: Page, output: AnswerFormat) -> Answer:
-    """A page of a timeline."""
-    data = {"history": [version(each, output) for each in found.versions]} | damaged(found.damaged)
-    return paged(data, found.next_token)
+def format_page(page: TimelinePage, output: AnswerFormat) -> AnswerData:
+    """Format one page of a timeline."""
+    data = {
+        "history": [format_version(version, output) for version in page.versions]
+    } | format_damaged(page.damaged)
+    return add_next_token(data, page.next_token)
 
 
-def damaged(found: Iterable[DamagedPlace]) -> Answer:
+def format_damaged(places: Iterable[DamagedPlace]) -> AnswerData:
     """What a list lacks because it cannot be read; nothing where it lacks nothing."""
-    listed = [
+    damaged_versions = [
         {"kind": entity.name, "id": id, "version": key.version if key else None}
-        for entity, id, key in found
+        for entity, id, key in places
     ]
-    return {"damaged": listed} if listed else {}
+    return {"damaged": damaged_versions} if damaged_versions else {}
 
 
-def paged(data: Answer, next_token: str | None) -> Answer:
-    """A page of any list; the last one has no nextPageToken."""
+def add_next_token(data: AnswerData, next_token: str | None) -> AnswerData:
+    """Add nextPageToken to one page of a list. The last page has none."""
     return data if next_token is None else {**data, "nextPageToken": next_token}
 
 
-def origin(found: Origin, output: AnswerFormat) -> Answer:
-    """Who set a value, and when."""
+def format_origin(origin: ValueOrigin, output: AnswerFormat) -> AnswerData:
+    """Format who set a value, and when."""
     return {
-        "version": found.version,
-        "type": found.type.name,
-        "updatedAt": output.moment(found.updated_at),
-        **service(found.service),
-        **author(found.author),
-        "exact": found.exact,
+        "version": origin.version,
+        "type": origin.type.name,
+        "updatedAt": output.format_moment(origin.updated_at),
+        **format_service(origin.service),
+        **format_author(origin.author),
+        "exact": origin.exact,
     }
 
 
-def leaf(found: BlamedLeaf, output: AnswerFormat) -> Answer:
-    """A leaf of the newest snapshot and who last changed it."""
+def format_leaf(leaf: BlamedLeaf, output: AnswerFormat) -> AnswerData:
+    """Format a leaf of the newest snapshot and who last changed it."""
     return {
-        "path": found.path,
-        "keyPath": found.key_path,
-        "value": found.value,
-        "label": found.label.text(output.language) if found.label else None,
-        **origin(found.origin, output),
+        "path": leaf.path,
+        "keyPath": leaf.key_path,
+        "value": leaf.value,
+        "label": leaf.label.get_text(output.language) if leaf.label else None,
+        **format_origin(leaf.origin, output),
     }
 
 
-def field_value(value: FieldValue, output: AnswerFormat) -> Answer:
-    """A value that a field had. Without `value`, the snapshot had no such field then."""
-    answer: Answer = {} if value.value is msgspec.UNSET else {"value": value.value}
+def format_field_value(value: FieldValue, output: AnswerFormat) -> AnswerData:
+    """Format a value that a field had. Without `value`, the snapshot had no such field then."""
+    answer: AnswerData = {} if value.value is msgspec.UNSET else {"value": value.value}
     return answer | {
-        "since": output.moment(value.origin.updated_at),
-        "until": output.moment_or_none(value.until),
-        **origin(value.origin, output),
+        "since": output.format_moment(value.origin.updated_at),
+        "until": output.format_moment_or_none(value.until),
+        **format_origin(value.origin, output),
     }
 
 
-def found(entity: Found, output: AnswerFormat, held: Sequence[Quarantined]) -> Answer:
+def format_search_result(
+    result: SearchResult, output: AnswerFormat, held: Sequence[QuarantinedMessage]
+) -> AnswerData:
     """An entity with the id, or an application with the business key. held: the messages about it
     that are in quarantine."""
-    application = {} if entity.entity.alone else {"productInstanceId": entity.application}
+    application = {} if result.entity.alone else {"productInstanceId": result.application}
     return {
-        "kind": entity.entity.name,
-        "id": entity.id,
+        "kind": result.entity.name,
+        "id": result.id,
         **application,
-        "foundBy": entity.key,
-        "foundIn": [{"kind": kind.name, "id": id} for kind, id in entity.carriers],
-        "version": entity.version,
-        "type": entity.type.name if entity.type is not None else None,
-        "updatedAt": output.moment(entity.updated_at),
+        "foundBy": result.key,
+        "foundIn": [{"kind": kind.name, "id": id} for kind, id in result.carriers],
+        "version": result.version,
+        "type": result.type.name if result.type is not None else None,
+        "updatedAt": output.format_moment(result.updated_at),
         "quarantinedCount": len(held),
     }
 
 
-def fallback(state: AskedState | None) -> Answer:
-    """The `fallback` block of an answer; none where no old service was asked."""
+def format_fallback(state: FallbackState | None) -> AnswerData:
+    """Return the `fallback` block of an answer; nothing if no old service was asked."""
     if state is None:
         return {}
-    missing = state is AskedState.FAILED
+    missing = state is FallbackState.FAILED
     return {"fallback": {"state": state.value, "olderVersionsMayBeMissing": missing}}
 
 
-def completeness(
-    found: Completeness,
+def format_completeness(
+    completeness: StoreCompleteness,
     output: AnswerFormat,
-    versions: Sequence[Answer] | None = None,
+    versions: Sequence[AnswerData] | None = None,
     messages: OpenMessages | None = None,
-) -> Answer:
+) -> AnswerData:
     """The `completeness` block of an answer. versions: those of a timeline's page. messages: those
     in quarantine about the document or application that was asked for."""
     answer = {
-        "completeTo": output.moment_or_none(found.complete_to),
-        "lagMessages": found.lag_messages,
-        "lagSeconds": found.lag_seconds,
-        "halted": found.halted,
-        "retentionStart": output.moment(found.retention_start),
+        "completeTo": output.format_moment_or_none(completeness.complete_to),
+        "lagMessages": completeness.lag_messages,
+        "lagSeconds": completeness.lag_seconds,
+        "halted": completeness.halted,
+        "retentionStart": output.format_moment(completeness.retention_start),
     }
     if versions is not None:
-        answer["missingVersions"] = sum(each["missingCount"] for each in versions)
+        answer["missingVersions"] = sum(version["missingCount"] for version in versions)
     if messages is not None:
         answer["quarantined"] = messages.count
         answer["quarantinedWithoutId"] = messages.nameless
     return answer
 
 
-class OneForm(BaseContentNegotiation):
-    """Answers in the one form that a view has, whatever the Accept header says."""
+class SingleRendererNegotiation(BaseContentNegotiation):
+    """Chooses the only renderer of a view, whatever the Accept header says."""
 
     def select_parser(self, *_: Any) -> None:
         return None

@@ -1,40 +1,43 @@
-"""The calls about a whole application, and the search."""
+"""The views about a whole application, and the search."""
 
 from django.utils.translation import gettext as _
 
 from history import timeline
 from history.api import answers, describe
-from history.api.answers import Answer
-from history.api.call import Call, Question
+from history.api.answers import AnswerData
+from history.api.call import ApiRequest, ApiView
 from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
-from history.timeline import BadParameterError, Sort
-from history.timeline.keys import Keys
+from history.timeline import BadParameterError, TimelineSort
+from history.timeline.keys import VersionIndex
 
 
-@describe.call(
+@describe.describe_call(
     "applicationHistory",
     "One merged timeline of an application and its children.",
     describe.APPLICATION,
-    *describe.PAGES,
+    *describe.PAGING,
     describe.BY_TIME,
     describe.ORDER,
     *describe.FILTERS,
-    *describe.FORM,
+    *describe.ANSWER_FORM,
     data="Timeline",
 )
-class ApplicationTimeline(Call):
+class ApplicationTimelineView(ApiView):
     """GET applications/{productInstanceId}/history"""
 
     expensive = True
 
-    def answer(self, question: Question) -> Answer:
-        if question.parameters.choice("sort", Sort, Sort.UPDATED_AT) is not Sort.UPDATED_AT:
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        if (
+            request.parameters.read_choice("sort", TimelineSort, TimelineSort.UPDATED_AT)
+            is not TimelineSort.UPDATED_AT
+        ):
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
-        found = timeline.page(question.reader, question.page())
-        return answers.page(found, question.output)
+        page = timeline.fetch_page(request.reader, request.make_query())
+        return answers.format_page(page, request.output)
 
 
-@describe.call(
+@describe.describe_call(
     "applicationAt",
     "The whole application as of a moment.",
     describe.APPLICATION,
@@ -42,59 +45,61 @@ class ApplicationTimeline(Call):
     describe.ZONE,
     data="Application",
 )
-class ApplicationAt(Call):
+class ApplicationAtView(ApiView):
     """GET applications/{productInstanceId}/at"""
 
     expensive = True
 
-    def answer(self, question: Question) -> Answer:
-        output = question.output
-        moment = question.parameters.required_moment("time", output.zone)
-        found = timeline.application_at(question.reader, question.id, moment)
-        root = found.application
-        keys = {named: Keys(its) for named, its in found.members.items()}
-        held = timeline.open_at(question.open_messages().messages, moment, keys)
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        output = request.output
+        moment = request.parameters.read_required_moment("time", output.zone)
+        state = timeline.fetch_application_at(request.reader, request.id, moment)
+        root = state.application
+        keys = {named: VersionIndex(its) for named, its in state.members.items()}
+        held = timeline.select_open_at(request.open_messages().messages, moment, keys)
         return {
-            "time": output.moment(moment),
-            "application": answers.version(root, output) if root else None,
+            "time": output.format_moment(moment),
+            "application": answers.format_version(root, output) if root else None,
             "children": {
                 entity.name: [
-                    answers.version(child, output)
-                    for child in found.children
+                    answers.format_version(child, output)
+                    for child in state.children
                     if child.entity is entity
                 ]
                 for entity in CHILDREN
             },
-            "deleted": [answers.version(child, output) for child in found.deleted],
+            "deleted": [answers.format_version(child, output) for child in state.deleted],
             "missing": [
                 {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
-                for part in found.missing
+                for part in state.missing
             ],
-            **answers.uncertain(found.following.values(), held, output),
+            **answers.format_uncertain(state.following.values(), held, output),
         }
 
 
-@describe.call(
+@describe.describe_call(
     "search",
     "Entities by id; applications by a business key of theirs or of a child.",
     describe.QUERY,
-    *describe.PAGES,
+    *describe.PAGING,
     describe.ZONE,
     data="SearchResults",
-    missing=False,
+    may_be_missing=False,
 )
-class Search(Call):
+class SearchView(ApiView):
     """GET search"""
 
-    def answer(self, question: Question) -> Answer:
-        text = question.parameters.required("q", SEARCH_VALUE_LENGTH)
-        reader = question.reader.without_documents()  # a hit says no more than who has the key
-        results = timeline.search(reader, text, question.page_size(), question.page_token())
-        messages = timeline.open_messages(question.reader, results.found)
-        found = [
-            answers.found(each, question.output, timeline.held_of(each.named, messages))
-            for each in results.found
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        text = request.parameters.read_required("q", SEARCH_VALUE_LENGTH)
+        reader = request.reader.omit_documents()  # a hit says no more than who has the key
+        results = timeline.search(reader, text, request.read_page_size(), request.read_page_token())
+        messages = timeline.fetch_open_messages(request.reader, results.found)
+        formatted_results = [
+            answers.format_search_result(
+                result, request.output, timeline.select_messages_about(result.entity_ref, messages)
+            )
+            for result in results.found
         ]
-        data = {"results": found, "limited": results.limited}
-        lacking = answers.damaged(question.reader.damaged)
-        return answers.paged(data | lacking, results.next_token)
+        data = {"results": formatted_results, "limited": results.limited}
+        lacking = answers.format_damaged(request.reader.damaged)
+        return answers.add_next_token(data | lacking, results.next_token)

@@ -1,4 +1,4 @@
-"""What every call of the API does: reads the request, answers in the envelope."""
+"""What every view of the API does: reads the request, answers in the envelope."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,34 +13,34 @@ from rest_framework.views import APIView
 from history import complete_to, timeline
 from history.addresses import RAW_PATH
 from history.api import access, answers
-from history.api.answers import Answer, AnswerFormat
-from history.api.errors import UnknownEntityError, encoded
-from history.api.parameters import TOKEN_LENGTH, Parameters, one_of
+from history.api.answers import AnswerData, AnswerFormat
+from history.api.errors import UnknownEntityError, encode_answer
+from history.api.parameters import TOKEN_LENGTH, QueryParameters, explain_choices
 from history.api.revalidation import revalidated
-from history.base.language import language_of
-from history.complete_to import Completeness
+from history.base.language import choose_language
+from history.complete_to import StoreCompleteness
 from history.database import prepared
-from history.entities import BY_NAME, ENTITIES, Entity
+from history.entities import BY_NAME, ENTITIES, EntityKind
 from history.fallback.client import PAUSE_SECONDS
 from history.held_messages import NO_OPEN_MESSAGES, OpenMessages
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, MAX_VERSION, ChangeType
 from history.requests import accesses, worker_shares
 from history.timeline import (
     BadParameterError,
-    Filters,
+    HistoryReader,
     Include,
-    OpenQuestion,
-    Order,
-    Query,
-    Reader,
+    OpenMessagesQuestion,
+    TimelineOrder,
+    TimelineQuery,
+    VersionFilters,
 )
-from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, AskedState, storable
+from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackState, is_storable_id
 
 # What came of asking the old service; also on errors.
-OLD_SERVICE = "X-Annals-Fallback"
+FALLBACK_HEADER = "X-Annals-Fallback"
 
 
-class Options(APIView):
+class ReadOnlyView(APIView):
     """A view that is read only, and says so to OPTIONS. Before that it asks who asks, as for
     GET."""
 
@@ -53,15 +53,14 @@ class Options(APIView):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One request. output: of the answer. address: parts of the path. reader: who asks.
-    open_messages: gives the messages in quarantine about the document or application of the
-    address; to be called after its versions were read."""
+class ApiRequest:
+    """One request to the API."""
 
-    parameters: Parameters
-    output: AnswerFormat
-    address: Mapping[str, str]
-    reader: Reader
+    parameters: QueryParameters
+    output: AnswerFormat  # the format of the answer
+    address: Mapping[str, str]  # the parts of the path
+    reader: HistoryReader
+    # gives the messages in quarantine about the document; call it after its versions were read
     open_messages: Callable[[], OpenMessages] = lambda: NO_OPEN_MESSAGES
 
     @property
@@ -70,8 +69,12 @@ class Question:
         return self.address.get("id") or self.address["productInstanceId"]
 
     @property
-    def entity(self) -> Entity:
-        """The kind of entity that the address names. Raises UnknownEntityError."""
+    def entity(self) -> EntityKind:
+        """The entity kind that the address names.
+
+        Raises:
+            UnknownEntityError: There is no kind of this name.
+        """
         try:
             return BY_NAME[self.address["entity"]]
         except KeyError:
@@ -82,58 +85,62 @@ class Question:
             ) from None
 
     @property
-    def kinds(self) -> Sequence[Entity]:
-        """The kinds that the answer may show: the one in the address, else all."""
+    def kinds(self) -> Sequence[EntityKind]:
+        """The kinds that the answer may show: the one in the address, or else all."""
         return [self.entity] if "entity" in self.address else ENTITIES
 
     @property
-    def about(self) -> OpenQuestion | None:
+    def about(self) -> OpenMessagesQuestion | None:
         """The question for what is in quarantine; None where the address names no document."""
         if "entity" in self.address:
-            return OpenQuestion.about(self.kinds, self.entity, self.id)
+            return OpenMessagesQuestion.about(self.kinds, self.entity, self.id)
         if "productInstanceId" in self.address:
-            return OpenQuestion.about(self.kinds, None, self.id)
+            return OpenMessagesQuestion.about(self.kinds, None, self.id)
         return None
 
-    def page_size(self) -> int:
-        return self.parameters.number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
+    def read_page_size(self) -> int:
+        return self.parameters.read_number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
 
-    def page_token(self) -> str | None:
-        return self.parameters.text("pageToken", TOKEN_LENGTH)
+    def read_page_token(self) -> str | None:
+        return self.parameters.read_text("pageToken", TOKEN_LENGTH)
 
-    def after(self, name: str) -> int:
-        """How many entries of a list the caller has already."""
-        return self.parameters.number(name, 0, MAX_VERSION) or 0
+    def read_after(self, name: str) -> int:
+        """Return how many entries of a list the caller has already."""
+        return self.parameters.read_number(name, 0, MAX_VERSION) or 0
 
-    def page(self, **more: Any) -> Query:
-        """The page that is asked for, with its filters. more: as in Query."""
-        return Query(
+    def make_query(self, **more: Any) -> TimelineQuery:
+        """Return the timeline query of the request, with its filters. `more` has fields of
+        TimelineQuery.
+        """
+        return TimelineQuery(
             id=self.id,
-            filters=self._filters(),
-            order=self.parameters.choice("order", Order, Order.DESC),
-            page_size=self.page_size(),
-            page_token=self.page_token(),
+            filters=self._make_filters(),
+            order=self.parameters.read_choice("order", TimelineOrder, TimelineOrder.DESC),
+            page_size=self.read_page_size(),
+            page_token=self.read_page_token(),
             include=self.output.include,
             **more,
         )
 
-    def _filters(self) -> Filters:
+    def _make_filters(self) -> VersionFilters:
         parameters, zone = self.parameters, self.output.zone
-        given = parameters.text("type")
-        if given is not None and given not in ChangeType.__members__:
-            raise BadParameterError("type", one_of(ChangeType.__members__))
-        return Filters(
-            since=parameters.moment("from", zone),
-            until=parameters.moment("to", zone),
-            author=parameters.text("author", AUTHOR_LENGTH),
-            client_id=parameters.text("clientId", CLIENT_ID_LENGTH),
-            type=ChangeType[given] if given else None,
-            path=parameters.text("path", length=None),
+        type_name = parameters.read_text("type")
+        if type_name is not None and type_name not in ChangeType.__members__:
+            raise BadParameterError("type", explain_choices(ChangeType.__members__))
+        return VersionFilters(
+            since=parameters.read_moment("from", zone),
+            until=parameters.read_moment("to", zone),
+            author=parameters.read_text("author", AUTHOR_LENGTH),
+            client_id=parameters.read_text("clientId", CLIENT_ID_LENGTH),
+            type=ChangeType[type_name] if type_name else None,
+            path=parameters.read_text("path", length=None),
         )
 
 
-class Call(Options):
-    """A call of the API. describe.call sets `accepts`, the names of its query parameters."""
+class ApiView(ReadOnlyView):
+    """A view of the API. describe.describe_call sets `accepts`, the names of its query
+    parameters.
+    """
 
     permission: ClassVar[str] = access.READ_HISTORY
     accepts: ClassVar[frozenset[str]] = frozenset()
@@ -143,71 +150,77 @@ class Call(Options):
     )
     # The client may keep the answer, and asks with its ETag whether it is still right.
     has_etag: ClassVar[bool] = False
-    reader: Reader | None = None
+    reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """The answer, errors included, with what came of asking the old service."""
+        """Add a header that says how the old service answered, also to errors."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old.state if self.reader is not None else None
         if state is not None:
-            answer.headers[OLD_SERVICE] = state.value
-            if state is AskedState.FAILED:
+            answer.headers[FALLBACK_HEADER] = state.value
+            if state is FallbackState.FAILED:
                 answer.headers.setdefault("Retry-After", str(int(PAUSE_SECONDS)))
         return answer
 
     def get(self, request: Request, **address: str) -> HttpResponse:
         _check_address(request, address)
-        parameters = Parameters(request.query_params, self.accepts, request.META["QUERY_STRING"])
-        include = parameters.members("include", Include) if "include" in self.accepts else None
+        parameters = QueryParameters(
+            request.query_params, self.accepts, request.META["QUERY_STRING"]
+        )
+        include = parameters.read_members("include", Include) if "include" in self.accepts else None
         output = AnswerFormat(
             include=frozenset({Include.ENTITY}) if include is None else include,
-            zone=parameters.zone(),
-            language=language_of(request),
+            zone=parameters.read_zone(),
+            language=choose_language(request),
         )
-        self.reader = timeline.of_request(request.user, accesses.of(request))
-        question = Question(parameters, output, address, self.reader)
+        self.reader = timeline.make_request_reader(
+            request.user, accesses.get_access_record(request)
+        )
+        api_request = ApiRequest(parameters, output, address, self.reader)
         with (
-            worker_shares.of_login(request.user.pk),
-            worker_shares.expensive(self.is_expensive(question)),
+            worker_shares.count_login_request(request.user.pk),
+            worker_shares.take_expensive_place(self.is_expensive(api_request)),
         ):
             # Before the data: what is read in between may be in the answer, but is not promised.
-            state, messages = _standing(question, with_completeness=self.with_completeness)
-            question = replace(question, open_messages=messages)
-            data = self.answer(question)
-            found = messages()
-        data |= answers.fallback(self.reader.old.state)
-        if question.about is not None:
-            data |= answers.quarantined(found, output)
+            state, messages = _read_standing(api_request, with_completeness=self.with_completeness)
+            api_request = replace(api_request, open_messages=messages)
+            data = self.make_answer(api_request)
+            messages_found = messages()
+        data |= answers.format_fallback(self.reader.old.state)
+        if api_request.about is not None:
+            data |= answers.format_quarantined(messages_found, output)
         if state is not None:
-            of = found if question.about is not None else None
-            data["completeness"] = answers.completeness(state, output, data.get("history"), of)
-        answer = encoded({"status": "success", "data": data}, output.language)
+            messages_about = messages_found if api_request.about is not None else None
+            data["completeness"] = answers.format_completeness(
+                state, output, data.get("history"), messages_about
+            )
+        answer = encode_answer({"status": "success", "data": data}, output.language)
         return revalidated(request, answer) if self.has_etag else answer
 
-    def is_expensive(self, question: Question) -> bool:  # noqa: ARG002 - some calls ask it
-        """Whether this question is expensive."""
+    def is_expensive(self, request: ApiRequest) -> bool:  # noqa: ARG002 - some calls ask it
+        """Return whether this request is expensive."""
         return self.expensive
 
-    def answer(self, question: Question) -> Answer:
-        """The `data` of the envelope, without the completeness block."""
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        """Return the `data` of the envelope, without the completeness block."""
         raise NotImplementedError
 
 
-def _standing(
-    question: Question, *, with_completeness: bool
-) -> tuple[Completeness | None, Callable[[], OpenMessages]]:
+def _read_standing(
+    question: ApiRequest, *, with_completeness: bool
+) -> tuple[StoreCompleteness | None, Callable[[], OpenMessages]]:
     """Read how complete the store is, and what is in quarantine, in one round trip. The second is
     told by the reader, once the versions were read."""
     about = question.about
-    if about is None or not storable(question.id):
-        state = complete_to.read(question.kinds) if with_completeness else None
+    if about is None or not is_storable_id(question.id):
+        state = complete_to.read_completeness(question.kinds) if with_completeness else None
         return state, lambda: NO_OPEN_MESSAGES
     state = None
     if with_completeness:
-        state, rows = complete_to.read_with_messages(about)
+        state, rows = complete_to.read_completeness_and_messages(about)
     else:
-        rows = prepared.fetch(*about.statement)
-    return state, cache(partial(question.reader.open_messages, about, rows))
+        rows = prepared.fetch_rows(*about.statement)
+    return state, cache(partial(question.reader.select_open_messages, about, rows))
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

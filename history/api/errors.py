@@ -30,7 +30,7 @@ from django.utils.translation import gettext_lazy as _
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
-from history.base.language import language_of
+from history.base.language import choose_language
 from history.blocks.form import DamagedBlockError
 from history.documents.exactjson import dumps
 from history.need_to_know import NeedToKnowError, RuleFailedError
@@ -54,11 +54,11 @@ log = logging.getLogger(__name__)
 
 
 class UnknownEntityError(LookupError):
-    """No kind of entity has this name."""
+    """There is no kind of this name."""
 
 
 class UnknownAddressError(LookupError):
-    """The API has no call at this address."""
+    """The API has nothing at this address."""
 
 
 class JournalUnavailableError(RuntimeError):
@@ -70,10 +70,10 @@ class UnavailableError(exceptions.APIException):
 
 
 # The database is away, or does not do what it should.
-OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
+DATABASE_OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
 
 # The first match counts. Where MESSAGES has nothing of a code, the exception has the message.
-KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
+ERROR_KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...] = (
     (TooLongError, 503, "too_long"),
     (BusyError, 503, "busy"),
     (BadParameterError, 400, "bad_parameter"),
@@ -88,7 +88,7 @@ KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int, str], ...
     # The second: the body of a POST with a session, where its CSRF token is looked for.
     ((exceptions.MethodNotAllowed, exceptions.UnsupportedMediaType), 405, "method_not_allowed"),
     ((UnavailableError, RuleFailedError), 503, "unavailable"),
-    (OUTAGES, 503, "unavailable"),
+    (DATABASE_OUTAGES, 503, "unavailable"),
     (ArchiveUnavailableError, 503, "archive_unavailable"),
     (JournalUnavailableError, 503, "journal_unavailable"),
     (DamagedBlockError, 500, "damaged"),
@@ -119,15 +119,16 @@ MESSAGES: Mapping[str, Promise | str] = {
 }
 
 
-def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """The answer for an exception in a view; the EXCEPTION_HANDLER of DRF."""
-    error = deadline.reason() or error  # it came of the end, for example a cancelled statement
-    status, code = _kind(error)
+def make_error_answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """Make the answer to an exception in a view. The EXCEPTION_HANDLER of DRF."""
+    # The error came of the end, for example a cancelled statement.
+    error = deadline.find_overrun() or error
+    status, code = _classify_error(error)
     if status >= 500 and not isinstance(error, TooLongError | BusyError):
         log.error("API: %s", code, exc_info=error)
-    more = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
-    own = code not in MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
-    message = str(error) if own else ""
+    details = {"parameter": error.name} if isinstance(error, BadParameterError) else {}
+    has_own_message = code not in MESSAGES or isinstance(error, UnavailableError | RuleFailedError)
+    message = str(error) if has_own_message else ""
     if isinstance(error, DamagedBlockError):
         message = str(MESSAGES[code]).format(day=error.day)
     if isinstance(error, BusyError) and error.own:
@@ -140,7 +141,7 @@ def answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
     request = context["request"]
     if status in (400, 404) and _ends_with_slash(request.path):
         message = f"{message or MESSAGES[code]}; {_('the address ends with a slash: leave it out')}"
-    response = _response(request, status, code, message, **more)
+    response = _make_response(request, status, code, message, **details)
     if getattr(error, "auth_header", None):
         response.headers["WWW-Authenticate"] = str(error.auth_header)  # type: ignore[attr-defined]
     if status == 503 and not isinstance(error, TooLongError):
@@ -153,52 +154,58 @@ def _ends_with_slash(path: str) -> bool:
     return path.startswith(_CALLS) and path.rstrip("/") + "/" != _CALLS and path.endswith("/")
 
 
-def handler(
+def make_error_handler(
     status: int, code: str, page: Callable[..., HttpResponse]
 ) -> Callable[..., HttpResponse]:
-    """A Django error handler: JSON under /api/, else a page. 503: no database."""
+    """Make a Django error handler: JSON under /api/, otherwise a page; 503 without a database."""
 
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         cause = sys.exception() if status == 500 else None
         api = f"{request.path_info}/".startswith("/api/")
-        if isinstance(cause, OUTAGES):
-            return answer(cause, {"request": request}) if api else unavailable(request)
-        return _response(request, status, code) if api else page(request, *args, **kwargs)
+        if isinstance(cause, DATABASE_OUTAGES):
+            return (
+                make_error_answer(cause, {"request": request})
+                if api
+                else make_unavailable_page(request)
+            )
+        return _make_response(request, status, code) if api else page(request, *args, **kwargs)
 
     return handle
 
 
-def unavailable(request: HttpRequest) -> HttpResponse:
-    """The page that says that the database is away, and under which id the log has more."""
-    known = {"request_id": request.META.get(REQUEST_ID, "")}
-    page = render_to_string("history/unavailable.html", known, request=None)
+def make_unavailable_page(request: HttpRequest) -> HttpResponse:
+    """Make the page that says that the database is away, with the id under which the log has
+    more.
+    """
+    context = {"request_id": request.META.get(REQUEST_ID, "")}
+    page = render_to_string("history/unavailable.html", context, request=None)
     return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})
 
 
-def _response(
+def _make_response(
     request: HttpRequest, status: int, code: str, message: str = "", **more: str
 ) -> HttpResponse:
     # A refused host may come here before the middleware that gives requests their id and language.
     identifier = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
-    language = language_of(request)
+    language = choose_language(request)
     with translation.override(language):
         text = message or str(MESSAGES[code])
     error = {"code": code, "message": text, "requestId": identifier}
-    response = encoded({"status": "error", "error": error | more}, language, status)
+    response = encode_answer({"status": "error", "error": error | more}, language, status)
     response.headers["X-Request-ID"] = identifier
     return response
 
 
-def encoded(envelope: Mapping[str, object], language: str, status: int = 200) -> HttpResponse:
-    """An answer of the API. language: of its texts."""
+def encode_answer(envelope: Mapping[str, object], language: str, status: int = 200) -> HttpResponse:
+    """Encode an answer of the API. `language` is that of its texts."""
     response = HttpResponse(dumps(envelope), status=status, content_type="application/json")
     response.headers["Content-Language"] = language
     patch_vary_headers(response, VARY)
     return response
 
 
-def _kind(error: Exception) -> tuple[int, str]:
-    for kinds, status, code in KINDS:
+def _classify_error(error: Exception) -> tuple[int, str]:
+    for kinds, status, code in ERROR_KINDS:
         if isinstance(error, kinds):
             return status, code
     return 500, "internal_error"

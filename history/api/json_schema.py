@@ -1,16 +1,16 @@
-"""The words in which the shapes of answers are written, as JSON Schema."""
+"""Helpers that write the shapes of answers as JSON Schema."""
 
 from typing import Any
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 
 
-def ref(name: str) -> Schema:
+def make_ref(name: str) -> JsonSchema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def object_of(required: Schema, optional: Schema | None = None) -> Schema:
-    """An object with these members and no others."""
+def make_object(required: JsonSchema, optional: JsonSchema | None = None) -> JsonSchema:
+    """Return the schema of an object with these members and no others."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -19,20 +19,20 @@ def object_of(required: Schema, optional: Schema | None = None) -> Schema:
     }
 
 
-def one_of(*values: str) -> Schema:
+def make_enum(*values: str) -> JsonSchema:
     return {"type": "string", "enum": list(values)}
 
 
-def nullable(schema: Schema) -> Schema:
+def make_nullable(schema: JsonSchema) -> JsonSchema:
     if "enum" in schema:
         schema = {**schema, "enum": [*schema["enum"], None]}
     return {**schema, "type": [schema["type"], "null"]}
 
 
-def list_of(schema: Schema) -> Schema:
+def make_list(schema: JsonSchema) -> JsonSchema:
     return {"type": "array", "items": schema}
 
 
-def said(schema: Schema, description: str) -> Schema:
-    """The schema with a description."""
+def describe_schema(schema: JsonSchema, description: str) -> JsonSchema:
+    """Return the schema with a description."""
     return {**schema, "description": description}

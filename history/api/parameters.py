@@ -18,26 +18,28 @@ E = TypeVar("E", bound=Enum)
 
 TEXT_LENGTH = 300
 TOKEN_LENGTH = 7000  # of the last page but one of a search; the others are short
-DIGITS = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 # What the directory of zones has besides them: they are of no place.
 NO_ZONES = {"Factory", "localtime", "posixrules"}
 # A + that the client did not encode arrives as a space.
-LOST_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
+UNENCODED_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
 
-class Parameters:
+class QueryParameters:
     """The parameters of one request. accepts: known names; another one is an error."""
 
-    def __init__(self, given: QueryDict, accepts: Set[str], query: str) -> None:
+    def __init__(self, values: QueryDict, accepts: Set[str], query: str) -> None:
         """query: the encoded query string, of which `given` are the parameters."""
-        for name in sorted(set(given) - accepts):
+        for name in sorted(set(values) - accepts):
             raise BadParameterError(name[:TEXT_LENGTH], _("is not a parameter of this call"))
         for name, value in parse_qsl(query, encoding="latin-1"):
             _check_utf8(name, value.encode("latin-1"))
-        self._given = given
+        self._given = values
 
-    def text(self, name: str, length: int | None = TEXT_LENGTH) -> str | None:
-        """The unchanged value, 1 to `length` characters (None: any); None if not given."""
+    def read_text(self, name: str, length: int | None = TEXT_LENGTH) -> str | None:
+        """Return the value unchanged, with 1 to `length` characters (None: any); None if not
+        given.
+        """
         values = self._given.getlist(name)
         if not values:
             return None
@@ -51,62 +53,65 @@ class Parameters:
             raise BadParameterError(name, _("has a NUL character"))
         return values[0]
 
-    def required(self, name: str, length: int | None = TEXT_LENGTH) -> str:
-        value = self.text(name, length)
+    def read_required(self, name: str, length: int | None = TEXT_LENGTH) -> str:
+        value = self.read_text(name, length)
         if value is None:
             raise BadParameterError(name, _("is required"))
         return value
 
-    def number(self, name: str, low: int, high: int) -> int | None:
-        value = self.text(name)
-        return None if value is None else whole_number(name, value, low, high)
+    def read_number(self, name: str, low: int, high: int) -> int | None:
+        value = self.read_text(name)
+        return None if value is None else parse_whole_number(name, value, low, high)
 
-    def choice(self, name: str, words: type[E], default: E) -> E:
-        """A member of an enumeration by its value."""
-        value = self.text(name)
+    def read_choice(self, name: str, words: type[E], default: E) -> E:
+        """Return the member of an enumeration that has this value."""
+        value = self.read_text(name)
         if value is None:
             return default
         for word in words:
             if word.value == value:
                 return word
-        raise BadParameterError(name, one_of(str(word.value) for word in words))
+        raise BadParameterError(name, explain_choices(str(word.value) for word in words))
 
-    def flag(self, name: str) -> bool:
-        """`true` or `false`; False if not given."""
-        value = self.text(name)
+    def read_flag(self, name: str) -> bool:
+        """Return True for `true`; False for `false` or if not given."""
+        value = self.read_text(name)
         if value not in (None, "true", "false"):
             raise BadParameterError(name, _("must be true or false"))
         return value == "true"
 
-    def members(self, name: str, words: type[E]) -> frozenset[E]:
-        """Members of an enumeration by their values, comma-separated; all if not given."""
-        value = self.text(name)
+    def read_members(self, name: str, words: type[E]) -> frozenset[E]:
+        """Return members of an enumeration by their comma-separated values; all if not given."""
+        value = self.read_text(name)
         if value is None:
             return frozenset(words)
-        known = {word.value: word for word in words}
-        given = value.split(",")
-        if not known.keys() >= set(given):
+        members_by_value = {word.value: word for word in words}
+        names = value.split(",")
+        if not members_by_value.keys() >= set(names):
             text = _("must be any of {words}, comma-separated")
-            raise BadParameterError(name, text.format(words=", ".join(known)))
-        return frozenset(known[word] for word in given)
+            raise BadParameterError(name, text.format(words=", ".join(members_by_value)))
+        return frozenset(members_by_value[word] for word in names)
 
-    def zone(self) -> tzinfo:
-        """`tz`; UTC if not given."""
-        name = self.text("tz")
+    def read_zone(self) -> tzinfo:
+        """Return the time zone of `tz`; UTC if not given."""
+        name = self.read_text("tz")
         if name is None:
             return UTC
-        if name not in zone.names() or name in NO_ZONES:
+        if name not in zone.list_zone_names() or name in NO_ZONES:
             text = _("is not the name of a time zone (IANA: Europe/Moscow)")
             raise BadParameterError("tz", text)
         return ZoneInfo(name)
 
-    def moment(self, name: str, zone: tzinfo) -> datetime | None:
-        """A moment in ISO 8601, truncated to microseconds, aware, UTC; else a time in `zone`."""
-        value = self.text(name)
+    def read_moment(self, name: str, zone: tzinfo) -> datetime | None:
+        """Return a moment in ISO 8601, truncated to microseconds, aware, in UTC.
+
+        Without an offset the value is a time in `zone`.
+        """
+        value = self.read_text(name)
         if value is None:
             return None
         try:
-            moment = datetime.fromisoformat(LOST_PLUS.sub("+", value))
+            moment = datetime.fromisoformat(UNENCODED_PLUS.sub("+", value))
         except ValueError:
             reason = _("is not a moment in ISO 8601, such as 2025-07-03T11:42:48.5+03:00")
             raise BadParameterError(name, reason) from None
@@ -115,8 +120,8 @@ class Parameters:
         except OverflowError:
             raise BadParameterError(name, _("is outside the years 1 to 9999 in UTC")) from None
 
-    def required_moment(self, name: str, zone: tzinfo) -> datetime:
-        moment = self.moment(name, zone)
+    def read_required_moment(self, name: str, zone: tzinfo) -> datetime:
+        moment = self.read_moment(name, zone)
         if moment is None:
             raise BadParameterError(name, _("is required"))
         return moment
@@ -129,14 +134,14 @@ def _check_utf8(name: str, value: bytes) -> None:
         raise BadParameterError(name[:TEXT_LENGTH], _("has bytes that are not UTF-8")) from None
 
 
-def one_of(words: Iterable[str]) -> str:
-    """What is wrong with a word that is none of these."""
+def explain_choices(words: Iterable[str]) -> str:
+    """Return what is wrong with a word that is none of these."""
     return _("must be one of {words}").format(words=", ".join(words))
 
 
-def whole_number(name: str, value: str, low: int, high: int) -> int:
-    """A whole number within bounds, both included."""
-    number = int(value) if DIGITS.fullmatch(value) else low - 1
+def parse_whole_number(name: str, value: str, low: int, high: int) -> int:
+    """Return a whole number within bounds, both included."""
+    number = int(value) if WHOLE_NUMBER.fullmatch(value) else low - 1
     if not low <= number <= high:
         text = _("must be a whole number from {low} to {high}")
         raise BadParameterError(name, text.format(low=low, high=high))

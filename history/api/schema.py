@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page that shows it. Both need no log-in: they contain no data."""
+"""The OpenAPI document and the page that shows it. Neither needs a login: they contain no data."""
 
 from functools import cache
 from typing import Any
@@ -13,12 +13,12 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from history.api.call import Options
+from history.api.call import ReadOnlyView
 from history.api.components import COMPONENTS
 
 
-class OpenSchema(Options):
-    """What everybody may see, in English only, whatever language is asked for."""
+class PublicSchemaView(ReadOnlyView):
+    """A view for everybody, in English only, whatever language is asked for."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
@@ -29,37 +29,41 @@ class OpenSchema(Options):
         return answer
 
 
-class Schema(OpenSchema, SpectacularAPIView):
+class SchemaView(PublicSchemaView, SpectacularAPIView):
     """GET /api/schema/: OpenAPI 3.1 in JSON."""
 
     renderer_classes = [OpenApiJsonRenderer2]
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *_: Any, **__: Any) -> HttpResponse:  # noqa: ARG002
-        return HttpResponse(document(), content_type=OpenApiJsonRenderer2.media_type)
+        return HttpResponse(make_openapi_document(), content_type=OpenApiJsonRenderer2.media_type)
 
 
 @cache
-def document() -> bytes:
-    """The document. Made once in a process: it is large, and everybody may ask for it."""
-    ways: dict[str, Any] = {
+def make_openapi_document() -> bytes:
+    """Make the document, once in a process: it is large, and everybody may ask for it."""
+    security_schemes: dict[str, Any] = {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "session": {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME},
     }
     if settings.ANNALS.demo:
-        ways["basic"] = {"type": "http", "scheme": "basic", "description": "In demo mode only."}
-    changed = {
-        "APPEND_COMPONENTS": {"schemas": COMPONENTS, "securitySchemes": ways},
+        security_schemes["basic"] = {
+            "type": "http",
+            "scheme": "basic",
+            "description": "In demo mode only.",
+        }
+    settings_override = {
+        "APPEND_COMPONENTS": {"schemas": COMPONENTS, "securitySchemes": security_schemes},
         "AUTHENTICATION_WHITELIST": [],
-        "SECURITY": [{name: []} for name in ways],
+        "SECURITY": [{name: []} for name in security_schemes],
     }
-    with patched_settings(changed):
-        found = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
-    made: bytes = OpenApiJsonRenderer2().render(found)
-    return made
+    with patched_settings(settings_override):
+        schema = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    document: bytes = OpenApiJsonRenderer2().render(schema)
+    return document
 
 
-class Docs(OpenSchema, SpectacularSwaggerSplitView):
+class DocsView(PublicSchemaView, SpectacularSwaggerSplitView):
     """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
 
     template_name = "history/swagger.html"

@@ -1,4 +1,4 @@
-"""GET /api/v1/trace: what became of one version or one message."""
+"""GET /api/v1/trace: the fate of one version or one message."""
 
 from typing import Any
 
@@ -6,65 +6,69 @@ from django.utils.translation import gettext as _
 
 from history import trace
 from history.api import access, describe
-from history.api.answers import Answer
-from history.api.call import Call, Question
-from history.api.parameters import one_of, whole_number
+from history.api.answers import AnswerData
+from history.api.call import ApiRequest, ApiView
+from history.api.parameters import explain_choices, parse_whole_number
 from history.entities import BY_NAME, BY_TOPIC
 from history.record import ID_LENGTH, MAX_VERSION
 from history.timeline import BadParameterError
-from history.trace import MessagePlace
+from history.trace import MessagePosition
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 10**18 - 1
-OF_MESSAGE = ("topic", "partition", "offset")
-OF_VERSION = ("entity", "id", "version")
+MESSAGE_PARAMETERS = ("topic", "partition", "offset")
+VERSION_PARAMETERS = ("entity", "id", "version")
 
 
-@describe.call(
+@describe.describe_call(
     "trace",
     "What became of a version (entity, id, version) or of a message (topic, partition, offset).",
     *describe.TRACE,
     describe.ZONE,
     data="Fate",
-    missing=False,
+    may_be_missing=False,
 )
-class Trace(Call):
+class TraceView(ApiView):
     """GET trace"""
 
     with_completeness = False
 
     @property
     def permission(self) -> str:  # type: ignore[override] # two questions, two kinds of reader
-        """Messages are for who may see how complete the store is, versions for who reads them."""
-        asked: Any = self.request.query_params
-        of_version = any(name in asked for name in OF_VERSION)
-        of_message = any(name in asked for name in OF_MESSAGE) and not of_version
+        """The permission to read: of versions, for readers; of messages, for those who see
+        completeness.
+        """
+        query: Any = self.request.query_params
+        of_version = any(name in query for name in VERSION_PARAMETERS)
+        of_message = any(name in query for name in MESSAGE_PARAMETERS) and not of_version
         return access.READ_COMPLETENESS if of_message else access.READ_HISTORY
 
-    def answer(self, question: Question) -> Answer:
-        parameters = question.parameters
-        if not any(parameters.text(name, None) for name in OF_MESSAGE):
-            kind = parameters.required("entity")
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        parameters = request.parameters
+        if not any(parameters.read_text(name, None) for name in MESSAGE_PARAMETERS):
+            kind = parameters.read_required("entity")
             if kind not in BY_NAME:
-                raise BadParameterError("entity", one_of(BY_NAME))
-            id = parameters.required("id", ID_LENGTH)
-            number = _number(question, "version", MAX_VERSION)
-            fate = trace.of_version(question.reader, BY_NAME[kind], id, number)
-            return trace.as_object(fate, question.output.moment)
-        for name in OF_VERSION:
-            if parameters.text(name, None) is not None:
+                raise BadParameterError("entity", explain_choices(BY_NAME))
+            id = parameters.read_required("id", ID_LENGTH)
+            number = _read_number(request, "version", MAX_VERSION)
+            fate = trace.trace_version(request.reader, BY_NAME[kind], id, number)
+            return trace.as_object(fate, request.output.format_moment)
+        for name in VERSION_PARAMETERS:
+            if parameters.read_text(name, None) is not None:
                 text = _("cannot be given together with topic, partition or offset")
                 raise BadParameterError(name, text)
-        topic = parameters.required("topic")
+        topic = parameters.read_required("topic")
         if topic not in BY_TOPIC:
-            raise BadParameterError("topic", one_of(BY_TOPIC))
-        place = MessagePlace(
+            raise BadParameterError("topic", explain_choices(BY_TOPIC))
+        position = MessagePosition(
             topic,
-            _number(question, "partition", LARGEST_PARTITION),
-            _number(question, "offset", LARGEST_OFFSET),
+            _read_number(request, "partition", LARGEST_PARTITION),
+            _read_number(request, "offset", LARGEST_OFFSET),
         )
-        return trace.as_object(trace.of_message(place), question.output.moment, named=False)
+        return trace.as_object(
+            trace.trace_message(position), request.output.format_moment, with_name=False
+        )
 
 
-def _number(question: Question, name: str, high: int) -> int:
-    return whole_number(name, question.parameters.required(name), 0, high)
+def _read_number(request: ApiRequest, name: str, high: int) -> int:
+    return parse_whole_number(name, request.parameters.read_required(name), 0, high)

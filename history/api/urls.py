@@ -8,7 +8,7 @@ from django.utils.decorators import decorator_from_middleware
 
 from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
-from history.api.call import Call
+from history.api.call import ApiView
 from history.api.compression import Compression
 from history.entities import ROOT
 
@@ -17,26 +17,26 @@ APPLICATION = f"applications/{APPLICATION_ID}"
 _compressed = decorator_from_middleware(Compression)
 
 
-def _call(view: type[Call]) -> Callable[..., HttpResponseBase]:
-    """The view, compressed where the client takes it."""
+def _make_view(view: type[ApiView]) -> Callable[..., HttpResponseBase]:
+    """Return the view, with its answers compressed if the client takes it."""
     return _compressed(view.as_view())
 
 
 # Where all kinds stand alone there are none.
 of_applications = [
-    path(f"{APPLICATION}/history", _call(applications.ApplicationTimeline)),
-    path(f"{APPLICATION}/at", _call(applications.ApplicationAt)),
+    path(f"{APPLICATION}/history", _make_view(applications.ApplicationTimelineView)),
+    path(f"{APPLICATION}/at", _make_view(applications.ApplicationAtView)),
 ]
 urlpatterns = [
-    path(f"{ENTITY}/compare", _call(views.Compare)),
-    path(f"{ENTITY}/at", _call(views.At)),
-    path(f"{ENTITY}/fields", _call(views.Field)),
-    path(f"{ENTITY}/blame", _call(views.Blame)),
-    path(f"{ENTITY}/versions", _call(views.Versions)),
-    path(f"{ENTITY}/versions/<str:version>", _call(views.SingleVersion)),
-    path(ENTITY, _call(views.Timeline)),
+    path(f"{ENTITY}/compare", _make_view(views.CompareView)),
+    path(f"{ENTITY}/at", _make_view(views.VersionAtView)),
+    path(f"{ENTITY}/fields", _make_view(views.FieldHistoryView)),
+    path(f"{ENTITY}/blame", _make_view(views.BlameView)),
+    path(f"{ENTITY}/versions", _make_view(views.VersionsView)),
+    path(f"{ENTITY}/versions/<str:version>", _make_view(views.VersionView)),
+    path(ENTITY, _make_view(views.TimelineView)),
     *(of_applications if ROOT else []),
-    path("search", _call(applications.Search)),
-    path("trace", _call(trace.Trace)),
-    re_path("", _call(views.UnknownAddress)),
+    path("search", _make_view(applications.SearchView)),
+    path("trace", _make_view(trace.TraceView)),
+    re_path("", _make_view(views.UnknownAddressView)),
 ]

@@ -1,4 +1,4 @@
-"""The calls about one entity."""
+"""The views about one entity."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,185 +9,197 @@ from rest_framework.request import Request
 
 from history import timeline
 from history.api import answers, describe
-from history.api.answers import Answer
-from history.api.call import Call, Question
+from history.api.answers import AnswerData
+from history.api.call import ApiRequest, ApiView
 from history.api.errors import UnknownAddressError
-from history.api.parameters import whole_number
+from history.api.parameters import parse_whole_number
 from history.record import MAX_VERSION, ChangeType
-from history.timeline import Include, Sort
+from history.timeline import Include, TimelineSort
 
-LARGE_PAGE = 100  # a larger one is expensive
+LARGE_PAGE_SIZE = 100  # a larger one is expensive
 
 
-@describe.call(
+@describe.describe_call(
     "timeline",
     "The timeline of one entity, newest first.",
     *describe.TIMELINE,
     data="Timeline",
 )
-class Timeline(Call):
+class TimelineView(ApiView):
     """GET history/{entity}/{id}"""
 
-    def is_expensive(self, question: Question) -> bool:
-        parameters = question.parameters
+    def is_expensive(self, request: ApiRequest) -> bool:
+        parameters = request.parameters
         return (
-            question.page_size() > LARGE_PAGE
-            or parameters.flag("archive")
-            or parameters.text("path", length=None) is not None
+            request.read_page_size() > LARGE_PAGE_SIZE
+            or parameters.read_flag("archive")
+            or parameters.read_text("path", length=None) is not None
         )
 
-    def answer(self, question: Question) -> Answer:
-        query = question.page(
-            entity=question.entity,
-            sort=question.parameters.choice("sort", Sort, Sort.UPDATED_AT),
-            archive=question.parameters.flag("archive"),
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        query = request.make_query(
+            entity=request.entity,
+            sort=request.parameters.read_choice("sort", TimelineSort, TimelineSort.UPDATED_AT),
+            archive=request.parameters.read_flag("archive"),
         )
-        return answers.page(timeline.page(question.reader, query), question.output)
+        return answers.format_page(timeline.fetch_page(request.reader, query), request.output)
 
 
-@describe.call(
+@describe.describe_call(
     "versions",
     "The same timeline. This address is unambiguous for every id, also for one that ends in /at.",
     *describe.TIMELINE,
     data="Timeline",
 )
-class Versions(Timeline):
+class VersionsView(TimelineView):
     """GET history/{entity}/{id}/versions"""
 
 
-@describe.call(
+@describe.describe_call(
     "version",
     "One version.",
-    *describe.ONE,
+    *describe.ENTITY_PATH,
     describe.VERSION,
-    describe.MADE,
-    describe.REST,
-    describe.FIRST,
-    *describe.FORM,
+    describe.MADE_AT,
+    describe.CHANGES_AFTER,
+    describe.FIRST_PATH,
+    *describe.ANSWER_FORM,
     describe.IF_NONE_MATCH,
     data="Version",
     has_etag=True,
 )
-class SingleVersion(Call):
+class VersionView(ApiView):
     """GET history/{entity}/{id}/versions/{version}"""
 
     with_completeness = False
     has_etag = True
 
-    def answer(self, question: Question) -> Answer:
-        number = whole_number("version", question.address["version"], 0, MAX_VERSION)
-        include = question.output.include
-        made = question.parameters.moment("updatedAt", question.output.zone)
-        first = question.parameters.text("path", length=None)
-        found = timeline.version(
-            question.reader, question.entity, question.id, number, include, made, first
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        number = parse_whole_number("version", request.address["version"], 0, MAX_VERSION)
+        include = request.output.include
+        made_at = request.parameters.read_moment("updatedAt", request.output.zone)
+        first_path = request.parameters.read_text("path", length=None)
+        version = timeline.fetch_version(
+            request.reader, request.entity, request.id, number, include, made_at, first_path
         )
-        return answers.version(found, question.output, question.after("changesAfter"))
+        return answers.format_version(version, request.output, request.read_after("changesAfter"))
 
 
-@describe.call(
+@describe.describe_call(
     "compare",
     "The difference of any two versions, in either direction.",
-    *describe.ONE,
+    *describe.ENTITY_PATH,
     *describe.COMPARE,
-    describe.REST,
-    *describe.FORM,
+    describe.CHANGES_AFTER,
+    *describe.ANSWER_FORM,
     data="Comparison",
 )
-class Compare(Call):
+class CompareView(ApiView):
     """GET history/{entity}/{id}/compare"""
 
     with_completeness = False
 
-    def answer(self, question: Question) -> Answer:
-        parameters, output = question.parameters, question.output
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        parameters, output = request.parameters, request.output
         old, new = (
-            whole_number(name, parameters.required(name), 0, MAX_VERSION) for name in ("from", "to")
+            parse_whole_number(name, parameters.read_required(name), 0, MAX_VERSION)
+            for name in ("from", "to")
         )
-        found = timeline.compare(question.reader, question.entity, question.id, old, new)
-        alone = replace(output, include=output.include & {Include.ENTITY})
-        data: Answer = {
-            "from": answers.version(found.before, alone),
-            "to": answers.version(found.after, alone),
+        comparison = timeline.compare_versions(request.reader, request.entity, request.id, old, new)
+        version_format = replace(output, include=output.include & {Include.ENTITY})
+        data: AnswerData = {
+            "from": answers.format_version(comparison.before, version_format),
+            "to": answers.format_version(comparison.after, version_format),
         }
         if Include.DIFF in output.include:
-            data["diff"] = found.patch
+            data["diff"] = comparison.patch
         if Include.CHANGES in output.include:
-            after = question.after("changesAfter")
-            data |= answers.changes(found.changes, output.language, after)
+            after = request.read_after("changesAfter")
+            data |= answers.format_changes(comparison.changes, output.language, after)
         return data
 
 
-@describe.call(
+@describe.describe_call(
     "at",
     "The snapshot as of a moment.",
-    *describe.ONE,
+    *describe.ENTITY_PATH,
     describe.TIME,
     describe.ZONE,
     data="VersionAt",
 )
-class At(Call):
+class VersionAtView(ApiView):
     """GET history/{entity}/{id}/at"""
 
-    def answer(self, question: Question) -> Answer:
-        moment = question.parameters.required_moment("time", question.output.zone)
-        named = (question.entity, question.id)
-        found, following, keys = timeline.at(question.reader, *named, moment)
-        held = timeline.open_at(question.open_messages().messages, moment, {named: keys})
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        moment = request.parameters.read_required_moment("time", request.output.zone)
+        named = (request.entity, request.id)
+        version, next_version, keys = timeline.fetch_version_at(request.reader, *named, moment)
+        held = timeline.select_open_at(request.open_messages().messages, moment, {named: keys})
         return {
-            "time": question.output.moment(moment),
-            **answers.version(found, question.output),
-            "deleted": found.type is ChangeType.DELETE,
-            **answers.uncertain([following] if following else (), held, question.output),
+            "time": request.output.format_moment(moment),
+            **answers.format_version(version, request.output),
+            "deleted": version.type is ChangeType.DELETE,
+            **answers.format_uncertain(
+                [next_version] if next_version else (), held, request.output
+            ),
         }
 
 
-@describe.call(
+@describe.describe_call(
     "field",
     "The history of one field: each value, since when, by whom.",
-    *describe.ONE,
+    *describe.ENTITY_PATH,
     describe.FIELD,
-    *describe.PAGES,
+    *describe.PAGING,
     describe.ZONE,
     data="FieldHistory",
 )
-class Field(Call):
+class FieldHistoryView(ApiView):
     """GET history/{entity}/{id}/fields"""
 
     expensive = True
 
-    def answer(self, question: Question) -> Answer:
-        path = question.parameters.required("path", length=None)
-        size, token = question.page_size(), question.page_token()
-        found = timeline.field(question.reader, question.entity, question.id, path, size, token)
-        values = [answers.field_value(each, question.output) for each in found.values]
-        label = found.label.text(question.output.language) if found.label else None
-        return answers.paged({"path": path, "label": label, "values": values}, found.next_token)
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        path = request.parameters.read_required("path", length=None)
+        size, token = request.read_page_size(), request.read_page_token()
+        history = timeline.fetch_field_history(
+            request.reader, request.entity, request.id, path, size, token
+        )
+        values = [
+            answers.format_field_value(field_value, request.output)
+            for field_value in history.values
+        ]
+        label = history.label.get_text(request.output.language) if history.label else None
+        return answers.add_next_token(
+            {"path": path, "label": label, "values": values}, history.next_token
+        )
 
 
-@describe.call(
+@describe.describe_call(
     "blame",
     "The newest snapshot, each leaf with the version, time and author that last changed it.",
-    *describe.ONE,
-    describe.LEAVES,
+    *describe.ENTITY_PATH,
+    describe.LEAVES_AFTER,
     describe.ZONE,
     data="Blame",
 )
-class Blame(Call):
+class BlameView(ApiView):
     """GET history/{entity}/{id}/blame"""
 
     expensive = True
 
-    def answer(self, question: Question) -> Answer:
-        found = timeline.blame(question.reader, question.entity, question.id)
+    def make_answer(self, request: ApiRequest) -> AnswerData:
+        result = timeline.blame_leaves(request.reader, request.entity, request.id)
         return {
-            **answers.version(found.newest, question.output),
-            **answers.leaves(found.leaves, question.output, question.after("leavesAfter")),
+            **answers.format_version(result.newest, request.output),
+            **answers.format_leaves(
+                result.leaves, request.output, request.read_after("leavesAfter")
+            ),
         }
 
 
 @extend_schema_view(get=extend_schema(exclude=True))
-class UnknownAddress(Call):
+class UnknownAddressView(ApiView):
     """Every other address under /api/v1/, whatever its parameters."""
 
     def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002

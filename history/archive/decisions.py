@@ -1,96 +1,120 @@
-"""Seals follow the archive: the newest seal of an archived day is that of its archived rows."""
+"""What an operator decides about archived days, and how their seals follow the archive."""
 
 from datetime import date
 from typing import Final
 
 from history.archive import manifest, provenance, scrubbing
 from history.archive.manifest import Manifest
-from history.archive.parquet import row_hash
-from history.archive.store import ArchiveError, Store, folder
-from history.base.table import counted
-from history.daily.canonical import Connection, Digest
+from history.archive.parquet import hash_row
+from history.archive.store import ArchiveError, ArchiveStore, build_day_folder
+from history.base.table import pluralize
+from history.daily.canonical import Connection, DayDigest
 from history.daily.day_reading import open_day
-from history.entities import Entity
+from history.entities import EntityKind
 from history.models import ArchivedDay, DaySeal
 from history.seals import late_rows
-from history.seals.seal import add
+from history.seals.seal import add_seal
 
 
-def adopt(store: Store, table: str, day: date) -> int:
-    """Note the archived rows of a day in the database; returns how many. All files are read. Only
-    with the lock of maintain's runs. Raises ArchiveError if the day is not archived, damaged, noted
-    already, or has fewer rows than noted."""
-    found, known = manifest.load(store, table, day), provenance.noted(table, day)
-    if found is None:
+def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
+    """Note the archived rows of a day in the database, and return their number.
+
+    Reads all files of the day. The caller holds the lock of the runs.
+
+    Raises:
+        ArchiveError: the day is not archived, is damaged, is noted already, or has fewer rows than
+            the database noted.
+    """
+    archived, noted = (
+        manifest.load_manifest(store, table, day),
+        provenance.load_noted_manifest(table, day),
+    )
+    if archived is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
-    if known and (known.digest, known.files) == (found.digest, found.files):
+    if noted and (noted.digest, noted.files) == (archived.digest, archived.files):
         raise ArchiveError(f"the database knows these rows of {table} {day} already")
-    if known and found.rows < known.rows:
+    if noted and archived.rows < noted.rows:
         raise ArchiveError(
-            f"the archive has {counted(found.rows, 'row')} of {table} {day}, the database "
-            f"noted {known.rows}. Only `partitions forget` gives archived rows up"
+            f"the archive has {pluralize(archived.rows, 'row')} of {table} {day}, the database "
+            f"noted {noted.rows}. Only `partitions forget` gives archived rows up"
         )
-    if wrong := scrubbing.unsound(store, found):
-        raise ArchiveError(wrong)
-    provenance.note(found)
-    return found.rows
+    if problem := scrubbing.find_fault(store, archived):
+        raise ArchiveError(problem)
+    provenance.note_archived_day(archived)
+    return archived.rows
 
 
 # In these files of a day's folder earlier releases kept the reasons.
-REASONS: Final = ("/adopted.json", "/forgotten.json")
+REASON_FILES: Final = ("/adopted.json", "/forgotten.json")
 
 
-def forget(store: Store, table: str, day: date) -> int:
-    """Remove a day of one table from the archive; returns how many rows it had. Can be repeated.
-    Only with the lock of maintain's runs. Raises ArchiveError if nothing of the day is in the
-    archive."""
+def forget_day(store: ArchiveStore, table: str, day: date) -> int:
+    """Remove a day of one table from the archive, and return the number of its rows.
+
+    An interrupted call can be repeated. The caller holds the lock of the runs.
+
+    Raises:
+        ArchiveError: the archive has nothing of the day.
+    """
     try:
-        found = manifest.load(store, table, day)
+        archived = manifest.load_manifest(store, table, day)
     except ArchiveError:
-        found = None  # a manifest that nobody can use must not stay
-    known = ArchivedDay.objects.filter(table=table, day=day)
-    left = any(not name.endswith(REASONS) for name in store.names(folder(table, day)))
-    if not left and not known.exists():
+        archived = None  # a manifest that nobody can use must not stay
+    noted_days = ArchivedDay.objects.filter(table=table, day=day)
+    has_files = any(
+        not name.endswith(REASON_FILES) for name in store.list_names(build_day_folder(table, day))
+    )
+    if not has_files and not noted_days.exists():
         raise ArchiveError(f"{table} {day} is not in the archive")
-    manifest.delete(store, table, day)
-    manifest.tidy(store, table, day, ())
-    known.delete()
-    return found.rows if found else 0
+    manifest.delete_manifest(store, table, day)
+    manifest.delete_unneeded_files(store, table, day, ())
+    noted_days.delete()
+    return archived.rows if archived else 0
 
 
-def follow(
+def seal_archived_rows(
     connection: Connection,
-    store: Store,
-    entity: Entity,
-    done: Manifest,
-    late: int,
-    archived: str | None,
+    store: ArchiveStore,
+    entity: EntityKind,
+    new_manifest: Manifest,
+    late_before: int,
+    digest_before: str | None,
 ) -> None:
-    """Seal the archived rows of a day if they are the sealed rows and rows that came late; else
-    nothing, and `verify` reports the day. Call it after the day is archived and before the database
-    says so, with the lock of maintain's runs. late, archived: the number of late rows, and the
-    digest of the archived rows, before the day was archived; None: there were none."""
-    table, day = entity.table, done.day
+    """Seal a day again if its archived rows are the sealed rows and the late ones.
+
+    Otherwise the seal stays, and `verify` reports the day. Call it after the day is archived and
+    before the database notes that. The caller holds the lock of the runs.
+
+    Args:
+        late_before: the number of late rows before the day was archived.
+        digest_before: the digest of the archived rows before that; None if there were none.
+    """
+    table, day = entity.table, new_manifest.day
     newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
     if newest is None:
         return
     with open_day(connection, table, day) as place:
-        count = late_rows.count(connection, table, day)
-        if not count or count != late:  # a row that came meanwhile waits for the next run
+        count = late_rows.count_late_rows(connection, table, day)
+        if not count or count != late_before:  # a row that came meanwhile waits for the next run
             return
-        rows, rest, found = late_rows.digests(connection, entity, day, place.child)
-        whole = rest.finish() == newest.digest and rows.finish() == done.digest
-        returned = not rest.rows and archived == newest.digest
-        if found != count or not (whole or returned):
+        rows, rest, late_now = late_rows.compute_digests(connection, entity, day, place.child)
+        is_sealed_and_late = rest.finish() == newest.digest and rows.finish() == new_manifest.digest
+        is_returned = not rest.rows and digest_before == newest.digest
+        if late_now != count or not (is_sealed_and_late or is_returned):
             return
-        if done.digest != newest.digest:
-            add(connection, table, day, rows if whole else _read(store, done))
-        late_rows.include(connection, table, day)
+        if new_manifest.digest != newest.digest:
+            add_seal(
+                connection,
+                table,
+                day,
+                rows if is_sealed_and_late else _digest_archived_rows(store, new_manifest),
+            )
+        late_rows.include_late_rows(connection, table, day)
 
 
-def _read(store: Store, done: Manifest) -> Digest:
-    """The digest of the archived rows, with its ranges."""
-    digest = Digest()
-    for row in manifest.checked_rows(store, done):
-        digest.add(row[0], row[1], row_hash(row))
+def _digest_archived_rows(store: ArchiveStore, new_manifest: Manifest) -> DayDigest:
+    """Compute the digest of the archived rows, with its ranges."""
+    digest = DayDigest()
+    for row in manifest.read_checked_rows(store, new_manifest):
+        digest.add(row[0], row[1], hash_row(row))
     return digest

@@ -1,4 +1,4 @@
-"""What the archive says of a day: its files, their checksums, and the digest of its rows."""
+"""The manifest of an archived day: its files, their checksums, and the digest of its rows."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 
 from history.archive import parquet
-from history.archive.parquet import Row, row_hash
-from history.archive.store import ArchiveError, Store, folder
-from history.daily.canonical import Digest
+from history.archive.parquet import ArchivedRow, hash_row
+from history.archive.store import ArchiveError, ArchiveStore, build_day_folder
+from history.daily.canonical import DayDigest
 
 FORMAT = 1
 # In the folder of its day; no path.
@@ -20,9 +20,12 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet")
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class File(msgspec.Struct, frozen=True, rename="camel"):
-    """One Parquet file. first, last: the ids of its first and last row; sha256: of the file;
-    digest: SHA-256 over the SHA-256 of each row."""
+class ArchivedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """One Parquet file of a day.
+
+    `sha256` is over the bytes of the file, `digest` over the SHA-256 of each row. `first` and
+    `last` are the ids of its first and last row.
+    """
 
     name: str
     rows: Count
@@ -44,7 +47,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     digest: str
     table_bytes: Count
     archived_at: datetime
-    files: tuple[File, ...]
+    files: tuple[ArchivedFile, ...]
     generation: Count = 1
     format: int = FORMAT
 
@@ -53,66 +56,78 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return sum(file.bytes for file in self.files)
 
 
-def load(store: Store, table: str, day: date) -> Manifest | None:
-    """The manifest of a day; None if it is not in the archive. Raises ArchiveError."""
-    name = _path(table, day)
+def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None:
+    """Return the manifest of a day, or None if the day is not archived. Raises ArchiveError."""
+    name = _build_path(table, day)
     text = store.read(name)
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text, type=Manifest)
+        manifest = msgspec.json.decode(text, type=Manifest)
     except msgspec.DecodeError as error:
         raise ArchiveError(f"{name}: {error}") from None
-    if (found.format, found.table, found.day) != (FORMAT, table, day):
-        raise ArchiveError(f"{name} is of format {found.format}, {found.table}, {found.day}")
-    if not _listed(table, day, found.files) or found.rows != sum(each.rows for each in found.files):
+    if (manifest.format, manifest.table, manifest.day) != (FORMAT, table, day):
+        raise ArchiveError(
+            f"{name} is of format {manifest.format}, {manifest.table}, {manifest.day}"
+        )
+    if not _are_files_of_day(table, day, manifest.files) or manifest.rows != sum(
+        file.rows for file in manifest.files
+    ):
         raise ArchiveError(f"{name} lists files that are not those of this day")
-    return found
+    return manifest
 
 
-def save(store: Store, manifest: Manifest) -> None:
+def save_manifest(store: ArchiveStore, manifest: Manifest) -> None:
     """Write the manifest: from now on exactly these files are the archived day."""
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-    store.put(_path(manifest.table, manifest.day), text)
+    store.put(_build_path(manifest.table, manifest.day), text)
 
 
-def delete(store: Store, table: str, day: date) -> None:
+def delete_manifest(store: ArchiveStore, table: str, day: date) -> None:
     """Delete the manifest: the day is not archived any more. Its files are left to `tidy`."""
-    store.delete(_path(table, day))
+    store.delete(_build_path(table, day))
 
 
-def tidy(store: Store, table: str, day: date, needed: Iterable[File]) -> None:
+def delete_unneeded_files(
+    store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
+) -> None:
     """Delete the Parquet files of a day that are not needed, unfinished ones too."""
-    store.delete(f"{folder(table, day)}/progress.json")  # of a release that kept one
-    keep = {file.name for file in needed}
-    for name in store.names(folder(table, day)):
-        if ".parquet" in name and name not in keep:
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # of a release that kept one
+    needed_names = {file.name for file in needed}
+    for name in store.list_names(build_day_folder(table, day)):
+        if ".parquet" in name and name not in needed_names:
             store.delete(name)
 
 
-def _listed(table: str, day: date, files: tuple[File, ...]) -> bool:
-    """Whether these can be the files of a day: each of its folder, none listed twice."""
-    names = [each.name for each in files]
-    start = folder(table, day) + "/"
-    ours = all(n.startswith(start) and FILE_NAME.fullmatch(n[len(start) :]) for n in names)
-    return ours and len(set(names)) == len(names)
+def _are_files_of_day(table: str, day: date, files: tuple[ArchivedFile, ...]) -> bool:
+    """Return whether all files are in the folder of the day and none is listed twice."""
+    names = [file.name for file in files]
+    start = build_day_folder(table, day) + "/"
+    all_in_folder = all(n.startswith(start) and FILE_NAME.fullmatch(n[len(start) :]) for n in names)
+    return all_in_folder and len(set(names)) == len(names)
 
 
-def _path(table: str, day: date) -> str:
-    return f"{folder(table, day)}/manifest.json"
+def _build_path(table: str, day: date) -> str:
+    return f"{build_day_folder(table, day)}/manifest.json"
 
 
-def checked_rows(store: Store, known: Manifest) -> Iterator[Row]:
-    """The archived rows of a day, in their order; one row group in memory. Raises ArchiveError if a
-    file cannot be read, or after the last row if they are not those of the manifest."""
-    digest = Digest()
+def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[ArchivedRow]:
+    """Yield the archived rows of a day in their order, with one row group in memory.
+
+    Raises:
+        ArchiveError: a file cannot be read. After the last row: the rows do not have the digest
+            that the manifest names.
+    """
+    digest = DayDigest()
     try:
-        for file in known.files:
-            with store.open(file.name) as opened:
-                for row in parquet.rows(opened):
-                    digest.add(row[0], row[1], row_hash(row))
+        for file in manifest.files:
+            with store.open(file.name) as content:
+                for row in parquet.read_rows(content):
+                    digest.add(row[0], row[1], hash_row(row))
                     yield row
     except (OSError, pa.ArrowException) as error:
-        raise ArchiveError(f"{known.table} {known.day} cannot be read: {error}") from error
-    if (digest.rows, digest.finish()) != (known.rows, known.digest):
-        raise ArchiveError(f"the archived rows of {known.table} {known.day} are not as written")
+        raise ArchiveError(f"{manifest.table} {manifest.day} cannot be read: {error}") from error
+    if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
+        raise ArchiveError(
+            f"the archived rows of {manifest.table} {manifest.day} are not as written"
+        )

@@ -7,8 +7,8 @@ from typing import IO, Any
 import pyarrow as pa
 from pyarrow import parquet as pq
 
-from history.daily.canonical import columns, encode
-from history.entities import Entity
+from history.daily.canonical import encode_row, list_columns
+from history.entities import EntityKind
 
 GROUP_ROWS = 10_000
 GROUP_BYTES = 64 << 20
@@ -17,9 +17,9 @@ PAGE_BYTES = 4 << 20
 ZSTD_LEVEL = 3
 READ_ROWS = 2_000
 
-Row = Sequence[Any]
+ArchivedRow = Sequence[Any]
 
-TYPES = {
+ARROW_TYPES = {
     "id": pa.string(),
     "version": pa.int32(),
     "updated_at": pa.timestamp("us", tz="UTC"),
@@ -31,19 +31,25 @@ TYPES = {
 }
 
 
-def schema(entity: Entity) -> pa.Schema:
-    """The columns of an entity's files. data: the snapshot as JSON text, numbers exact."""
+def build_schema(entity: EntityKind) -> pa.Schema:
+    """Build the columns of a kind's files. `data` is the snapshot as JSON text."""
     return pa.schema(
-        [pa.field(name, TYPES[name], nullable=name == "author") for name in columns(entity)]
+        [
+            pa.field(name, ARROW_TYPES[name], nullable=name == "author")
+            for name in list_columns(entity)
+        ]
     )
 
 
-class Writer:
-    """Writes rows, as history.daily.canonical.fields selects them, to a file; one row group in
-    memory. ordered: the rows come by id and version; the file declares that."""
+class ArchiveFileWriter:
+    """Writes canonical rows to a Parquet file, with one row group in memory.
 
-    def __init__(self, sink: IO[bytes], entity: Entity, ordered: bool = True) -> None:
-        self._schema = schema(entity)
+    Args:
+        ordered: whether the rows come in the order of id and version, which the file declares.
+    """
+
+    def __init__(self, sink: IO[bytes], entity: EntityKind, ordered: bool = True) -> None:
+        self._schema = build_schema(entity)
         self._writer = pq.ParquetWriter(
             sink,
             self._schema,
@@ -58,10 +64,10 @@ class Writer:
             if ordered
             else None,
         )
-        self._rows: list[Row] = []
+        self._rows: list[ArchivedRow] = []
         self._bytes = 0
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ArchivedRow) -> None:
         self._rows.append(row)
         self._bytes += len(row[-1])
         if len(self._rows) == GROUP_ROWS or self._bytes >= GROUP_BYTES:
@@ -81,8 +87,8 @@ class Writer:
         self._rows, self._bytes = [], 0
 
 
-def rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[Row]:
-    """The rows of a file in their order, all or those of some row groups, as Writer took them."""
+def read_rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[ArchivedRow]:
+    """Yield the rows of a file in their order: all, or those of the given row groups."""
     reader = pq.ParquetFile(file)
     for batch in reader.iter_batches(READ_ROWS, row_groups=groups):
         values = [
@@ -93,23 +99,26 @@ def rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[Row]:
 
 
 def check_columns(file: IO[bytes]) -> None:
-    """Raise ValueError if a file has other columns than Writer gives it."""
+    """Raise ValueError if a file does not have the columns of an archived file."""
     schema = pq.ParquetFile(file).schema_arrow
-    if any(TYPES.get(field.name) != field.type for field in schema) or schema.names[0] != "id":
+    if (
+        any(ARROW_TYPES.get(field.name) != field.type for field in schema)
+        or schema.names[0] != "id"
+    ):
         raise ValueError("it has other columns than the files of the archive")
 
 
-def groups_of(file: IO[bytes], id_: str) -> list[int]:
-    """The row groups that may hold an id, by the least and greatest id of each in the footer."""
+def find_row_groups(file: IO[bytes], id_: str) -> list[int]:
+    """Return the row groups that may have an id, by the smallest and largest id of each."""
     metadata = pq.ParquetFile(file).metadata
-    found = []
+    groups = []
     for number in range(metadata.num_row_groups):
         bounds = metadata.row_group(number).column(0).statistics
         if bounds is None or not bounds.has_min_max or bounds.min <= id_ <= bounds.max:
-            found.append(number)
-    return found
+            groups.append(number)
+    return groups
 
 
-def row_hash(row: Row) -> bytes:
-    """The SHA-256 of a row's canonical bytes."""
-    return hashlib.sha256(encode(row)).digest()
+def hash_row(row: ArchivedRow) -> bytes:
+    """Return the SHA-256 of a row's canonical bytes."""
+    return hashlib.sha256(encode_row(row)).digest()

@@ -1,4 +1,4 @@
-"""Whether archived rows are ours: the database notes which it archived."""
+"""Proves that archived rows are our own: the database notes what it archived."""
 
 from dataclasses import replace
 from datetime import date
@@ -7,106 +7,119 @@ import msgspec
 from psycopg import sql
 
 from history.archive import manifest, scrubbing
-from history.archive.manifest import File, Manifest
-from history.archive.parquet import row_hash
-from history.archive.rows import Rows
-from history.archive.store import ArchiveError, Store
+from history.archive.manifest import ArchivedFile, Manifest
+from history.archive.parquet import hash_row
+from history.archive.rows import MergedDayRows
+from history.archive.store import ArchiveError, ArchiveStore
 from history.base import clock
-from history.base.table import counted
-from history.daily.canonical import Connection, Digest
+from history.base.table import pluralize
+from history.daily.canonical import Connection, DayDigest
 from history.daily.day_reading import open_day
 from history.daily.days import DayState, DayTable
-from history.entities import Entity
+from history.entities import EntityKind
 from history.models import ArchivedDay
 
 
-def noted(table: str, day: date) -> Manifest | None:
-    """The archived day as the database noted it; None if it did not."""
-    found = ArchivedDay.objects.filter(table=table, day=day).first()
-    if found is None:
+def load_noted_manifest(table: str, day: date) -> Manifest | None:
+    """Return the manifest of a day as the database noted it, or None."""
+    archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
+    if archived_day is None:
         return None
     return Manifest(
         table=table,
         day=day,
-        rows=found.rows,
-        digest=found.digest,
-        table_bytes=found.table_bytes,
-        archived_at=found.archived_at,
-        files=tuple(msgspec.convert(found.files, list[File])),
+        rows=archived_day.rows,
+        digest=archived_day.digest,
+        table_bytes=archived_day.table_bytes,
+        archived_at=archived_day.archived_at,
+        files=tuple(msgspec.convert(archived_day.files, list[ArchivedFile])),
     )
 
 
-def note(done: Manifest) -> None:
-    """Note in the database what is archived of a day. done: what this process wrote or read; what
-    is noted already stays as it is."""
-    known = noted(done.table, done.day)
-    if known and _same(known, done):
+def note_archived_day(new_manifest: Manifest) -> None:
+    """Note in the database what is archived of a day, unless the same is noted already.
+
+    Args:
+        new_manifest: what this process wrote or read.
+    """
+    noted = load_noted_manifest(new_manifest.table, new_manifest.day)
+    if noted and _are_equal(noted, new_manifest):
         return
     ArchivedDay.objects.update_or_create(
-        table=done.table,
-        day=done.day,
+        table=new_manifest.table,
+        day=new_manifest.day,
         defaults={
-            "rows": done.rows,
-            "table_bytes": done.table_bytes,
-            "file_bytes": done.file_bytes,
-            "digest": done.digest,
-            "files": msgspec.to_builtins(done.files),
-            "archived_at": min(done.archived_at, clock.now()),
+            "rows": new_manifest.rows,
+            "table_bytes": new_manifest.table_bytes,
+            "file_bytes": new_manifest.file_bytes,
+            "digest": new_manifest.digest,
+            "files": msgspec.to_builtins(new_manifest.files),
+            "archived_at": min(new_manifest.archived_at, clock.now()),
         },
     )
 
 
-def _same(one: Manifest, other: Manifest) -> bool:
-    return (one.rows, one.digest, one.files) == (other.rows, other.digest, other.files)
+def _are_equal(first: Manifest, second: Manifest) -> bool:
+    return (first.rows, first.digest, first.files) == (second.rows, second.digest, second.files)
 
 
-def check(connection: Connection, store: Store, entity: Entity, day: date) -> None:
+def check_provenance(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
+) -> None:
     """Raise ArchiveError if the archive has a row of the day that is neither noted nor in the
     table, or lacks a noted one. Reads nothing if the manifest is the noted one; else all rows, in
     one transaction. `connection` is in autocommit mode."""
-    found, known = manifest.load(store, entity.table, day), noted(entity.table, day)
-    if found is None or (known and _same(known, found)):
+    stored_manifest, noted = (
+        manifest.load_manifest(store, entity.table, day),
+        load_noted_manifest(entity.table, day),
+    )
+    if stored_manifest is None or (noted and _are_equal(noted, stored_manifest)):
         return
     with open_day(connection, entity.table, day) as place:
-        table = Rows(connection, store, entity, _source(place))
-        if scrubbing.damaged(store, found):
-            again = known is None or known.digest == found.digest
+        table = MergedDayRows(connection, store, entity, _build_source(place))
+        if scrubbing.find_damaged_file(store, stored_manifest):
+            can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
             # The files will be written again, from the table alone.
-            ours, more = again and table.digest() == found.digest, 0
+            is_ours, extra_rows = (
+                can_be_rewritten and table.compute_digest() == stored_manifest.digest,
+                0,
+            )
         else:
-            archived = expected = _digest(table, found)
-            ours = not (known and scrubbing.damaged(store, known))
-            if ours:
-                expected = _digest(table, known)
-                ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())
-            more = archived.rows - expected.rows
-    if not ours:
-        raise ArchiveError(_strange(found, entity, more))
+            archived = expected = _compute_digest(table, stored_manifest)
+            is_ours = not (noted and scrubbing.find_damaged_file(store, noted))
+            if is_ours:
+                expected = _compute_digest(table, noted)
+                is_ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())
+            extra_rows = archived.rows - expected.rows
+    if not is_ours:
+        raise ArchiveError(_explain_foreign_rows(stored_manifest, entity, extra_rows))
 
 
-def _source(place: DayTable) -> sql.Composable:
-    """The table of a day; without one, no row of its table."""
+def _build_source(place: DayTable) -> sql.Composable:
+    """Return the table of a day, or a subquery without rows if the day has no table."""
     if place.state is not DayState.ABSENT:
         return place.child
     return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)
 
 
-def _digest(table: Rows, archived: Manifest | None) -> Digest:
-    """The digest of a table's rows and archived ones."""
-    digest = Digest()
-    with replace(table, archived=archived).ordered() as rows:
+def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDigest:
+    """Compute the digest of a table's rows together with archived rows."""
+    digest = DayDigest()
+    with replace(table, archived=archived).read_in_order() as rows:
         for row in rows:
-            digest.add(row[0], row[1], row_hash(row))
+            digest.add(row[0], row[1], hash_row(row))
     return digest
 
 
-def _strange(found: Manifest, entity: Entity, more: int) -> str:
-    """more: how many rows the archive has that are neither noted nor in the table, if known."""
-    what = counted(more, "row") if more > 0 else "other or damaged rows"
+def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_rows: int) -> str:
+    """Say which rows of the archive are foreign. `extra_rows` is their number, 0 if unknown."""
+    description = pluralize(extra_rows, "row") if extra_rows > 0 else "other or damaged rows"
     return (
-        f"the archive has {what} of {found.table} {found.day} that the database did not note and "
+        f"the archive has {description} of {stored_manifest.table} {stored_manifest.day} that "
+        "the database did not note and "
         "its table does not have. The database is older than the archive, or somebody else wrote "
         "there. Nothing was changed. If these rows are yours: "
-        f"`partitions adopt {found.day} --entity {entity.name} --why TEXT`; if not: `partitions "
+        f"`partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; if not: "
+        "`partitions "
         "forget` removes the day from the archive"
     )

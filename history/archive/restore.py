@@ -8,20 +8,22 @@ from psycopg import errors, sql
 from history import distribution
 from history.archive import manifest
 from history.archive.manifest import Manifest
-from history.archive.store import ArchiveError, Store
-from history.base.table import counted
-from history.blocks.stored import count
+from history.archive.store import ArchiveError, ArchiveStore
+from history.base.table import pluralize
+from history.blocks.stored import count_versions
 from history.daily import days, rebuild
-from history.daily.canonical import Connection, columns, digest, timestamp
+from history.daily.canonical import Connection, compute_digest, format_timestamp, list_columns
 from history.daily.days import DayState
-from history.daily.rebuild import Watch
-from history.entities import Entity
+from history.daily.rebuild import TableWatch
+from history.entities import EntityKind
 from history.seals import late_rows
 
 KEY = ("id", "updated_at", "version")
 
 
-def restore(connection: Connection, store: Store, entity: Entity, day: date) -> Manifest:
+def restore_day(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
+) -> Manifest:
     """Bring a day of one table back as a partition that maintain keeps until `release`, in one
     transaction. Rows that the table has of that day are kept. Readers and writers go on. Only with
     the lock of maintain's runs; `connection` is in autocommit mode.
@@ -31,79 +33,97 @@ def restore(connection: Connection, store: Store, entity: Entity, day: date) -> 
     open; ForeignTableError if the partition is not ours.
     """
     table = entity.table
-    wanted = manifest.load(store, table, day)
-    if wanted is None:
+    stored_manifest = manifest.load_manifest(store, table, day)
+    if stored_manifest is None:
         raise ArchiveError(f"{table} {day} is not in the archive")
     try:
-        _restore(connection, store, entity, wanted)
+        _restore_rows(connection, store, entity, stored_manifest)
     except rebuild.ChangedMeanwhileError as error:
         raise ArchiveError(str(error)) from None
     except errors.LockNotAvailable:
         raise ArchiveError(
             f"a transaction that uses {table} stays open. Nothing was changed; try again later"
         ) from None
-    return wanted
+    return stored_manifest
 
 
-def _restore(connection: Connection, store: Store, entity: Entity, wanted: Manifest) -> None:
-    table, day = wanted.table, wanted.day
-    if days.locate(connection, table, day).state is DayState.PENDING:
-        days.retry_lock(lambda: days.finalize(connection, table, day), days.LOCK_WAIT_S)
-    place = days.locate(connection, table, day)
-    there = place.state is not DayState.ABSENT and count(connection, place.child) == wanted.rows
-    if there and digest(connection, entity, place.child).finish() == wanted.digest:
-        name = days.partition_name(table, day)
+def _restore_rows(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, stored_manifest: Manifest
+) -> None:
+    table, day = stored_manifest.table, stored_manifest.day
+    if days.locate_day(connection, table, day).state is DayState.PENDING:
+        days.retry_lock(lambda: days.finalize_detach(connection, table, day), days.LOCK_WAIT_S)
+    place = days.locate_day(connection, table, day)
+    has_same_count = (
+        place.state is not DayState.ABSENT
+        and count_versions(connection, place.child) == stored_manifest.rows
+    )
+    if (
+        has_same_count
+        and compute_digest(connection, entity, place.child).finish() == stored_manifest.digest
+    ):
+        name = days.build_partition_name(table, day)
         raise ArchiveError(
-            f"{name} is there and has {counted(wanted.rows, 'row')}, all that the archive has"
+            f"{name} is there and has {pluralize(stored_manifest.rows, 'row')}, all that the "
+            "archive has"
         )
     if days.is_packed(connection, table, day):
         raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
-    absent = days.locate(connection, table, day).state is DayState.ABSENT
-    if absent or distribution.active(connection):  # a distributed table has no triggers
-        _swap(connection, store, entity, wanted, _Merge(connection, entity, None))
+    is_absent = days.locate_day(connection, table, day).state is DayState.ABSENT
+    if is_absent or distribution.is_distributed(connection):  # a distributed table has no triggers
+        _replace_day_table(
+            connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, None)
+        )
         return
-    with rebuild.watched(connection, place) as watch:
-        _swap(connection, store, entity, wanted, _Merge(connection, entity, watch))
+    with rebuild.watch_table(connection, place) as watch:
+        _replace_day_table(
+            connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, watch)
+        )
 
 
-def _swap(
-    connection: Connection, store: Store, entity: Entity, wanted: Manifest, merge: "_Merge"
+def _replace_day_table(
+    connection: Connection,
+    store: ArchiveStore,
+    entity: EntityKind,
+    stored_manifest: Manifest,
+    merge: "_RestoreMerge",
 ) -> None:
     """Fill a new table of the day, and put it in the place of the old one."""
-    table, day = wanted.table, wanted.day
+    table, day = stored_manifest.table, stored_manifest.day
     with connection.transaction():
-        distribution.one_by_one(connection)
-        place = days.locate(connection, table, day)
-        days.create_detached(connection, place._replace(child=place.new), day, days.RESTORED)
-        _fill(connection, store, entity, place.new, wanted)
-        late_rows.forget_repeats(connection, entity, day, place.new, wanted.digest)
+        distribution.use_one_connection(connection)
+        place = days.locate_day(connection, table, day)
+        days.create_detached_table(connection, place._replace(child=place.new), day, days.RESTORED)
+        _load_archived_rows(connection, store, entity, place.new, stored_manifest)
+        late_rows.forget_archived_rows(connection, entity, day, place.new, stored_manifest.digest)
         if place.state is not DayState.ABSENT:
-            merge.add_all(place)  # before any lock: later only rows that arrive meanwhile are left
-        days.replace(connection, table, day, merge.settle)
+            # Before any lock: later only rows that arrive meanwhile are left.
+            merge.add_all_rows(place)
+        days.replace_table(connection, table, day, merge.settle)
 
 
-def _fill(
+def _load_archived_rows(
     connection: Connection,
-    store: Store,
-    entity: Entity,
+    store: ArchiveStore,
+    entity: EntityKind,
     new: sql.Identifier,
-    wanted: Manifest,
+    stored_manifest: Manifest,
 ) -> None:
     """Load the archived rows and compare their digest with the manifest's."""
-    names = columns(entity)
+    names = list_columns(entity)
     # Frozen rows are seen also by who began before (history.daily.rebuild).
-    how = "" if distribution.active(connection) else " (FREEZE)"
-    query = sql.SQL("COPY {} ({}) FROM STDIN" + how).format(new, _list(names))
+    options = "" if distribution.is_distributed(connection) else " (FREEZE)"
+    query = sql.SQL("COPY {} ({}) FROM STDIN" + options).format(new, _list_columns(names))
     moment = names.index("updated_at")
     with connection.cursor() as cursor, cursor.copy(query) as copy:
-        for row in manifest.checked_rows(store, wanted):
+        for row in manifest.read_checked_rows(store, stored_manifest):
             values = list(row)
-            values[moment] = timestamp(row[moment])
+            values[moment] = format_timestamp(row[moment])
             copy.write_row(values)
     connection.execute(sql.SQL("ANALYZE {}").format(new))
 
 
-class _Merge:
+class _RestoreMerge:
     """Copies the rows of a day that its new table does not have.
 
     Args:
@@ -111,7 +131,9 @@ class _Merge:
             meanwhile, or is in a cluster. Then all of its rows are compared under the lock.
     """
 
-    def __init__(self, connection: Connection, entity: Entity, watch: Watch | None) -> None:
+    def __init__(
+        self, connection: Connection, entity: EntityKind, watch: TableWatch | None
+    ) -> None:
         self._connection = connection
         self._entity = entity
         self._watch = watch
@@ -124,28 +146,32 @@ class _Merge:
             psycopg.errors.LockNotAvailable: rows were changed or removed meanwhile.
         """
         if self._watch is None:
-            self.add_all(place)
+            self.add_all_rows(place)
         else:
-            self._check(place, self._watch.noted_keys())
+            self._refuse_differing_rows(place, self._watch.build_noted_query())
             self._watch.settle(self._connection, self._entity, place)
 
-    def add_all(self, place: days.DayTable) -> None:
+    def add_all_rows(self, place: days.DayTable) -> None:
         """Copy the rows that are there now. Raises ArchiveError as `settle` does."""
-        self._check(place)
-        if not distribution.active(self._connection):
-            rebuild.add_missing(self._connection, self._entity, place)
+        self._refuse_differing_rows(place)
+        if not distribution.is_distributed(self._connection):
+            rebuild.add_missing_rows(self._connection, self._entity, place)
             return
         # Otherwise Citus moves no more than a gigabyte.
         self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
         self._connection.execute(
             sql.SQL(
                 "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
-            ).format(names=_list(columns(self._entity)), new=place.new, old=place.child)
+            ).format(
+                names=_list_columns(list_columns(self._entity)), new=place.new, old=place.child
+            )
         )
 
-    def _check(self, place: days.DayTable, keys: sql.Composable | None = None) -> None:
+    def _refuse_differing_rows(
+        self, place: days.DayTable, keys: sql.Composable | None = None
+    ) -> None:
         """Raise ArchiveError if a row differs from the archived row with its key."""
-        rest = [name for name in columns(self._entity) if name not in (*KEY, "data")]
+        value_columns = [name for name in list_columns(self._entity) if name not in (*KEY, "data")]
         row = self._connection.execute(
             sql.SQL(
                 "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key}) {among}"
@@ -153,12 +179,12 @@ class _Merge:
             ).format(
                 new=place.new,
                 old=place.child,
-                key=_list(KEY),
+                key=_list_columns(KEY),
                 among=sql.SQL("")
                 if keys is None
-                else sql.SQL("JOIN ({}) AS key USING ({})").format(keys, _list(KEY)),
-                a=_list(rest, "a"),
-                b=_list(rest, "b"),
+                else sql.SQL("JOIN ({}) AS key USING ({})").format(keys, _list_columns(KEY)),
+                a=_list_columns(value_columns, "a"),
+                b=_list_columns(value_columns, "b"),
             )
         ).fetchone()
         if row is not None:
@@ -167,6 +193,6 @@ class _Merge:
             )
 
 
-def _list(names: Iterable[str], alias: str | None = None) -> sql.Composed:
+def _list_columns(names: Iterable[str], alias: str | None = None) -> sql.Composed:
     prefix = () if alias is None else (alias,)
     return sql.SQL(", ").join(sql.Identifier(*prefix, name) for name in names)

@@ -1,4 +1,4 @@
-"""All rows of a day, of its table and of its files."""
+"""The rows of a day from its table and from its files, as one ordered stream."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -9,50 +9,58 @@ from psycopg import sql
 
 from history.archive import manifest
 from history.archive.manifest import Manifest
-from history.archive.parquet import Row, row_hash
-from history.archive.store import ArchiveError, Store
-from history.daily.canonical import Connection, Digest, digest
-from history.daily.canonical import versions as table_rows
-from history.entities import Entity
+from history.archive.parquet import ArchivedRow, hash_row
+from history.archive.store import ArchiveError, ArchiveStore
+from history.daily.canonical import Connection, DayDigest, compute_digest
+from history.daily.canonical import stream_versions as table_rows
+from history.entities import EntityKind
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """All rows of a day: of `source`, its table, and those archived (None: without)."""
+class MergedDayRows:
+    """The rows of a day: those of its table (`source`) and the archived ones, if any."""
 
     connection: Connection
-    store: Store
-    entity: Entity
+    store: ArchiveStore
+    entity: EntityKind
     source: sql.Composable
     archived: Manifest | None = None
 
     @contextmanager
-    def ordered(self) -> Iterator[Iterator[Row]]:
-        """Each row once, in the order of the files; streamed, so that no day is in memory. Raises
-        ArchiveError where a row of the table differs from the archived one, and at the end if the
-        archived rows are not those of the manifest."""
+    def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
+        """Stream each row once, in the order of the files.
+
+        Raises:
+            ArchiveError: a row of the table differs from the archived row with its key. At the
+                end: the archived rows do not have the digest that the manifest names.
+        """
         with closing(table_rows(self.connection, self.entity, self.source)) as rows:
             if self.archived is None:
                 yield rows
             else:
-                yield union(manifest.checked_rows(self.store, self.archived), rows)
+                yield merge_rows(manifest.read_checked_rows(self.store, self.archived), rows)
 
-    def digest(self) -> str:
-        """The digest of all rows; by the server if all are in the table."""
+    def compute_digest(self) -> str:
+        """Compute the digest of all rows. The server hashes them if all are in the table."""
         if self.archived is None:
-            return digest(self.connection, self.entity, self.source).finish()
-        found = Digest()
-        with self.ordered() as rows:
+            return compute_digest(self.connection, self.entity, self.source).finish()
+        whole = DayDigest()
+        with self.read_in_order() as rows:
             for row in rows:
-                found.add(row[0], row[1], row_hash(row))
-        return found.finish()
+                whole.add(row[0], row[1], hash_row(row))
+        return whole.finish()
 
 
-def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
-    """Two ordered streams as one, a row that both have once. Raises ArchiveError for
-    two rows with one key and different contents."""
-    last: Row | None = None
-    for row in heapq.merge(archived, table, key=_sortable):
+def merge_rows(
+    archived: Iterable[ArchivedRow], table: Iterable[ArchivedRow]
+) -> Iterator[ArchivedRow]:
+    """Merge two ordered streams; a row that both have comes once.
+
+    Raises:
+        ArchiveError: two rows have one key and different contents.
+    """
+    last: ArchivedRow | None = None
+    for row in heapq.merge(archived, table, key=_build_sort_key):
         if last is not None and row[:3] == last[:3]:
             if tuple(row) != tuple(last):
                 raise ArchiveError(
@@ -64,6 +72,6 @@ def union(archived: Iterable[Row], table: Iterable[Row]) -> Iterator[Row]:
         yield row
 
 
-def _sortable(row: Row) -> tuple[bytes, int, int]:
-    """The key as the server orders it: ids by their bytes."""
+def _build_sort_key(row: ArchivedRow) -> tuple[bytes, int, int]:
+    """Return the sort key of a row as the server orders rows: ids by their bytes."""
     return row[0].encode(), row[1], row[2]

@@ -12,87 +12,109 @@ from django.db import connection
 from django.db.models import F, QuerySet
 
 from history.archive import manifest, parquet
-from history.archive.manifest import File, Manifest
-from history.archive.parquet import Row, row_hash
-from history.archive.store import ArchiveError, Store
+from history.archive.manifest import ArchivedFile, Manifest
+from history.archive.parquet import ArchivedRow, hash_row
+from history.archive.store import ArchiveError, ArchiveStore
 from history.base import clock
-from history.base.table import counted
+from history.base.table import pluralize
 from history.daily import days
-from history.daily.canonical import Digest
+from history.daily.canonical import DayDigest
 from history.daily.days import DayState
-from history.entities import Entity
+from history.entities import EntityKind
 from history.models import ArchivedDay, DaySeal
 
 # A row and its SHA-256
-Each = Callable[[Row, bytes], None]
+RowCallback = Callable[[ArchivedRow, bytes], None]
 
 
-def read(store: Store, name: str) -> File:
-    """What a file is. Raises FileNotFoundError; ArchiveError as `_rows` does."""
-    sha256, size = store.sha256(name)
-    return _rows(store, name, size, sha256)
+def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
+    """Describe a file by its bytes and rows.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ArchiveError: the file is empty or not one of the archive.
+    """
+    sha256, size = store.compute_sha256(name)
+    return _describe_rows(store, name, size, sha256)
 
 
-def damage(store: Store, said: File, each: Each = lambda *_: None) -> str | None:
-    """What is wrong with a file; None if it is as its manifest says. Reads its bytes, then its
-    rows; one row group in memory. each: called with every row."""
+def find_damage(
+    store: ArchiveStore, expected_file: ArchivedFile, on_row: RowCallback = lambda *_: None
+) -> str | None:
+    """Return what is wrong with a file, or None if it is as its manifest says.
+
+    Reads its bytes, then its rows, with one row group in memory.
+
+    Args:
+        on_row: called with every row and its SHA-256.
+    """
     try:
-        sha256, size = store.sha256(said.name)
-        if (said.sha256, said.bytes) != (sha256, size):
+        sha256, size = store.compute_sha256(expected_file.name)
+        if (expected_file.sha256, expected_file.bytes) != (sha256, size):
             return (
-                f"{said.name} has changed in the archive: it has other bytes than its manifest says"
+                f"{expected_file.name} has changed in the archive: it has other bytes than "
+                "its manifest says"
             )
-        found = _rows(store, said.name, size, sha256, each)
+        stored_file = _describe_rows(store, expected_file.name, size, sha256, on_row)
     except FileNotFoundError:
-        return f"{said.name} is missing in the archive"
+        return f"{expected_file.name} is missing in the archive"
     except ArchiveError as error:
         return str(error)
-    same = said == found
-    return None if same else f"{said.name} has other rows than its manifest says, or other ids"
+    is_equal = expected_file == stored_file
+    return (
+        None
+        if is_equal
+        else f"{expected_file.name} has other rows than its manifest says, or other ids"
+    )
 
 
-def damaged(store: Store, manifest: Manifest) -> str | None:
-    """What is wrong with the first file of a day that is not as it was written; None if all are."""
-    return next(filter(None, (damage(store, file) for file in manifest.files)), None)
+def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
+    """Return what is wrong with the first damaged file of a day, or None."""
+    return next(filter(None, (find_damage(store, file) for file in manifest.files)), None)
 
 
-def unsound(store: Store, manifest: Manifest) -> str | None:
-    """As damaged; also whether the rows of all files are those of the manifest."""
-    whole = Digest()
+def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
+    """Return what is wrong with the files of a day or with their rows together, or None."""
+    whole = DayDigest()
     for file in manifest.files:
-        if fault := damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
+        if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
             return fault
-    same = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
-    return None if same else "the rows of the files are not those of the manifest"
+    is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
+    return None if is_equal else "the rows of the files are not those of the manifest"
 
 
-def _rows(store: Store, name: str, size: int, sha256: str, each: Each = lambda *_: None) -> File:
-    """What a file is, by its rows. Raises ArchiveError if it has none or is no file of ours."""
+def _describe_rows(
+    store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
+) -> ArchivedFile:
+    """Describe a file by its rows. Raises ArchiveError if it has none or is not of the archive."""
     digest, rows = hashlib.sha256(), 0
     first = last = ""
     try:
-        with store.open(name) as opened:
-            parquet.check_columns(opened)
-            opened.seek(0)
-            for row in parquet.rows(opened):
-                hashed = row_hash(row)
-                digest.update(hashed)
-                each(row, hashed)
+        with store.open(name) as content:
+            parquet.check_columns(content)
+            content.seek(0)
+            for row in parquet.read_rows(content):
+                digest_of_row = hash_row(row)
+                digest.update(digest_of_row)
+                on_row(row, digest_of_row)
                 first, last, rows = first if rows else row[0], row[0], rows + 1
     except (pa.ArrowException, ValueError) as error:
         raise ArchiveError(f"{name} cannot be read: {error}") from error
     if not rows:
         raise ArchiveError(f"{name} has no rows")
-    return File(name, rows, size, sha256, digest.hexdigest(), first, last)
+    return ArchivedFile(name, rows, size, sha256, digest.hexdigest(), first, last)
 
 
-TRIES = 3
+MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """The result of checking one archived day. bytes: of its files. fault: what is wrong,
-    None if nothing is. note: what the files were compared with."""
+class ScrubResult:
+    """The result of checking one archived day.
+
+    `bytes` is the size of its files. `fault` says what is wrong, or is None. `note` says what the
+    files were compared with.
+    """
 
     table: str
     day: date
@@ -102,26 +124,37 @@ class Checked:
     note: str
 
 
-def waiting(entity: Entity | None = None, day: date | None = None) -> QuerySet[ArchivedDay]:
-    """The archived days in the order in which they should be checked."""
-    found = ArchivedDay.objects.all()
+def list_days_to_check(
+    entity: EntityKind | None = None, day: date | None = None
+) -> QuerySet[ArchivedDay]:
+    """Return archived days: those with a fault first, then the ones checked longest ago."""
+    archived_days = ArchivedDay.objects.all()
     if entity is not None:
-        found = found.filter(table=entity.table)
+        archived_days = archived_days.filter(table=entity.table)
     if day is not None:
-        found = found.filter(day=day)
-    return found.order_by(F("fault").desc(), F("checked_at").asc(nulls_first=True), "day", "table")
+        archived_days = archived_days.filter(day=day)
+    return archived_days.order_by(
+        F("fault").desc(), F("checked_at").asc(nulls_first=True), "day", "table"
+    )
 
 
-def scrub(
-    store: Store, found: QuerySet[ArchivedDay], seconds: float | None = None
-) -> Iterator[Checked]:
-    """Check archived days in the given order, and store the result of each; a day that cannot be
-    read has that as its fault. seconds: start no day after this time, except the first."""
+def scrub_days(
+    store: ArchiveStore, archived_days: QuerySet[ArchivedDay], seconds: float | None = None
+) -> Iterator[ScrubResult]:
+    """Check archived days in the given order, and store and yield each result.
+
+    The fault of a day that cannot be read says so.
+
+    Args:
+        seconds: after this time no day is begun but the first; None: no limit.
+    """
     began = time.monotonic()
-    for number, (key, table, day) in enumerate(list(found.values_list("id", "table", "day"))):
+    for number, (key, table, day) in enumerate(
+        list(archived_days.values_list("id", "table", "day"))
+    ):
         if number and seconds is not None and time.monotonic() - began >= seconds:
             return
-        result = _check(store, table, day)
+        result = _check_day(store, table, day)
         if result is not None:
             ArchivedDay.objects.filter(id=key).update(
                 checked_at=clock.now(), fault=result.fault or ""
@@ -129,63 +162,78 @@ def scrub(
             yield result
 
 
-def _check(store: Store, table: str, day: date) -> Checked | None:
-    """Check a day; None if it is not archived any more."""
-    for _ in range(TRIES):
-        known = ArchivedDay.objects.filter(table=table, day=day).first()
-        if known is None:
+def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None:
+    """Check a day. Return None if it is not archived any more."""
+    for _ in range(MOST_ATTEMPTS):
+        archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
+        if archived_day is None:
             return None
         try:
-            fault, note = _compare(store, known)
+            fault, note = _compare_day(store, archived_day)
         except (ArchiveError, OSError, pa.ArrowException) as error:
             fault, note = f"cannot be read: {error}", "not compared"
-        said = f"{counted(len(known.files), 'file')}, {note}"
-        result = Checked(table, day, known.rows, known.file_bytes, fault, said)
-        same = ArchivedDay.objects.filter(id=known.id, archived_at=known.archived_at)
-        if fault is None or same.exists():
+        comparison = f"{pluralize(len(archived_day.files), 'file')}, {note}"
+        result = ScrubResult(
+            table, day, archived_day.rows, archived_day.file_bytes, fault, comparison
+        )
+        same_generation = ArchivedDay.objects.filter(
+            id=archived_day.id, archived_at=archived_day.archived_at
+        )
+        if fault is None or same_generation.exists():
             break  # else it has a newer generation since, or was removed from the archive
     return result
 
 
-def _compare(store: Store, known: ArchivedDay) -> tuple[str | None, str]:
-    found = manifest.load(store, known.table, known.day)
-    if found is None:
+def _compare_day(store: ArchiveStore, archived_day: ArchivedDay) -> tuple[str | None, str]:
+    stored_manifest = manifest.load_manifest(store, archived_day.table, archived_day.day)
+    if stored_manifest is None:
         return "the archive has no manifest of the day", "not compared"
-    if fault := unsound(store, found):
+    if fault := find_fault(store, stored_manifest):
         return fault, "not compared"
-    return _compare_database(known, found)
+    return _compare_database(archived_day, stored_manifest)
 
 
-def _compare_database(known: ArchivedDay, found: Manifest) -> tuple[str | None, str]:
-    """Compare a manifest with what the database says of the day. Its files are sound."""
+def _compare_database(
+    archived_day: ArchivedDay, stored_manifest: Manifest
+) -> tuple[str | None, str]:
+    """Compare the manifest of sound files with what the database noted of the day."""
     in_table = (
-        days.locate(connection.connection, known.table, known.day).state is not DayState.ABSENT
+        days.locate_day(connection.connection, archived_day.table, archived_day.day).state
+        is not DayState.ABSENT
     )
-    if (found.rows, found.digest) != (known.rows, known.digest):
-        newer = found.rows >= known.rows and found.archived_at > known.archived_at
+    if (stored_manifest.rows, stored_manifest.digest) != (archived_day.rows, archived_day.digest):
+        newer = (
+            stored_manifest.rows >= archived_day.rows
+            and stored_manifest.archived_at > archived_day.archived_at
+        )
         if newer and in_table:
             return None, "manifest; maintain was interrupted, its next run records it"
-        counts = f"{counted(found.rows, 'row')}, the database {known.rows}"
+        counts = f"{pluralize(stored_manifest.rows, 'row')}, the database {archived_day.rows}"
         return f"the manifest names {counts}; their digests differ", "manifest"
-    fault, note = _compare_seals(known, found, in_table)
-    if fault is None and msgspec.convert(known.files, tuple[File, ...]) != found.files:
-        if found.archived_at > known.archived_at and in_table:
+    fault, note = _compare_seals(archived_day, stored_manifest, in_table)
+    if (
+        fault is None
+        and msgspec.convert(archived_day.files, tuple[ArchivedFile, ...]) != stored_manifest.files
+    ):
+        if stored_manifest.archived_at > archived_day.archived_at and in_table:
             return None, "manifest; maintain was interrupted, its next run records it"
         return "the manifest names other files than the database, or other ids in them", "manifest"
     return fault, note
 
 
-def _compare_seals(known: ArchivedDay, found: Manifest, in_table: bool) -> tuple[str | None, str]:
+def _compare_seals(
+    archived_day: ArchivedDay, stored_manifest: Manifest, in_table: bool
+) -> tuple[str | None, str]:
     """Compare the manifest with the day's seals."""
     seals = list(
-        DaySeal.objects.filter(table=known.table, day=known.day)
+        DaySeal.objects.filter(table=archived_day.table, day=archived_day.day)
         .order_by("-id")
         .values_list("digest", flat=True)
     )
     if not seals:
         return None, "manifest; the day has no seal"
-    if found.digest == seals[0]:
+    if stored_manifest.digest == seals[0]:
         return None, "manifest and seal"
-    if found.digest in seals and in_table:
+    if stored_manifest.digest in seals and in_table:
         return None, "manifest and an earlier seal; the table has further rows"
     return "the archived rows are not the sealed rows", "manifest and seal"

@@ -12,21 +12,21 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 from pyarrow.lib import ArrowInvalid, ArrowNotImplementedError
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
-BLOCK = 1 << 20
-_NO_URL = (
+READ_BYTES = 1 << 20
+_WRONG_URL = (
     "ANNALS_ARCHIVE_URL is wrong: pyarrow does not read it. A key in the URL needs % as %25, / as "
     "%2F, + as %2B and @ as %40, or is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the bucket "
     "has no spaces, and parameters are those of pyarrow"
 )
 
 
-class ArchiveError(Complaint, RuntimeError):
+class ArchiveError(ExplainedError, RuntimeError):
     """Something is wrong with the archive; the text names the file or the day."""
 
 
-class Store:
+class ArchiveStore:
     """Files by names relative to the archive's root, `product_instance_aud/2026-08-21/...`."""
 
     def __init__(self, url: str) -> None:
@@ -36,7 +36,9 @@ class Store:
         try:
             self._files, root = fs.FileSystem.from_uri(self.url)
         except (ArrowInvalid, ArrowNotImplementedError, ValueError):
-            raise ArchiveError(_NO_URL) from None  # what pyarrow says quotes the URL with its key
+            raise ArchiveError(
+                _WRONG_URL
+            ) from None  # what pyarrow says quotes the URL with its key
         # The URL for people: without a key in it.
         parts = urlsplit(self.url)
         self.place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -45,7 +47,7 @@ class Store:
 
     @contextmanager
     def write(self, name: str) -> Iterator[IO[bytes]]:
-        """A new file. It gets its name, and is safe on the disk, when the block succeeds."""
+        """Open a new file. It gets its name, and is safe on the disk, when the block succeeds."""
         path = self._path(name)
         if not self._local:
             try:
@@ -69,8 +71,7 @@ class Store:
         _sync_directory(target.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small file, or replace it: whoever reads it gets the old bytes or the new
-        ones."""
+        """Write or replace a small file: a reader gets the old bytes or the new ones."""
         if self._local:
             with self.write(name) as file:
                 file.write(data)
@@ -80,34 +81,34 @@ class Store:
         if self.read(name) != data:
             raise ArchiveError(f"{name}: what is read back is not what was written")
 
-    def names(self, folder: str) -> list[str]:
-        """The names of all files directly in a folder, unfinished ones too."""
+    def list_names(self, folder: str) -> list[str]:
+        """List the files directly in a folder, also unfinished ones."""
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
-        found = self._files.get_file_info(selector)
+        infos = self._files.get_file_info(selector)
         return sorted(
-            f"{folder}/{info.base_name}" for info in found if info.type == fs.FileType.File
+            f"{folder}/{info.base_name}" for info in infos if info.type == fs.FileType.File
         )
 
     def open(self, name: str) -> IO[bytes]:
-        """A file for reading in any order. Raises FileNotFoundError."""
+        """Open a file for reading in any order. Raises FileNotFoundError."""
         return cast(IO[bytes], self._files.open_input_file(self._path(name)))
 
     def read(self, name: str) -> bytes | None:
-        """All bytes of a small file; None if it does not exist."""
+        """Return the bytes of a small file, or None if it does not exist."""
         try:
             with self.open(name) as file:
                 return file.read()
         except FileNotFoundError:
             return None
 
-    def sha256(self, name: str) -> tuple[str, int]:
-        """SHA-256 in hex and size in bytes of a file, read from the store."""
-        whole, size = hashlib.sha256(), 0
+    def compute_sha256(self, name: str) -> tuple[str, int]:
+        """Read a file, and return its SHA-256 in hex and its size in bytes."""
+        file_hash, size = hashlib.sha256(), 0
         with self.open(name) as file:
-            while block := file.read(BLOCK):
-                whole.update(block)
+            while block := file.read(READ_BYTES):
+                file_hash.update(block)
                 size += len(block)
-        return whole.hexdigest(), size
+        return file_hash.hexdigest(), size
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists."""
@@ -120,8 +121,8 @@ class Store:
         return f"{self._root}/{name}"
 
 
-def folder(table: str, day: date) -> str:
-    """The folder of one day of one table."""
+def build_day_folder(table: str, day: date) -> str:
+    """Return the name of the folder of one day of one table."""
     return f"{table}/{day.isoformat()}"
 
 

@@ -1,45 +1,46 @@
-"""What time it is. The only place that asks, so that a test can move the clock."""
+"""The clock. The only module that reads the time, so that a test can move it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 # Hosts that follow a time service differ by milliseconds.
 TOLERANCE = timedelta(hours=1)
 
 
-class WrongClockError(Complaint, RuntimeError):
+class WrongClockError(ExplainedError, RuntimeError):
     """The clocks of this machine and of the database server differ by more than TOLERANCE."""
 
-    def __init__(self, ours: datetime, theirs: datetime) -> None:
+    def __init__(self, machine_time: datetime, server_time: datetime) -> None:
         super().__init__(
-            f"the clock of this machine says {ours:%Y-%m-%d %H:%M} UTC, that of the database "
-            f"server {theirs:%Y-%m-%d %H:%M} UTC. Correct the wrong one"
+            f"the clock of this machine says {machine_time:%Y-%m-%d %H:%M} UTC, that of the "
+            "database "
+            f"server {server_time:%Y-%m-%d %H:%M} UTC. Correct the wrong one"
         )
 
 
 def now() -> datetime:
-    """This moment, in UTC."""
+    """Return the current moment in UTC."""
     return datetime.now(UTC)
 
 
-def of_server(connection: psycopg.Connection[Any]) -> datetime:
+def read_server_time(connection: psycopg.Connection[Any]) -> datetime:
     """This moment by the clock of the database server, in UTC; in a transaction, its beginning."""
     query = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"  # whatever its DateStyle is
     [(microseconds,)] = connection.execute(query).fetchall()
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
 
 
-def earlier(connection: psycopg.Connection[Any]) -> datetime:
-    """The earlier of this machine's and the database server's clocks."""
-    return min(now(), of_server(connection))
+def get_earlier_time(connection: psycopg.Connection[Any]) -> datetime:
+    """Return the earlier of the times of this machine and of the database server."""
+    return min(now(), read_server_time(connection))
 
 
-def check(connection: psycopg.Connection[Any]) -> None:
+def check_clocks(connection: psycopg.Connection[Any]) -> None:
     """Raise WrongClockError if this machine and the database server do not agree on the time."""
-    ours, theirs = now(), of_server(connection)
-    if abs(ours - theirs) > TOLERANCE:
-        raise WrongClockError(ours, theirs)
+    machine_time, server_time = now(), read_server_time(connection)
+    if abs(machine_time - server_time) > TOLERANCE:
+        raise WrongClockError(machine_time, server_time)

@@ -18,44 +18,46 @@ def describe(error: BaseException) -> str:
     if isinstance(cause, psycopg.Error):
         state = cause.sqlstate
         if state is None:  # raised by the client: connection refused or lost
-            return f"{name}: {_first_line(cause)}"
+            return f"{name}: {_get_first_line(cause)}"
         # Without a message of the server the error was raised by Annals or by psycopg.
         text = (cause.diag.message_primary or str(cause)).split("\n", 1)[0]
         return f"{name}: SQLSTATE {state}" + ("" if state[:2] in _QUOTING else f": {text}")
     if isinstance(error, DjangoDatabaseError):
-        return f"{name}: {_first_line(error)}"
+        return f"{name}: {_get_first_line(error)}"
     text = str(error)
     return f"{name}: {text}" if text else name
 
 
-def trace(error: BaseException | None) -> str:
+def format_trace(error: BaseException | None) -> str:
     """The stack of an error and of its causes, oldest first, each described; "" for no error."""
-    parts = ["".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _chain(error)]
+    parts = [
+        "".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _iterate_chain(error)
+    ]
     return "\n".join(reversed(parts))
 
 
 def is_of_database(error: BaseException) -> bool:
     """Whether the error or one of its causes is a database error."""
-    return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _chain(error))
+    return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _iterate_chain(error))
 
 
 def is_forbidden(error: BaseException) -> bool:
     """Whether PostgreSQL refused it because of the login's privileges."""
-    return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in causes(error))
+    return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in iterate_causes(error))
 
 
-def _first_line(error: BaseException) -> str:
+def _get_first_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
 
 
-def causes(error: BaseException | None) -> Iterator[BaseException]:
+def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
     """The error and those that it was raised from, newest first."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _iterate_chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error and its causes, newest first, as the interpreter would print them."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -6,7 +6,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 
-def lazy(path: str) -> Callable[..., Any]:
+def import_lazily(path: str) -> Callable[..., Any]:
     """The function of this dotted path. For receivers of signals, connected with weak=False."""
 
     def call(*given: Any, **named: Any) -> Any:

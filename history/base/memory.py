@@ -7,7 +7,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 MIB = 1 << 20
 
 
-def limit() -> None:
+def limit_heaps() -> None:
     """Two heaps in glibc, which give back what is free at their end, and large blocks outside of
     them: a heap for each of many threads grows for hours. Call it before other threads begin."""
     libc = ctypes.CDLL(None)

@@ -17,17 +17,19 @@ def when(moment: datetime | None, form: str = "full") -> SafeString:
     the date of today; clock; date."""
     if moment is None:
         return SafeString("—")
-    at = timezone.localtime(moment)
-    date = day(at)
+    local_moment = timezone.localtime(moment)
+    date = format_day(local_moment)
     return format_html(
         '<time datetime="{}" data-when="{}" title="{}">{}</time>',
         moment.astimezone(UTC).isoformat().replace("+00:00", "Z"),
         form,
-        f"{date}, {at.isoformat()[11:]}",
-        date if form == "date" else f"{date}, {at:%H:%M:%S}",
+        f"{date}, {local_moment.isoformat()[11:]}",
+        date if form == "date" else f"{date}, {local_moment:%H:%M:%S}",
     )
 
 
-def day(at: datetime) -> str:
+def format_day(local_moment: datetime) -> str:
     """Its date, as dates in documents are shown."""
-    return _("{year}-{month}-{day}").format(year=at.year, month=f"{at:%m}", day=f"{at:%d}")
+    return _("{year}-{month}-{day}").format(
+        year=local_moment.year, month=f"{local_moment:%m}", day=f"{local_moment:%d}"
+    )

@@ -22,7 +22,7 @@ _CALL_AFTER_SEPARATOR: Final = re.compile(
 )
 
 
-def no_formula(text: str) -> str:
+def escape_formulas(text: str) -> str:
     """Return the text so that no spreadsheet runs it as a formula.
 
     A text that begins like a formula gets an apostrophe; numbers, phone numbers and dashes stay as
@@ -42,7 +42,7 @@ def _is_plain(text: str) -> bool:
     return len(text) <= _LONGEST_NUMBER and _SIGNED_NUMBER.fullmatch(text.rstrip()) is not None
 
 
-def one_line(text: str, keep: str = "") -> str:
+def to_one_line(text: str, keep: str = "") -> str:
     """The text with escapes for its control characters but those to keep."""
     if text.isprintable():
         return text
@@ -51,11 +51,11 @@ def one_line(text: str, keep: str = "") -> str:
     )
 
 
-def letters(text: str) -> int:
+def count_letters(text: str) -> int:
     """How many letters and digits of the text can be seen."""
-    return sum(each.isalnum() and each not in _FILLERS for each in text)
+    return sum(character.isalnum() and character not in _FILLERS for character in text)
 
 
-def figure(number: int) -> str:
+def format_figure(number: int) -> str:
     """A number with spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

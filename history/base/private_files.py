@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def hold_file_lock(path: Path) -> Iterator[None]:
     """Hold the lock file `path`. Of two processes that want it at once, one waits."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
@@ -17,7 +17,7 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def write(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
+def write_private_file(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
     """Write `text` to a new file `path` that only its owner can read. Replaces an older file, and
     never writes through a link. All of it or, where the disk is full, nothing. owner: that of the
     file, if this process is root; None: root."""

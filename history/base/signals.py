@@ -4,7 +4,7 @@ from typing import Final
 
 from django.dispatch import Signal
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 # Sent before the first row is read, with `entity`, `days` (history.export.days.Day) and `options`
 # of the command.
@@ -15,5 +15,5 @@ begins: Final = Signal()
 looks_back: Final = Signal()
 
 
-class NotJournaledError(Complaint, RuntimeError):
+class NotJournaledError(ExplainedError, RuntimeError):
     """A receiver raises it: what the signal is about must not happen. The message says why."""

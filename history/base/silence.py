@@ -15,11 +15,11 @@ class Silence(NamedTuple):
 
     def __str__(self) -> str:
         """For commands."""
-        what = "no answer from Kafka" if self.brokers else "no consumer"
-        return f"{what} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        event = "no answer from Kafka" if self.brokers else "no consumer"
+        return f"{event} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
+def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
     """The silence that is longer than SILENT. seen: when a consumer last reported. end_known_at:
     when the brokers last answered it; a consumer that is away does not ask them."""
     if now - seen > SILENT:
@@ -29,6 +29,6 @@ def silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Sil
     return None
 
 
-def longest(found: Iterable[Silence | None]) -> Silence | None:
+def find_longest_silence(silences: Iterable[Silence | None]) -> Silence | None:
     """That of a consumer, if there is one: nobody else asks the brokers."""
-    return min(filter(None, found), default=None)
+    return min(filter(None, silences), default=None)

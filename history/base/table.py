@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 NO_WIDTH = 10_000
 
 
-def columns(*names: str, right: Collection[str] = ()) -> "Table":
+def build_table(*names: str, right: Collection[str] = ()) -> "Table":
     """A table, to which add_row() adds a text for each column. right: columns of numbers."""
     from rich.table import Table
 
@@ -32,6 +32,6 @@ def print_table(out: TextIOBase, table: "Table") -> None:
     out.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def counted(count: int, one: str, several: str = "") -> str:
+def pluralize(count: int, one: str, several: str = "") -> str:
     """`1 day`, `1,234 days`. several: the words for another number than 1, if not one + s."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"

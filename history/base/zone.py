@@ -7,38 +7,40 @@ from zoneinfo import ZoneInfo, available_timezones
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
-CHOSEN: Final = "annals_zone"  # the cookie with one of CHOICES
-BROWSER: Final = "annals_tz"  # the cookie with the browser's zone, which annals.js writes
+CHOICE_COOKIE: Final = "annals_zone"  # the cookie with one of CHOICES
+BROWSER_COOKIE: Final = "annals_tz"  # the cookie with the browser's zone, which annals.js writes
 CHOICES: Final = {"mine": "", "moscow": "Europe/Moscow", "utc": "UTC"}
 YEAR_S: Final = 365 * 24 * 3600
 
 
 @cache
-def names() -> frozenset[str]:
+def list_zone_names() -> frozenset[str]:
     """The zones that there are. zoneinfo reads hundreds of files for them each time."""
     return frozenset(available_timezones())
 
 
-def chosen(request: HttpRequest) -> str:
+def get_choice(request: HttpRequest) -> str:
     """One of CHOICES."""
-    choice = request.COOKIES.get(CHOSEN, "")
+    choice = request.COOKIES.get(CHOICE_COOKIE, "")
     return choice if choice in CHOICES else "mine"
 
 
-def of(request: HttpRequest) -> ZoneInfo:
+def find_zone(request: HttpRequest) -> ZoneInfo:
     """The zone in which times are shown; UTC where the browser has not said its own."""
-    name = CHOICES[chosen(request)] or request.COOKIES.get(BROWSER, "")
-    return ZoneInfo(name if name in names() else "UTC")
+    name = CHOICES[get_choice(request)] or request.COOKIES.get(BROWSER_COOKIE, "")
+    return ZoneInfo(name if name in list_zone_names() else "UTC")
 
 
-def choose(request: HttpRequest) -> HttpResponse:
+def remember_choice(request: HttpRequest) -> HttpResponse:
     """Remember the choice of a form and go back to its page."""
-    back = request.POST.get("next", "")
-    ours = url_has_allowed_host_and_scheme(back, {request.get_host()}, request.is_secure())
-    response = HttpResponseRedirect(back if ours else "/")
+    next_address = request.POST.get("next", "")
+    is_ours = url_has_allowed_host_and_scheme(
+        next_address, {request.get_host()}, request.is_secure()
+    )
+    response = HttpResponseRedirect(next_address if is_ours else "/")
     choice = request.POST.get("zone", "")
     if choice in CHOICES:
         response.set_cookie(
-            CHOSEN, choice, YEAR_S, secure=request.is_secure(), httponly=True, samesite="Lax"
+            CHOICE_COOKIE, choice, YEAR_S, secure=request.is_secure(), httponly=True, samesite="Lax"
         )
     return response

@@ -16,11 +16,11 @@ import psycopg
 import zstandard
 from psycopg.rows import tuple_row
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 Connection = psycopg.Connection[Any]
 
-BYTES: Final = 112_640
+DICTIONARY_BYTES: Final = 112_640
 # Fewer documents do not pay for a dictionary.
 LEAST_SAMPLES: Final = 100
 
@@ -35,88 +35,91 @@ ON CONFLICT (number) DO UPDATE SET made_at = now()
 
 
 class Dictionary:
-    """One dictionary. number: of its content."""
+    """A compression dictionary. Its number is computed from its content."""
 
     def __init__(self, content: bytes) -> None:
-        self.number = _number(content)
+        self.number = _compute_number(content)
         self.data = zstandard.ZstdCompressionDict(content)
 
 
 class _Decompressors(threading.local):
-    """Those of one thread, by the number of their dictionary: two threads must not use one."""
+    """The decompressors of one thread, by dictionary number: threads must not share one."""
 
     def __init__(self) -> None:
-        self.known: dict[int, Callable[[bytes], bytes]] = {}
+        self.by_number: dict[int, Callable[[bytes], bytes]] = {}
 
 
-_OF_THREAD: Final = _Decompressors()
+_THREAD_DECOMPRESSORS: Final = _Decompressors()
 
 
 def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
-    """Raises zstandard.ZstdError."""
+    """Decompress the documents of a block. Raises zstandard.ZstdError."""
     number = 0 if dictionary is None else dictionary.number
-    if (call := _OF_THREAD.known.get(number)) is None:
+    if (decompress_frame := _THREAD_DECOMPRESSORS.by_number.get(number)) is None:
         data = None if dictionary is None else dictionary.data
         # What follows the frame would be its checksum, if nothing says any more that it has one.
-        call = partial(
+        decompress_frame = partial(
             zstandard.ZstdDecompressor(dict_data=data).decompress, allow_extra_data=False
         )
-        _OF_THREAD.known[number] = call
-    return call(packed)
+        _THREAD_DECOMPRESSORS.by_number[number] = decompress_frame
+    return decompress_frame(packed)
 
 
-class MissingDictionaryError(Complaint, LookupError):
-    """The dictionary of a block is not there, or not as it was."""
+class MissingDictionaryError(ExplainedError, LookupError):
+    """Raised when the dictionary of a block is missing or was changed."""
 
 
-_known: dict[int, Dictionary] = {}
+_dictionaries_by_number: dict[int, Dictionary] = {}
 
 
-def get(number: int) -> Dictionary | None:
-    """The dictionary with this number, of those that were read; None for 0, which is none. Raises
-    MissingDictionaryError."""
+def get_dictionary(number: int) -> Dictionary | None:
+    """Return the dictionary with this number, or None for 0: the block needs none.
+
+    Raises:
+        MissingDictionaryError: `read_new_dictionaries` has not found it.
+    """
     if not number:
         return None
-    if (found := _known.get(number)) is None:
+    if (dictionary := _dictionaries_by_number.get(number)) is None:
         raise MissingDictionaryError(
             f"its dictionary {number} is missing or was changed: restore the table pack_dictionary "
             "from a backup"
         )
-    return found
+    return dictionary
 
 
-def read(connection: Connection) -> None:
-    """Read the dictionaries of a database that this process does not know. One query."""
+def read_new_dictionaries(connection: Connection) -> None:
+    """Read the dictionaries of the database that this process does not have yet, in one query."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        for number, content in cursor.execute(_READ, [list(_known)], binary=True):
-            if _number(content) == number:
-                _known[number] = Dictionary(content)
+        for number, content in cursor.execute(_READ, [list(_dictionaries_by_number)], binary=True):
+            if _compute_number(content) == number:
+                _dictionaries_by_number[number] = Dictionary(content)
 
 
-def newest(connection: Connection, table: str) -> Dictionary | None:
-    """The dictionary that a table's days are packed with; None where it has none yet."""
-    read(connection)
+def load_newest_dictionary(connection: Connection, table: str) -> Dictionary | None:
+    """Return the newest dictionary of a table, with which its days are packed, or None."""
+    read_new_dictionaries(connection)
     row = connection.execute(_NEWEST, [table]).fetchone()
-    return None if row is None else get(row[0])
+    return None if row is None else get_dictionary(row[0])
 
 
-def train(samples: Sequence[bytes]) -> Dictionary | None:
-    """A dictionary for documents like these; None where they are too few or too different."""
+def train_dictionary(samples: Sequence[bytes]) -> Dictionary | None:
+    """Train a dictionary on sample documents. Return None if they are too few or too different."""
     if len(samples) < LEAST_SAMPLES:
         return None
     try:
-        trained = zstandard.train_dictionary(BYTES, list(samples))
+        trained = zstandard.train_dictionary(DICTIONARY_BYTES, list(samples))
     except zstandard.ZstdError:
         return None
     return Dictionary(trained.as_bytes())
 
 
-def keep(connection: Connection, table: str, made: Dictionary) -> None:
-    """Store a dictionary, from now on the newest of its table."""
-    connection.execute(_ADD, [made.number, table, made.data.as_bytes()])
-    _known[made.number] = made
+def store_dictionary(connection: Connection, table: str, dictionary: Dictionary) -> None:
+    """Store a dictionary as the newest of its table."""
+    connection.execute(_ADD, [dictionary.number, table, dictionary.data.as_bytes()])
+    _dictionaries_by_number[dictionary.number] = dictionary
 
 
-def _number(content: bytes) -> int:
-    """The first 31 bits of the SHA-256; the block says with them which dictionary it needs."""
+def _compute_number(content: bytes) -> int:
+    """Return the number that blocks name the dictionary by: 31 bits of the SHA-256."""
     return int.from_bytes(hashlib.sha256(content).digest()[:4]) >> 1 or 1

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import zstandard
 
 from history.blocks.dictionaries import Dictionary, decompress
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 MOST_VERSIONS: Final = 64
 # A larger document stays a plain row, which PostgreSQL compresses: packing it would need it several
@@ -25,10 +25,12 @@ MOST_VERSIONS: Final = 64
 MOST_BYTES: Final = 256 * 1024
 LEVEL: Final = 6
 # No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
-BETWEEN: Final = b"\n"
+DOCUMENT_SEPARATOR: Final = b"\n"
 # Documents of deletions that have none stay as they are: SQL looks for them.
-NOTHING: Final = b"null"
-NUMBER: Final = 4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
+NULL_DOCUMENT: Final = b"null"
+DICTIONARY_NUMBER_BYTES: Final = (
+    4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
+)
 _MAGIC: Final = zstandard.FRAME_HEADER
 # In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
 # the first form have none. The documents have one of their own, of zstd, in both forms.
@@ -37,19 +39,19 @@ CHECKSUM: Final = 4  # bytes
 # PostgreSQL has no larger value.
 _LARGEST: Final = 1 << 30
 
-Row = tuple[Any, ...]
+CanonicalRow = tuple[Any, ...]
 """A row as history.daily.canonical.fields selects it: id, version, microseconds, client, author,
 type, the application of a child, the text of the document; here as bytes."""
 
 
-class DamagedBlockError(Complaint, RuntimeError):
+class DamagedBlockError(ExplainedError, RuntimeError):
     """A block cannot be read: it, or its dictionary, is not as it was. day: of the block, where it
     is known."""
 
     day: date | None = None
 
 
-class Stored(NamedTuple):
+class BlockColumns(NamedTuple):
     """The columns that a block has and a plain row lacks. unpacked: bytes of the documents. keys:
     of each version but the newest, in their order, eight bytes: five with the microseconds until
     the newest, its type, its client, its author; then the checksum of the row. names: lines,
@@ -63,59 +65,62 @@ class Stored(NamedTuple):
     packed: bytes
 
 
-class Packer:
-    """Makes blocks of rows that come in the order of id, number and time."""
+class BlockPacker:
+    """Packs rows, which come in the order of id, number and time, into blocks."""
 
     def __init__(self, dictionary: Dictionary | None) -> None:
         data = None if dictionary is None else dictionary.data
         number = 0 if dictionary is None else dictionary.number
-        self._number = (number | _CHECKED).to_bytes(NUMBER)
+        self._number = (number | _CHECKED).to_bytes(DICTIONARY_NUMBER_BYTES)
         self._compress = zstandard.ZstdCompressor(
             LEVEL, dict_data=data, write_checksum=True, write_dict_id=False
         ).compress
 
-    def pack(self, rows: Sequence[Row]) -> tuple[Row, Stored | None]:
-        """The row of a block, without a document; or the only row, that is not packed."""
+    def pack_block(self, rows: Sequence[CanonicalRow]) -> tuple[CanonicalRow, BlockColumns | None]:
+        """Return the row of a block without its document, and the block's columns.
+
+        A document that must not be packed stays a plain row: then the columns are None.
+        """
         newest = rows[-1]
-        if newest[-1] == NOTHING or len(newest[-1]) > MOST_BYTES:
+        if newest[-1] == NULL_DOCUMENT or len(newest[-1]) > MOST_BYTES:
             return newest, None
-        text = BETWEEN.join([row[-1] for row in rows])
+        text = DOCUMENT_SEPARATOR.join([row[-1] for row in rows])
         packed = self._number + self._compress(text)[len(_MAGIC) :]
         keys, versions = b"", None
         numbered: dict[str, int] = {}
         if len(rows) > 1:
             _, number, moment, client, author, *_ = newest
-            made = []
+            packed_keys = []
             for row in rows[:-1]:
                 key = moment - row[2] << 8 | row[5]
-                for name, own in ((row[3], client), (row[4], author)):
-                    place = 0
-                    if name != own:
-                        place = numbered.setdefault(name or "", len(numbered) + 1)
-                    key = key << 8 | place
-                made.append(key)
-            keys = struct.pack(f">{len(made)}q", *made)
+                for name, newest_name in ((row[3], client), (row[4], author)):
+                    name_number = 0
+                    if name != newest_name:
+                        name_number = numbered.setdefault(name or "", len(numbered) + 1)
+                    key = key << 8 | name_number
+                packed_keys.append(key)
+            keys = struct.pack(f">{len(packed_keys)}q", *packed_keys)
             numbers = [row[1] for row in rows]
-            if numbers != list(range(number - len(made), number + 1)):
+            if numbers != list(range(number - len(packed_keys), number + 1)):
                 versions = numbers
         names = "\n".join(numbered) if numbered else None
-        keys += checksum(newest, len(text), keys, versions, names)
-        return (*newest[:-1], None), Stored(len(text), keys, versions, names, packed)
+        keys += compute_checksum(newest, len(text), keys, versions, names)
+        return (*newest[:-1], None), BlockColumns(len(text), keys, versions, names, packed)
 
 
-def cut(rows: Iterable[Row]) -> Iterator[list[Row]]:
+def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRow]]:
     """Yield the rows of one document and day, in the order of number and time, as blocks.
 
     Only the rows of one block are in memory.
     """
-    block: list[Row] = []
+    block: list[CanonicalRow] = []
     size = 0
     was_alone = False
     for row in rows:
         length = len(row[-1])
-        alone = row[-1] == NOTHING or _alone(*row[3:6])
+        is_alone = row[-1] == NULL_DOCUMENT or _must_stay_plain(*row[3:6])
         if block and (
-            alone
+            is_alone
             or was_alone
             or len(block) == MOST_VERSIONS
             or size + length > MOST_BYTES
@@ -126,18 +131,18 @@ def cut(rows: Iterable[Row]) -> Iterator[list[Row]]:
             block, size = [], 0
         block.append(row)
         size += length
-        was_alone = alone
+        was_alone = is_alone
     if block:
         yield block
 
 
-def _alone(client: str, author: str | None, type: int) -> bool:
-    """Whether these would not be read again out of `keys` and `names`."""
+def _must_stay_plain(client: str, author: str | None, type: int) -> bool:
+    """Return whether `keys` and `names` cannot hold these values, so that the row stays plain."""
     return "\n" in client or author == "" or "\n" in (author or "") or not 0 <= type < 256
 
 
-def checksum(
-    row: Row, unpacked: int, keys: bytes, versions: list[int] | None, names: str | None
+def compute_checksum(
+    row: CanonicalRow, unpacked: int, keys: bytes, versions: list[int] | None, names: str | None
 ) -> bytes:
     """Return the checksum of what the row of a block says besides its documents.
 
@@ -149,21 +154,21 @@ def checksum(
         keys: without the checksum.
     """
     name = row[0].encode()
-    said = b"".join(
+    content = b"".join(
         (
             _NUMBERS(_FIELDS, _INT4, 4, row[1], _MOMENT, 8, row[2] - _EPOCH, _INT4, 4, row[5],
                 _INT4, 4, unpacked, _TEXT, len(name)),
             name,
-            _text(row[3]),
-            _text(row[4]),
-            _text(row[6] if len(row) > 7 else None),  # the application of a child
+            _encode_text(row[3]),
+            _encode_text(row[4]),
+            _encode_text(row[6] if len(row) > 7 else None),  # the application of a child
             _HEAD(_BYTES, len(keys)),
             keys,
-            _NO_NUMBERS if versions is None else _array(versions),
-            _text(names),
+            _NO_NUMBERS if versions is None else _encode_array(versions),
+            _encode_text(names),
         )
     )  # fmt: skip
-    return hashlib.sha256(said).digest()[:CHECKSUM]
+    return hashlib.sha256(content).digest()[:CHECKSUM]
 
 
 _NUMBERS: Final = struct.Struct(">iiiiiiqiiiiiiii").pack
@@ -176,56 +181,58 @@ _EPOCH: Final = 946_684_800_000_000  # of PostgreSQL: 2000, in microseconds sinc
 
 
 @lru_cache(maxsize=1_024)
-def _text(value: str | None) -> bytes:
+def _encode_text(value: str | None) -> bytes:
     if value is None:
         return _HEAD(_TEXT, -1)
     data = value.encode()
     return _HEAD(_TEXT, len(data)) + data
 
 
-def _array(numbers: Sequence[int]) -> bytes:
+def _encode_array(numbers: Sequence[int]) -> bytes:
     count = len(numbers)
     items = b"".join(_HEAD(4, number) for number in numbers)
     return struct.pack(">iiiiiii", _ARRAY, 20 + len(items), 1, 0, _INT4, count, 1) + items
 
 
-def dictionary_number(packed: bytes) -> int:
+def get_dictionary_number(packed: bytes) -> int:
     """Return the number of the dictionary that a block needs; 0: none."""
-    return int.from_bytes(packed[:NUMBER]) & ~_CHECKED
+    return int.from_bytes(packed[:DICTIONARY_NUMBER_BYTES]) & ~_CHECKED
 
 
-def documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
-    """The documents in a block, in its order. Raises DamagedBlockError."""
-    frame = _MAGIC + packed[NUMBER:]
+def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
+    """Return the documents of a block in its order. Raises DamagedBlockError."""
+    frame = _MAGIC + packed[DICTIONARY_NUMBER_BYTES:]
     try:
         # A changed length would ask for that much memory.
         if zstandard.frame_content_size(frame) > _LARGEST:
             raise DamagedBlockError("it cannot be unpacked: its length is not that of documents")
-        return decompress(dictionary, frame).split(BETWEEN)
+        return decompress(dictionary, frame).split(DOCUMENT_SEPARATOR)
     except (zstandard.ZstdError, MemoryError) as error:
         raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
 
 
-def check(row: Row, block: Sequence[Any]) -> Stored:
+def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
     """Return the columns of a block, `keys` without the checksum. Raises DamagedBlockError if the
     row is not as it was written."""
-    stored = Stored(*block)
+    stored = BlockColumns(*block)
     keys = stored.keys or b""
-    checked = bool(int.from_bytes(stored.packed[:NUMBER]) & _CHECKED)
-    if checked != (len(keys) % 8 == CHECKSUM):
+    has_checksum = bool(int.from_bytes(stored.packed[:DICTIONARY_NUMBER_BYTES]) & _CHECKED)
+    if has_checksum != (len(keys) % 8 == CHECKSUM):
         raise DamagedBlockError("its checksum is not where it was written")
-    if not checked:
+    if not has_checksum:
         return stored
     keys, written = keys[:-CHECKSUM], keys[-CHECKSUM:]
-    if checksum(row, stored.unpacked, keys, stored.versions, stored.names) != written:
+    if compute_checksum(row, stored.unpacked, keys, stored.versions, stored.names) != written:
         raise DamagedBlockError("its row is not as it was written")
     return stored._replace(keys=keys)
 
 
-def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> list[Row]:
-    """The rows in a block, as they were, in its order. Raises DamagedBlockError."""
-    stored = check(row, block)
-    texts = documents(stored.packed, dictionary)
+def expand_block(
+    row: CanonicalRow, block: Sequence[Any], dictionary: Dictionary | None
+) -> list[CanonicalRow]:
+    """Return the rows of a block as they were, in its order. Raises DamagedBlockError."""
+    stored = check_block(row, block)
+    texts = unpack_documents(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row
     rest = row[6:-1]
     names = (stored.names or "").split("\n")
@@ -238,11 +245,11 @@ def expand(row: Row, block: Sequence[Any], dictionary: Dictionary | None) -> lis
         raise DamagedBlockError("its row is not its newest version")
     try:
         keys = struct.unpack(f">{older}q", stored.keys or b"")
-        found = [
+        older_rows = [
             (id, number, moment - (key >> 24), clients[key >> 8 & 255], authors[key & 255],
              key >> 16 & 255, *rest, text)
             for number, key, text in zip(numbers, keys, texts, strict=False)
         ]  # fmt: skip
     except (struct.error, IndexError):
         raise DamagedBlockError("its keys are not those of its versions") from None
-    return [*found, (*row[:-1], texts[-1])]
+    return [*older_rows, (*row[:-1], texts[-1])]

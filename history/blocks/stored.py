@@ -17,18 +17,18 @@ from history.blocks.dictionaries import Connection, Dictionary, MissingDictionar
 from history.blocks.form import (
     CHECKSUM,
     MOST_VERSIONS,
+    CanonicalRow,
     DamagedBlockError,
-    Row,
-    dictionary_number,
-    documents,
-    expand,
+    expand_block,
+    get_dictionary_number,
+    unpack_documents,
 )
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import MAX_VERSION
 
-BLOCK: Final = ("unpacked", "keys", "versions", "names", "packed")
+BLOCK_COLUMNS: Final = ("unpacked", "keys", "versions", "names", "packed")
 """The columns of a block, in the order of history.blocks.form.Stored; empty in a plain row."""
-TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
+BLOCK_TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -81,9 +81,14 @@ _VERSIONS: Final = """(
 )"""
 
 
-def versions(entity: Entity, table: str | None = None) -> str:
-    """A subquery with each version of a table: the entity's, or another with its columns. Who does
-    not ask for data and packed reads no document."""
+def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
+    """Build a subquery with one row for each version of a table.
+
+    A query that does not select `data` and `packed` reads no document.
+
+    Args:
+        table: a table with the columns of the kind's table; None for that table itself.
+    """
     product = "product_instance_id" if entity.parent else "NULL::varchar"
     words = {
         "moment": _MOMENT.format("start"),
@@ -95,18 +100,17 @@ def versions(entity: Entity, table: str | None = None) -> str:
     return _VERSIONS.format(table=table or entity.table, product=product, **words)
 
 
-def versions_in_row(entity: Entity) -> str:
-    """An SQL expression with the number of versions that a row of the table has; 0 where it is not
-    as it was written."""
+def build_version_count(entity: EntityKind) -> str:
+    """Build an SQL expression for the number of versions in a row; 0 if the row was changed."""
     return _COUNT.format(product="product_instance_id" if entity.parent else "NULL::varchar")
 
 
-def logical(
+def iterate_versions(
     table: str,
     stored: Iterable[Sequence[Any]],
-    packed: Callable[[Row], Row] | None,
-    skip: Callable[[DamagedBlockError], None] | None = None,
-) -> Iterator[Row]:
+    convert: Callable[[CanonicalRow], CanonicalRow] | None,
+    on_damage: Callable[[DamagedBlockError], None] | None = None,
+) -> Iterator[CanonicalRow]:
     """Yield the rows of a table as versions, those of a document in the order of number and time.
 
     Only the versions of blocks that overlap are in memory, and plain rows one at a time.
@@ -120,86 +124,87 @@ def logical(
     Raises:
         DamagedBlockError: a block cannot be read, and there is no `skip`.
     """
-    size = len(BLOCK)
+    size = len(BLOCK_COLUMNS)
     id = None
-    waiting: deque[Row] = deque()  # versions of blocks; a row that comes may be before them
+    # Versions of blocks. A row that comes may be before them.
+    pending_rows: deque[CanonicalRow] = deque()
     for row in stored:
-        own, block = tuple(row[:-size]), row[-size:]
-        if own[0] != id:
-            yield from waiting
-            waiting.clear()
-            id = own[0]
-        if block[-1] is None and own[-1] is not None:
-            while waiting and _place(waiting[0]) <= _place(own):
-                yield waiting.popleft()
-            yield own
+        plain_row, block = tuple(row[:-size]), row[-size:]
+        if plain_row[0] != id:
+            yield from pending_rows
+            pending_rows.clear()
+            id = plain_row[0]
+        if block[-1] is None and plain_row[-1] is not None:
+            while pending_rows and _get_order(pending_rows[0]) <= _get_order(plain_row):
+                yield pending_rows.popleft()
+            yield plain_row
             continue
         try:
-            found = _expanded(table, own, block)
+            block_rows = _expand_row(table, plain_row, block)
         except DamagedBlockError as error:
-            if skip is None:
+            if on_damage is None:
                 raise
-            skip(error)
+            on_damage(error)
             continue
-        while waiting and _place(waiting[0]) <= _place(found[0]):
-            yield waiting.popleft()
-        made = map(packed, found) if packed else found
-        waiting = deque(merge(waiting, made, key=_place))
-    yield from waiting
+        while pending_rows and _get_order(pending_rows[0]) <= _get_order(block_rows[0]):
+            yield pending_rows.popleft()
+        converted_rows = map(convert, block_rows) if convert else block_rows
+        pending_rows = deque(merge(pending_rows, converted_rows, key=_get_order))
+    yield from pending_rows
 
 
-def _expanded(table: str, own: Row, block: Sequence[Any]) -> list[Row]:
-    stored_at = EPOCH + timedelta(microseconds=own[2])
+def _expand_row(table: str, plain_row: CanonicalRow, block: Sequence[Any]) -> list[CanonicalRow]:
+    stored_at = EPOCH + timedelta(microseconds=plain_row[2])
     if block[-1] is None:
-        raise damaged(table, own[0], stored_at, "its documents are not there")
-    with _named(table, own[0], stored_at):
-        return expand(own, block, _dictionary(block[-1]))
+        raise build_damage_error(table, plain_row[0], stored_at, "its documents are not there")
+    with _name_damaged_block(table, plain_row[0], stored_at):
+        return expand_block(plain_row, block, _get_dictionary(block[-1]))
 
 
-def texts(
+def read_documents(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:
-    """The documents in a block, in its order. Raises DamagedBlockError, which names the day."""
-    with _named(table, id, stored_at):
-        return documents(packed, _asked(connection, packed))
+    """Return the documents of a block in its order. Raises DamagedBlockError with the day."""
+    with _name_damaged_block(table, id, stored_at):
+        return unpack_documents(packed, _load_dictionary(connection, packed))
 
 
-def _asked(connection: Connection, packed: bytes) -> Dictionary | None:
+def _load_dictionary(connection: Connection, packed: bytes) -> Dictionary | None:
     try:
-        return _dictionary(packed)
+        return _get_dictionary(packed)
     except MissingDictionaryError:
-        dictionaries.read(connection)
-        return _dictionary(packed)
+        dictionaries.read_new_dictionaries(connection)
+        return _get_dictionary(packed)
 
 
-def _dictionary(packed: bytes) -> Dictionary | None:
-    return dictionaries.get(dictionary_number(packed))
+def _get_dictionary(packed: bytes) -> Dictionary | None:
+    return dictionaries.get_dictionary(get_dictionary_number(packed))
 
 
-def damaged(
-    table: str, id: str, stored_at: datetime, why: object = "its row is not as it was written"
+def build_damage_error(
+    table: str, id: str, stored_at: datetime, reason: object = "its row is not as it was written"
 ) -> DamagedBlockError:
     """Return the error of a block that cannot be read; it names the day."""
     day = stored_at.astimezone(UTC).date()
-    error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {why}")
+    error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {reason}")
     error.day = day
     return error
 
 
 @contextmanager
-def _named(table: str, id: str, stored_at: datetime) -> Iterator[None]:
+def _name_damaged_block(table: str, id: str, stored_at: datetime) -> Iterator[None]:
     try:
         yield
     except (DamagedBlockError, MissingDictionaryError) as error:
-        raise damaged(table, id, stored_at, error) from None
+        raise build_damage_error(table, id, stored_at, error) from None
 
 
-def _place(row: Row) -> tuple[Any, ...]:
+def _get_order(row: CanonicalRow) -> tuple[Any, ...]:
     return row[1], row[2]
 
 
-def count(connection: Connection, source: sql.Composable) -> int:
-    """How many versions a table has."""
+def count_versions(connection: Connection, source: sql.Composable) -> int:
+    """Return the number of versions of a table."""
     query = "SELECT coalesce(sum(coalesce(octet_length(keys), 0) / 8 + 1), 0)::bigint FROM {}"
     row = connection.execute(sql.SQL(query).format(source)).fetchone()
     return int(row[0]) if row else 0

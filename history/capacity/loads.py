@@ -9,8 +9,8 @@ from typing import Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history.distribution.disk_use import held
-from history.entities import CHILDREN, ENTITIES, ROOT, Entity
+from history.distribution.disk_use import measure_disk_use
+from history.entities import CHILDREN, ENTITIES, ROOT, EntityKind
 from history.models import SealedDay
 from history.partitions.catalog import Partition
 
@@ -39,7 +39,7 @@ FROM unnest(%s::text[]) AS name
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class DiskNeed:
     """Bytes on disk, without WAL."""
 
     data: float = 0.0
@@ -53,12 +53,12 @@ class Need:
     def total(self) -> float:
         return self.data + self.index + self.reserve
 
-    def __add__(self, other: Need) -> Need:
-        return Need(self.data + other.data, self.index + other.index)
+    def __add__(self, other: DiskNeed) -> DiskNeed:
+        return DiskNeed(self.data + other.data, self.index + other.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TableLoad:
     """What one table receives in a day. data, index: bytes on disk for each row."""
 
     table: str
@@ -66,46 +66,48 @@ class Load:
     data: float
     index: float
 
-    def need(self, retention_days: int, pack_after_days: int) -> Need:
+    def compute_need(self, retention_days: int, pack_after_days: int) -> DiskNeed:
         """With all days of retention and the current day. pack_after_days: 0: no day is packed."""
         days: float = retention_days + 1
         if pack_after_days:
             plain = min(days, pack_after_days + PLAIN_DAYS)
             days = plain + (days - plain) * PACKED_SHARE
         rows = self.rows_per_day * days
-        return Need(rows * self.data, rows * self.index)
+        return DiskNeed(rows * self.data, rows * self.index)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredLoads:
     """The loads, measured from the days since..until, both included."""
 
-    loads: list[Load]
+    loads: list[TableLoad]
     since: date
     until: date
 
 
-def from_rate(rps: float, average_bytes: float) -> list[Load]:
+def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
     """The loads for a rate in messages per second and a mean message size in bytes, with the
     simulator's mix: four of five messages are of the main kind and larger than the others. Without
     children, all kinds are alike."""
-    usual = ROOT is not None and CHILDREN
-    root_share, root_size = (ROOT_SHARE, ROOT_SIZE) if usual else (1 / len(ENTITIES), 1.0)
+    has_root_and_children = ROOT is not None and CHILDREN
+    root_share, root_size = (
+        (ROOT_SHARE, ROOT_SIZE) if has_root_and_children else (1 / len(ENTITIES), 1.0)
+    )
     share = (1 - root_share) / max(1, len(ENTITIES) - 1)
-    child_size = (1 - root_share * root_size) / (1 - root_share) if usual else 1.0
+    child_size = (1 - root_share * root_size) / (1 - root_share) if has_root_and_children else 1.0
 
-    def load(entity: Entity) -> Load:
+    def load(entity: EntityKind) -> TableLoad:
         rows = rps * SECONDS_PER_DAY * (root_share if entity.root else share)
         bytes_ = average_bytes * (root_size if entity.root else child_size)
         index = INDEX_PER_ROW[entity.parent is None]
-        return Load(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
+        return TableLoad(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
 
     return [load(entity) for entity in ENTITIES]
 
 
-def measured(
+def measure_loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
-) -> Measured | None:
+) -> MeasuredLoads | None:
     """The loads of the last SAMPLE_DAYS complete days with rows that are plain, by ANALYZE; else
     None."""
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
@@ -118,20 +120,22 @@ def measured(
     if not days:
         return None
     span = (days[-1] - days[0]).days + 1
-    found = []
+    loads = []
     for entity in ENTITIES:
-        mine = [part for part in complete if part.table == entity.table and part.day in days]
-        rows = sum(part.rows for part in mine)
-        data, index = _sizes(connection, [part.name for part in mine])
+        table_parts = [part for part in complete if part.table == entity.table and part.day in days]
+        rows = sum(part.rows for part in table_parts)
+        data, index = _measure_sizes(connection, [part.name for part in table_parts])
         if rows:
-            found.append(Load(entity.table, rows / span, data / rows, index / rows))
-    return Measured(found, days[0], days[-1])
+            loads.append(TableLoad(entity.table, rows / span, data / rows, index / rows))
+    return MeasuredLoads(loads, days[0], days[-1])
 
 
-def _sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
+def _measure_sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
     """Bytes of the tables and of their indexes."""
-    if there := held(connection.connection, names).values():
-        return sum(each.table for each in there), sum(each.indexes for each in there)
+    if disk_uses := measure_disk_use(connection.connection, names).values():
+        return sum(disk_use.table for disk_use in disk_uses), sum(
+            disk_use.indexes for disk_use in disk_uses
+        )
     with connection.cursor() as cursor:
         cursor.execute(_SIZES, [list(names)])
         return cursor.fetchone() or (0, 0)

@@ -24,8 +24,8 @@ Connection = psycopg.Connection[Any]
 T = TypeVar("T")
 
 
-def short_waits(connection: Connection) -> None:
-    """Wait for a lock for a moment only, in a transaction, on each node."""
+def set_short_lock_timeout(connection: Connection) -> None:
+    """Limit how long this transaction waits for a lock, on each node, to LOCK_TIMEOUT_MS."""
     connection.execute(
         "SET LOCAL citus.propagate_set_commands TO 'local';"
         f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}".encode()
@@ -34,14 +34,14 @@ def short_waits(connection: Connection) -> None:
 
 def lock_day(connection: Connection, name: str) -> None:
     """Take the lock of one day's partition, in a transaction."""
-    short_waits(connection)
+    set_short_lock_timeout(connection)
     connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
 
 
 @contextmanager
-def day_locked(connection: Connection, name: str) -> Iterator[None]:
+def hold_day_lock(connection: Connection, name: str) -> Iterator[None]:
     """Hold the lock of one day's partition: whoever creates that day waits. A session lock."""
-    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+    with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute("SELECT pg_advisory_lock(%s, hashtext(%s))", [ADVISORY_SPACE, name])
     try:
         yield
@@ -50,15 +50,15 @@ def day_locked(connection: Connection, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
+def override_lock_timeout(connection: Connection, milliseconds: int) -> Iterator[None]:
     """Set the lock_timeout of the session, and restore it at the end."""
     row = connection.execute("SELECT current_setting('lock_timeout')").fetchone()
-    before = row[0] if row else "0"
+    former_timeout = row[0] if row else "0"
     connection.execute("SELECT set_config('lock_timeout', %s, false)", [str(milliseconds)])
     try:
         yield
     finally:
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", [before])
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", [former_timeout])
 
 
 def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:

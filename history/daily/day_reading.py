@@ -35,27 +35,30 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
     cluster the day is not locked, because its tables are not replaced while they are read; each
     node has a snapshot of its own. `connection` is in autocommit mode.
     """
-    spread = distribution.spread(connection, table)
+    is_spread = distribution.is_spread(connection, table)
     while True:
-        before = days.locate(connection, table, day)
+        place_before = days.locate_day(connection, table, day)
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             # In a cluster one session, so one snapshot, of each node.
             connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
-            if not spread and before.state is not DayState.ABSENT:
+            if not is_spread and place_before.state is not DayState.ABSENT:
                 try:
-                    connection.execute(sql.SQL(_LOCK).format(before.child))
+                    connection.execute(sql.SQL(_LOCK).format(place_before.child))
                 except errors.UndefinedTable:  # dropped while we waited
                     raise psycopg.Rollback from None
-            place = days.locate(connection, table, day)  # the first query: it takes the snapshot
-            if not spread and (before.state is DayState.ABSENT) != (place.state is DayState.ABSENT):
+            # The first query: it takes the snapshot.
+            place = days.locate_day(connection, table, day)
+            if not is_spread and (place_before.state is DayState.ABSENT) != (
+                place.state is DayState.ABSENT
+            ):
                 raise psycopg.Rollback  # made or dropped since we looked
             yield place
             return
 
 
 @contextmanager
-def locked(connection: Connection, source: sql.Composable) -> Iterator[None]:
+def lock_source(connection: Connection, source: sql.Composable) -> Iterator[None]:
     """Lock what is read in the block, in the caller's transaction or in one of its own.
 
     Args:
@@ -67,15 +70,15 @@ def locked(connection: Connection, source: sql.Composable) -> Iterator[None]:
     """
     if connection.info.transaction_status == TransactionStatus.IDLE:
         with connection.transaction():
-            _lock(connection, source)
+            _lock_table(connection, source)
             yield
     else:
-        _lock(connection, source)
+        _lock_table(connection, source)
         yield
 
 
-def _lock(connection: Connection, source: sql.Composable) -> None:
-    if not isinstance(source, sql.Identifier) or distribution.active(connection):
+def _lock_table(connection: Connection, source: sql.Composable) -> None:
+    if not isinstance(source, sql.Identifier) or distribution.is_distributed(connection):
         connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
         return
     connection.execute(sql.SQL(_LOCK).format(source))

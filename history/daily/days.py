@@ -14,9 +14,14 @@ from history import distribution
 from history.daily.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
 from history.daily.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
 from history.daily.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
-from history.daily.day_locks import day_locked, lock_day, lock_timeout, short_waits
+from history.daily.day_locks import (
+    hold_day_lock,
+    lock_day,
+    override_lock_timeout,
+    set_short_lock_timeout,
+)
 from history.daily.day_locks import retry_lock as retry_lock
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 # Rows stay whole and uncompressed if a page can hold them: compressing costs most (decision 31).
 WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
@@ -64,7 +69,7 @@ class DayState(Enum):
     DETACHED = "detached"
 
 
-class ForeignTableError(Complaint, RuntimeError):
+class ForeignTableError(ExplainedError, RuntimeError):
     """A table that Annals did not create has the name of a day's partition."""
 
 
@@ -72,12 +77,17 @@ class DefaultPartitionError(ForeignTableError):
     """A default partition has rows of the day whose partition is to be attached."""
 
     def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
-        table, other = (name.as_string().replace('"', "") for name in (place.parent, default))
+        table, default_table = (
+            name.as_string().replace('"', "") for name in (place.parent, default)
+        )
         super().__init__(
-            f"the default partition {other} of {table} has rows of {day}, so that day can have no "  # noqa: S608 - for people
+            f"the default partition {default_table} of {table} has rows of {day}, so that day "  # noqa: S608 - for people
+            "can have no "
             "partition of its own. Annals makes no default partition. As the owner of the tables: "
-            f"ALTER TABLE {table} DETACH PARTITION {other}; then `annals partitions maintain`; "
-            f"then move its rows back by INSERT INTO {table} SELECT * FROM {other}, and drop it"
+            f"ALTER TABLE {table} DETACH PARTITION {default_table}; then `annals partitions "
+            "maintain`; "
+            f"then move its rows back by INSERT INTO {table} SELECT * FROM {default_table}, "
+            "and drop it"
         )
 
 
@@ -102,51 +112,58 @@ class DayTable(NamedTuple):
         return self.comment in (MARK, RESTORED)
 
 
-def partition_name(table: str, day: date) -> str:
-    """`product_instance_aud_20251121`."""
+def build_partition_name(table: str, day: date) -> str:
+    """Return the name of a day's partition: `product_instance_aud_20251121`."""
     return f"{table}_{day:%Y%m%d}"
 
 
-def bounds(day: date) -> tuple[str, str]:
-    """First moment of the day and of the next one, with the offset."""
+def compute_bounds(day: date) -> tuple[str, str]:
+    """Return the first moments of the day and of the next day, with the offset."""
     return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
 
 
-def create(connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S) -> bool:
-    """Create the partition of a day; False if it exists. A detached one is attached again. Several
-    processes may do it at once; readers and writers go on. `connection` is in autocommit mode.
-    Raises psycopg.errors.LockNotAvailable after `wait_s` seconds, ForeignTableError if a table that
-    is not ours has the name."""
-    name = partition_name(table, day)
+def create_partition(
+    connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S
+) -> bool:
+    """Create the partition of a day, or attach a detached one. Return False if it is attached.
+
+    Several processes may do this at once; readers and writers go on. `connection` is in autocommit
+    mode.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: the locks were not available for `wait_s` seconds.
+        ForeignTableError: a table that Annals did not create has the name.
+    """
+    name = build_partition_name(table, day)
 
     def attempt() -> bool:
-        if locate(connection, table, day).state is DayState.PENDING:
+        if locate_day(connection, table, day).state is DayState.PENDING:
             # Not under a drop that is at work: it holds the lock and completes this itself.
-            with day_locked(connection, name):
-                if locate(connection, table, day).state is DayState.PENDING:
-                    finalize(connection, table, day)
+            with hold_day_lock(connection, name):
+                if locate_day(connection, table, day).state is DayState.PENDING:
+                    finalize_detach(connection, table, day)
         with connection.transaction():
             lock_day(connection, name)
-            place = locate(connection, table, day)
+            place = locate_day(connection, table, day)
             if place.state is DayState.ATTACHED:
                 return False
             if place.state is DayState.ABSENT:
-                create_detached(connection, place, day)
+                create_detached_table(connection, place, day)
             elif not place.ours:
                 raise ForeignTableError(f"{name} is a table that Annals did not create")
-            attach(connection, place, day)
+            attach_table(connection, place, day)
             return True
 
     return retry_lock(attempt, wait_s)
 
 
-def drop(
+def drop_partition(
     connection: Connection,
     table: str,
     day: date,
     wait_s: float = LOCK_WAIT_S,
     confirm: Callable[[DayTable], None] = lambda _: None,
-    waited: Callable[[float], None] = lambda _: None,
+    report_wait: Callable[[float], None] = lambda _: None,
 ) -> bool:
     """Detach the partition of a day and drop it; False if it does not exist. Readers and writers of
     the table go on. `connection` is in autocommit mode. confirm is called when nobody can write to
@@ -157,26 +174,26 @@ def drop(
     seconds: the next call completes it. Raises ForeignTableError for a partition without our
     comment.
     """
-    name, began = partition_name(table, day), time.monotonic()
+    name, began = build_partition_name(table, day), time.monotonic()
 
     def attempt() -> bool:
-        with day_locked(connection, name):
-            place = locate(connection, table, day)
+        with hold_day_lock(connection, name):
+            place = locate_day(connection, table, day)
             if place.state is DayState.ABSENT:
                 return False
             if not place.marked:
                 raise ForeignTableError(f"{name} is a partition that Annals did not create")
             if place.state is DayState.ATTACHED:
-                _detach(connection, place, wait_s)
-                waited(time.monotonic() - began)
+                _detach_table(connection, place, wait_s)
+                report_wait(time.monotonic() - began)
             elif place.state is DayState.PENDING:
-                finalize(connection, table, day)
+                finalize_detach(connection, table, day)
             try:
                 confirm(place)
             except Exception:
                 _attach_again(connection, place, day)
                 raise
-            with lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
+            with override_lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
                 connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
                 _record_drop(connection, table, day)
             return True
@@ -184,8 +201,8 @@ def drop(
     return retry_lock(attempt, wait_s)
 
 
-def locate(connection: Connection, table: str, day: date) -> DayTable:
-    """The table of a day and its state. Raises psycopg.errors.UndefinedTable without `table`."""
+def locate_day(connection: Connection, table: str, day: date) -> DayTable:
+    """Find the table of a day and its state. Raises UndefinedTable if `table` does not exist."""
     row = connection.execute(
         "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
         " link.inhdetachpending, obj_description(child.oid, 'pg_class'),"
@@ -198,7 +215,7 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
         " LEFT JOIN pg_inherits link"
         "  ON link.inhrelid = child.oid AND link.inhparent = parent.oid"
         " WHERE parent.oid = %s::regclass",
-        [partition_name(table, day), table],
+        [build_partition_name(table, day), table],
     ).fetchone()
     assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
     schema, exists, linked, pending, comment, key = row
@@ -210,45 +227,53 @@ def locate(connection: Connection, table: str, day: date) -> DayTable:
         state = DayState.PENDING if pending else DayState.ATTACHED
     return DayTable(
         sql.Identifier(schema, table),
-        sql.Identifier(schema, partition_name(table, day)),
-        sql.Identifier(schema, f"{partition_name(table, day)}_new"),
+        sql.Identifier(schema, build_partition_name(table, day)),
+        sql.Identifier(schema, f"{build_partition_name(table, day)}_new"),
         state,
         comment,
         sql.Identifier(key),
     )
 
 
-def attached(connection: Connection, wanted: Collection[tuple[str, date]]) -> set[tuple[str, date]]:
-    """Those of the days, each a table and a UTC day, that an attached partition covers wholly: its
-    own, or a longer one. A default partition covers none. One query."""
-    places = list(wanted)
-    days = [bounds(day) for _, day in places]
-    given = {
+def find_attached(
+    connection: Connection, requested_days: Collection[tuple[str, date]]
+) -> set[tuple[str, date]]:
+    """Return the days (table and UTC day) that an attached partition covers wholly. One query.
+
+    The partition may be longer than the day. A default partition covers no day.
+    """
+    places = list(requested_days)
+    days = [compute_bounds(day) for _, day in places]
+    values = {
         "tables": [table for table, _ in places],
-        "names": [partition_name(table, day) for table, day in places],
+        "names": [build_partition_name(table, day) for table, day in places],
         "starts": [start for start, _ in days],
         "stops": [stop for _, stop in days],
     }
-    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, given)}
+    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
 
 
-def marks(connection: Connection, table: str, wanted: Sequence[date]) -> dict[date, bool]:
-    """Those of these days that are sealed, or packed; and which are packed."""
-    if not wanted:
+def load_sealed_days(
+    connection: Connection, table: str, requested_days: Sequence[date]
+) -> dict[date, bool]:
+    """Return which of the days are sealed or packed, each with whether it is packed."""
+    if not requested_days:
         return {}
-    found: list[tuple[date, bool]] = connection.execute(
+    rows: list[tuple[date, bool]] = connection.execute(
         'SELECT day, packed_at IS NOT NULL FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
-        (table, list(wanted)),
+        (table, list(requested_days)),
     ).fetchall()
-    return dict(found)
+    return dict(rows)
 
 
 def is_packed(connection: Connection, table: str, day: date) -> bool:
-    """Whether the table of a day may have blocks."""
-    return marks(connection, table, [day]).get(day, False)
+    """Return whether the table of a day may have blocks."""
+    return load_sealed_days(connection, table, [day]).get(day, False)
 
 
-def create_detached(connection: Connection, place: DayTable, day: date, mark: str = MARK) -> None:
+def create_detached_table(
+    connection: Connection, place: DayTable, day: date, mark: str = MARK
+) -> None:
     """Create the table of a day next to its parent, with all its properties, without attaching it.
 
     Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
@@ -258,58 +283,62 @@ def create_detached(connection: Connection, place: DayTable, day: date, mark: st
         " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
     )
     names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
-    connection.execute(command.format(**names, **_literals(day)))
-    mark_as(connection, place, mark)
+    connection.execute(command.format(**names, **_build_bound_literals(day)))
+    set_mark(connection, place, mark)
 
 
-def release(connection: Connection, table: str, day: date) -> bool:
+def release_day(connection: Connection, table: str, day: date) -> bool:
     """Treat a restored day like any other day again; False if the day was not restored."""
     with connection.transaction():
-        lock_day(connection, partition_name(table, day))
-        place = locate(connection, table, day)
+        lock_day(connection, build_partition_name(table, day))
+        place = locate_day(connection, table, day)
         if place.comment != RESTORED:
             return False
-        mark_as(connection, place, MARK)
+        set_mark(connection, place, MARK)
         return True
 
 
-def mark_as(connection: Connection, place: DayTable, mark: str) -> None:
+def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
     """Set the comment of a day's table: MARK or RESTORED."""
     connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
 
 
-def attach(connection: Connection, place: DayTable, day: date) -> None:
+def attach_table(connection: Connection, place: DayTable, day: date) -> None:
     """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
     cluster its rows are copied to the workers. In a transaction. Raises DefaultPartitionError."""
-    distribution.one_by_one(connection)
+    distribution.use_one_connection(connection)
     try:
         connection.execute(
             sql.SQL(
                 "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
-            ).format(parent=place.parent, child=place.child, **_literals(day))
+            ).format(parent=place.parent, child=place.child, **_build_bound_literals(day))
         )
     except errors.CheckViolation as error:
         # Of the day's own rows PostgreSQL names the table of the day.
-        schema, other = error.diag.schema_name, error.diag.table_name
-        if schema is None or other is None or sql.Identifier(schema, other) == place.child:
+        schema, table_name = error.diag.schema_name, error.diag.table_name
+        if (
+            schema is None
+            or table_name is None
+            or sql.Identifier(schema, table_name) == place.child
+        ):
             raise
-        raise DefaultPartitionError(place, day, sql.Identifier(schema, other)) from error
+        raise DefaultPartitionError(place, day, sql.Identifier(schema, table_name)) from error
     connection.execute(
         sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
     )
     distribution.free_coordinator(connection, place.child)
 
 
-def finalize(connection: Connection, table: str, day: date) -> None:
+def finalize_detach(connection: Connection, table: str, day: date) -> None:
     """Complete a pending detach: the table of the day is detached afterwards."""
-    place = locate(connection, table, day)
-    with lock_timeout(connection, LOCK_TIMEOUT_MS):
+    place = locate_day(connection, table, day)
+    with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
         connection.execute(
             sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
         )
 
 
-def replace(
+def replace_table(
     connection: Connection,
     table: str,
     day: date,
@@ -319,40 +348,43 @@ def replace(
     present table is dropped after merge, while the whole table is locked: nobody reads or writes.
     Raises psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the
     partition is not ours."""
-    name = partition_name(table, day)
+    name = build_partition_name(table, day)
 
     def in_cluster() -> None:
         with connection.transaction():
-            distribution.one_by_one(connection)  # before the DETACH, as for all that follows
+            # Before the DETACH, as for all that follows.
+            distribution.use_one_connection(connection)
             lock_day(connection, name)
-            _swap(connection, table, day, merge)
+            _swap_tables(connection, table, day, merge)
 
     def lock() -> None:
         with connection.transaction():
             lock_day(connection, name)
-            place = locate(connection, table, day)
+            place = locate_day(connection, table, day)
             lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
             connection.execute(lock_table.format(place.parent))
             if place.state is not DayState.ABSENT:
                 connection.execute(lock_table.format(place.child))
 
-    if distribution.active(connection):  # there only the DETACH locks all nodes
+    if distribution.is_distributed(connection):  # there only the DETACH locks all nodes
         retry_lock(in_cluster, LOCK_WAIT_S)
         return
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)
     # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
-    _swap(connection, table, day, merge)
+    _swap_tables(connection, table, day, merge)
 
 
-def _swap(connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]) -> None:
-    """Do what `replace` says, with its locks."""
-    place = locate(connection, table, day)
+def _swap_tables(
+    connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]
+) -> None:
+    """Swap the tables of a day while this transaction holds the locks of `replace_table`."""
+    place = locate_day(connection, table, day)
     if place.state is not DayState.ABSENT:
         if not place.ours:
             raise ForeignTableError(
-                f"{partition_name(table, day)} is a table that Annals did not create"
+                f"{build_partition_name(table, day)} is a table that Annals did not create"
             )
         if place.state is DayState.ATTACHED:
             command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
@@ -360,18 +392,18 @@ def _swap(connection: Connection, table: str, day: date, merge: Callable[[DayTab
         merge(place)
         connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
     rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
-    connection.execute(rename.format(place.new, sql.Identifier(partition_name(table, day))))
-    attach(connection, place, day)
+    connection.execute(rename.format(place.new, sql.Identifier(build_partition_name(table, day))))
+    attach_table(connection, place, day)
 
 
 def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
     """Undo a detach. If the locks are not available, the next run of maintain does it."""
     with (
         suppress(errors.LockNotAvailable),
-        lock_timeout(connection, LOCK_TIMEOUT_MS),
+        override_lock_timeout(connection, LOCK_TIMEOUT_MS),
         connection.transaction(),
     ):
-        attach(connection, place, day)
+        attach_table(connection, place, day)
 
 
 def _record_drop(connection: Connection, table: str, day: date) -> None:
@@ -385,25 +417,27 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
     connection.execute(
         'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]
     )
-    for kept in ("pack_attempt", "doubled_version"):
+    for note_table in ("pack_attempt", "doubled_version"):
         connection.execute(
-            sql.SQL('DELETE FROM {} WHERE "table" = %s AND day = %s').format(sql.Identifier(kept)),
+            sql.SQL('DELETE FROM {} WHERE "table" = %s AND day = %s').format(
+                sql.Identifier(note_table)
+            ),
             [table, day],
         )
 
 
-def _detach(connection: Connection, place: DayTable, wait_s: float) -> None:
+def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
     """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
     try:
-        with lock_timeout(connection, int(wait_s * 1000)):
+        with override_lock_timeout(connection, int(wait_s * 1000)):
             connection.execute(command + sql.SQL(" CONCURRENTLY"))
     except (errors.FeatureNotSupported, errors.InternalError_):  # Citus has only the plain one
         with connection.transaction():
-            short_waits(connection)
+            set_short_lock_timeout(connection)
             connection.execute(command)
 
 
-def _literals(day: date) -> dict[str, sql.Literal]:
-    start, end = bounds(day)
+def _build_bound_literals(day: date) -> dict[str, sql.Literal]:
+    start, end = compute_bounds(day)
     return {"start": sql.Literal(start), "end": sql.Literal(end)}

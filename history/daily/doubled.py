@@ -11,7 +11,7 @@ from psycopg import sql
 
 from history.blocks import stored
 from history.daily.canonical import Connection
-from history.entities import Entity
+from history.entities import EntityKind
 
 
 class DoubledKey(NamedTuple):
@@ -28,8 +28,8 @@ GROUP BY id, version, updated_at HAVING count(*) > 1 ORDER BY id, version, updat
 """
 
 
-def find(
-    connection: Connection, entity: Entity, table: sql.Identifier, most: int | None = None
+def find_doubled_versions(
+    connection: Connection, entity: EntityKind, table: sql.Identifier, limit: int | None = None
 ) -> list[DoubledKey]:
     """Return the versions that the table of a day has more than once, in the order of their keys.
 
@@ -37,7 +37,7 @@ def find(
         most: how many at most; None for all.
     """
     query = sql.SQL(_FIND).format(
-        versions=sql.SQL(stored.versions(entity, table.as_string(connection))),
-        most=sql.Literal(most),
+        versions=sql.SQL(stored.build_versions_query(entity, table.as_string(connection))),
+        most=sql.Literal(limit),
     )
     return [DoubledKey(*row) for row in connection.execute(query)]

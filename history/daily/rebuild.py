@@ -19,15 +19,15 @@ from psycopg import errors, sql
 from psycopg.copy import Writer
 
 from history.blocks import stored
-from history.blocks.form import Row, Stored
+from history.blocks.form import BlockColumns, CanonicalRow
 from history.daily import days
-from history.daily.canonical import Connection, columns, versions
-from history.daily.day_locks import retry_lock, short_waits
+from history.daily.canonical import Connection, list_columns, stream_versions
+from history.daily.day_locks import retry_lock, set_short_lock_timeout
 from history.daily.days import DayTable
-from history.entities import Entity
+from history.entities import EntityKind
 
 # A row of a new table: a plain one, or the row of a block with its columns.
-StoredRow: TypeAlias = tuple[Row, Stored | None]
+StoredRow: TypeAlias = tuple[CanonicalRow, BlockColumns | None]
 
 _EPOCH: Final = 946_684_800_000_000  # of COPY's moments: 2000, in microseconds since 1970
 # Noted rows are copied in portions: so many keys are looked up at once,
@@ -109,25 +109,25 @@ class ChangedMeanwhileError(errors.LockNotAvailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class TableWatch:
     """The old table of a day while a new one is built."""
 
     partition: int  # its OID
     file: int  # PostgreSQL writes a table anew into another file
     triggers: str  # their rows in the catalog
 
-    def add_noted(self, connection: Connection, entity: Entity, place: DayTable) -> int:
+    def add_noted_rows(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
         """Add the rows that came since the watch began to the new table. Return their number.
 
         The new table has its indexes. In the transaction that made it.
         """
-        return add_missing(connection, entity, place, self.noted_keys())
+        return add_missing_rows(connection, entity, place, self.build_noted_query())
 
-    def noted_keys(self) -> sql.Composed:
+    def build_noted_query(self) -> sql.Composed:
         """Return a query for id, updated_at and version of the rows that came."""
         return sql.SQL(_NOTED).format(partition=sql.Literal(self.partition))
 
-    def settle(self, connection: Connection, entity: Entity, place: DayTable) -> int:
+    def settle(self, connection: Connection, entity: EntityKind, place: DayTable) -> int:
         """Add the last noted rows, and prove that nothing else was done to the old table.
 
         Nobody can write to the old table any more. Return how many rows were added.
@@ -136,8 +136,8 @@ class Watch:
             ChangedMeanwhileError: rows were changed or removed, or the table was replaced, or its
                 triggers were touched. A later attempt may succeed.
         """
-        if _state(connection, place) != self:
-            raise _changed(place, "its table or a trigger of it was replaced")
+        if _load_state(connection, place) != self:
+            raise _build_changed_error(place, "its table or a trigger of it was replaced")
         row = connection.execute(
             "SELECT change, row_id, version FROM changed_row"
             " WHERE partition = %s AND change <> 'insert' ORDER BY id LIMIT 1",
@@ -145,15 +145,15 @@ class Watch:
         ).fetchone()
         if row is not None:
             change, id, version = row
-            which = "" if id is None else f" of {id} version {version}"
-            raise _changed(place, f"somebody did this to its rows: {change}{which}")
-        added = self.add_noted(connection, entity, place)
+            row_name = "" if id is None else f" of {id} version {version}"
+            raise _build_changed_error(place, f"somebody did this to its rows: {change}{row_name}")
+        added = self.add_noted_rows(connection, entity, place)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [self.partition])
         return added
 
 
 @contextmanager
-def watched(connection: Connection, place: DayTable) -> Iterator[Watch]:
+def watch_table(connection: Connection, place: DayTable) -> Iterator[TableWatch]:
     """Note all changes of a day's table from now on. At an error the noting ends.
 
     A process that is killed leaves the triggers; `remove_left` removes them. `connection` is in
@@ -162,17 +162,17 @@ def watched(connection: Connection, place: DayTable) -> Iterator[Watch]:
     Raises:
         psycopg.errors.LockNotAvailable: a transaction that wrote to the day stays open.
     """
-    watch = retry_lock(lambda: _begin(connection, place), days.LOCK_WAIT_S)
+    watch = retry_lock(lambda: _begin_watch(connection, place), days.LOCK_WAIT_S)
     try:
         yield watch
     except Exception:
         if not connection.closed:
             with suppress(psycopg.Error):
-                _stop(connection, place.child)
+                _stop_watch(connection, place.child)
         raise
 
 
-def remove_left(connection: Connection) -> None:
+def remove_left_triggers(connection: Connection) -> None:
     """Remove the triggers that a killed process left. The caller holds the lock of the runs.
 
     A table that is locked keeps them until the next call: they do no harm but note too much. What
@@ -180,11 +180,11 @@ def remove_left(connection: Connection) -> None:
     """
     for schema, name in connection.execute(_LEFT, [list(_TRIGGERS)]).fetchall():
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
-            _stop(connection, sql.Identifier(schema, name))
+            _stop_watch(connection, sql.Identifier(schema, name))
     connection.execute(_DROP_UNWATCHED, [list(_TRIGGERS)])
 
 
-def guard(connection: Connection, table: sql.Identifier) -> None:
+def guard_table(connection: Connection, table: sql.Identifier) -> None:
     """Let a packed table refuse each row whose version one of its blocks has.
 
     The error is the one of the primary key (SQLSTATE 23505), so every writer knows it.
@@ -198,19 +198,19 @@ def guard_packed_days(connection: Connection) -> None:
     The caller holds the lock of the runs. A table that is locked waits for the next call.
     """
     for table, day in connection.execute(_UNGUARDED).fetchall():
-        place = days.locate(connection, table, day)
+        place = days.locate_day(connection, table, day)
 
         def attempt(child: sql.Identifier = place.child) -> None:
             with connection.transaction():
-                short_waits(connection)
-                guard(connection, child)
+                set_short_lock_timeout(connection)
+                guard_table(connection, child)
 
         with suppress(errors.LockNotAvailable, errors.DeadlockDetected):
             retry_lock(attempt, _STOP_WAIT_S)
 
 
-def add_missing(
-    connection: Connection, entity: Entity, place: DayTable, keys: sql.Composable | None = None
+def add_missing_rows(
+    connection: Connection, entity: EntityKind, place: DayTable, keys: sql.Composable | None = None
 ) -> int:
     """Copy rows of the old table that the new one lacks. Return their number.
 
@@ -222,7 +222,7 @@ def add_missing(
     query = sql.SQL(_MISSING).format(
         keys=keys,
         old=place.child,
-        versions=sql.SQL(stored.versions(entity, place.new.as_string(connection))),
+        versions=sql.SQL(stored.build_versions_query(entity, place.new.as_string(connection))),
         limit=sql.Literal(KEYS_AT_ONCE),
     )
     # Each row is found by its key.
@@ -235,7 +235,7 @@ def add_missing(
     while True:
         values = {"id": id, "moment": moment, "version": version}
         missing = connection.execute(query, values).fetchall()
-        for portion in _portions(missing):
+        for portion in _split_into_portions(missing):
             source = sql.SQL(
                 "(SELECT old.* FROM {old} AS old JOIN (VALUES {keys}) AS key (id, moment, number)"
                 " ON old.id = key.id AND old.updated_at = key.moment::timestamptz"
@@ -247,16 +247,16 @@ def add_missing(
                     for key in portion
                 ),
             )
-            rows = list(versions(connection, entity, source, ordered=False, data="bytea"))
-            added += copy_in(connection, entity, place.new, ((row, None) for row in rows))
+            rows = list(stream_versions(connection, entity, source, ordered=False, data="bytea"))
+            added += write_rows(connection, entity, place.new, ((row, None) for row in rows))
         if len(missing) < KEYS_AT_ONCE:
             return added
         id, moment, version, _ = missing[-1]
 
 
-def copy_in(
+def write_rows(
     connection: Connection,
-    entity: Entity,
+    entity: EntityKind,
     table: sql.Identifier,
     rows: Iterable[StoredRow],
     writer: Callable[[psycopg.Cursor[Any]], Writer] | None = None,
@@ -271,25 +271,27 @@ def copy_in(
             transaction has made.
     """
     child = () if entity.parent is None else ("text",)
-    types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.TYPES]
-    empty = (None,) * len(stored.BLOCK)
+    types = ["text", "int4", "int8", "text", "text", "int4", *child, "bytea", *stored.BLOCK_TYPES]
+    empty = (None,) * len(stored.BLOCK_COLUMNS)
     form = "FROM STDIN (FORMAT BINARY, FREEZE)" if frozen else "FROM STDIN (FORMAT BINARY)"
-    query = copy_command(entity, table, form)
+    query = build_copy_command(entity, table, form)
     with connection.cursor() as cursor:
         with cursor.copy(query, writer=writer(cursor) if writer else None) as copy:
             copy.set_types(types)
             for (id, version, moment, *rest, text), block in rows:
                 # COPY takes the bytes of a document for JSONB, and a number for a moment.
                 data = None if text is None else b"\1" + text
-                own = (id, version, moment - _EPOCH, *rest, data)
-                copy.write_row((*own, *(empty if block is None else block)))
+                plain_values = (id, version, moment - _EPOCH, *rest, data)
+                copy.write_row((*plain_values, *(empty if block is None else block)))
         return cursor.rowcount
 
 
-def copy_command(entity: Entity, table: sql.Identifier, how: LiteralString) -> sql.Composed:
+def build_copy_command(
+    entity: EntityKind, table: sql.Identifier, options: LiteralString
+) -> sql.Composed:
     """Return a COPY of all columns that a row of versions or a block has."""
-    names = map(sql.Identifier, (*columns(entity), *stored.BLOCK))
-    return sql.SQL("COPY {} ({}) " + how).format(table, sql.SQL(", ").join(names))
+    names = map(sql.Identifier, (*list_columns(entity), *stored.BLOCK_COLUMNS))
+    return sql.SQL("COPY {} ({}) " + options).format(table, sql.SQL(", ").join(names))
 
 
 def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -> int | None:
@@ -299,27 +301,27 @@ def count_cheaply(connection: Connection, table: sql.Identifier, packed: bool) -
     visible to all.
     """
     if packed:
-        return stored.count(connection, table)
-    unknown = connection.execute(_UNKNOWN, [table.as_string(connection)]).fetchone()
-    if unknown is None or unknown[0] > UNKNOWN_BYTES:
+        return stored.count_versions(connection, table)
+    unknown_bytes = connection.execute(_UNKNOWN, [table.as_string(connection)]).fetchone()
+    if unknown_bytes is None or unknown_bytes[0] > UNKNOWN_BYTES:
         return None
     row = connection.execute(sql.SQL("SELECT count(*) FROM {}").format(table)).fetchone()
     return int(row[0]) if row else None
 
 
-def _begin(connection: Connection, place: DayTable) -> Watch:
+def _begin_watch(connection: Connection, place: DayTable) -> TableWatch:
     with connection.transaction():
-        short_waits(connection)
+        set_short_lock_timeout(connection)
         connection.execute(sql.SQL(_WATCH).format(table=place.child))
-        watch = _state(connection, place)
+        watch = _load_state(connection, place)
         connection.execute("DELETE FROM changed_row WHERE partition = %s", [watch.partition])
         return watch
 
 
-def _stop(connection: Connection, table: sql.Identifier) -> None:
+def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
     def attempt() -> None:
         with connection.transaction():
-            short_waits(connection)
+            set_short_lock_timeout(connection)
             connection.execute(sql.SQL(_STOP).format(table=table))
             connection.execute(
                 "DELETE FROM changed_row WHERE partition = %s::regclass::oid::bigint",
@@ -329,21 +331,21 @@ def _stop(connection: Connection, table: sql.Identifier) -> None:
     retry_lock(attempt, _STOP_WAIT_S)
 
 
-def _state(connection: Connection, place: DayTable) -> Watch:
+def _load_state(connection: Connection, place: DayTable) -> TableWatch:
     values = {"triggers": list(_TRIGGERS), "table": place.child.as_string(connection)}
     row = connection.execute(_STATE, values).fetchone()
     assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
-    return Watch(*row)
+    return TableWatch(*row)
 
 
-def _changed(place: DayTable, what: str) -> ChangedMeanwhileError:
+def _build_changed_error(place: DayTable, reason: str) -> ChangedMeanwhileError:
     name = place.child._obj[-1]
     return ChangedMeanwhileError(
-        f"{name} stays as it is, because while its new table was built {what}. Try it again"
+        f"{name} stays as it is, because while its new table was built {reason}. Try it again"
     )
 
 
-def _portions(
+def _split_into_portions(
     missing: Sequence[tuple[str, datetime, int, int]],
 ) -> Iterator[list[tuple[str, datetime, int]]]:
     """Cut rows into portions of at most BYTES_AT_ONCE, or of one larger document."""

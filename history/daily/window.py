@@ -31,12 +31,12 @@ class Window:
         today = now.astimezone(UTC).date()
         return cls(today - timedelta(days=retention_days), today + timedelta(days=ahead_days))
 
-    def days(self) -> Iterator[date]:
+    def iterate_days(self) -> Iterator[date]:
         """Every day of the window, oldest first."""
         for number in range((self.newest - self.oldest).days + 1):
             yield self.oldest + timedelta(days=number)
 
 
-def day_of(microseconds: int) -> date:
+def compute_day(microseconds: int) -> date:
     """The UTC day of a moment given in microseconds since the epoch."""
     return EPOCH + timedelta(days=max(microseconds // MICROSECONDS_PER_DAY, _FIRST_DAY))

@@ -15,15 +15,15 @@ from history.database import forms, session
 _FITTED: Final = "_annals_plans"
 
 
-def fit(connection: psycopg.Connection[Any]) -> None:
+def prepare_session(connection: psycopg.Connection[Any]) -> None:
     """Complete the settings of a session, once for each connection, and announce what it can read.
     Where the tables are distributed, the server chooses the plans: one for all values names no
     shard. Raises psycopg.Error, of it forms.NewerFormError."""
     if getattr(connection, _FITTED, False):
         return
-    session.unlimited(connection)
+    session.remove_time_limit(connection)
     forms.open_session(connection)
-    if distribution.active(connection):
+    if distribution.is_distributed(connection):
         connection.execute("SET plan_cache_mode TO auto")
     if not connection.autocommit:
         connection.commit()
@@ -36,7 +36,7 @@ REACHED_S: Final = 2
 _CHECKED: Final = "_annals_checked"
 
 
-def works(pool: Any, connection: psycopg.Connection[Any]) -> bool:
+def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
     """Whether a connection that this pool gave works; it is closed if not."""
     now = time.monotonic()
     try:
@@ -66,8 +66,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection = super().get_new_connection(conn_params)
             with ExitStack() as unless_good:
                 unless_good.callback(self._give_back, connection)
-                if self.pool is None or works(self.pool, connection):
-                    fit(connection)
+                if self.pool is None or is_working(self.pool, connection):
+                    prepare_session(connection)
                     unless_good.pop_all()
                     return connection
 

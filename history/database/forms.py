@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psycopg
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 # Raise it by one with the first release that writes rows which earlier releases cannot read.
 # 1: each version is a row. 2: versions of a finished day can be in blocks.
@@ -63,7 +63,7 @@ class NewerFormError(psycopg.OperationalError):
     """The database has rows that a newer release wrote and this one cannot read."""
 
 
-class EarlierReleaseError(Complaint, RuntimeError):
+class EarlierReleaseError(ExplainedError, RuntimeError):
     """Sessions of a release are connected that cannot read the form of this one. The text names
     them, and says what to do."""
 

@@ -14,44 +14,46 @@ from psycopg.rows import tuple_row
 # all the time, or the statement is prepared once more.
 Values: TypeAlias = Mapping[str, object]
 Statement: TypeAlias = tuple[str, Values]
-Rows: TypeAlias = list[tuple[Any, ...]]
+FetchedRows: TypeAlias = list[tuple[Any, ...]]
 _NAME: Final = re.compile(r"%\((\w+)\)s")
 
 
-def fetch(text: str, values: Values) -> Rows:
+def fetch_rows(text: str, values: Values) -> FetchedRows:
     """All rows of a statement. Raises Django's errors of the database, so that Django drops a
     broken connection."""
     with connection.wrap_database_errors:
-        return _run(_cursor(), *_as_sent(text, values))
+        return _execute(_open_cursor(), *_prepare_values(text, values))
 
 
-def together(asked: Sequence[Statement]) -> list[Rows]:
+def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
     """The rows of each of these statements, in one round trip. Otherwise as fetch()."""
-    if len(asked) < 2:
-        return [fetch(*each) for each in asked]
-    sent = [(_cursor(), *_as_sent(*each)) for each in asked]
+    if len(statements) < 2:
+        return [fetch_rows(*statement) for statement in statements]
+    prepared = [(_open_cursor(), *_prepare_values(*statement)) for statement in statements]
     with connection.wrap_database_errors:
         try:
             with connection.connection.pipeline():
-                for cursor, statement, values in sent:
+                for cursor, statement, values in prepared:
                     cursor.execute(statement, values, prepare=True)
-            return [cursor.fetchall() for cursor, *_ in sent]
+            return [cursor.fetchall() for cursor, *_ in prepared]
         except psycopg.errors.FeatureNotSupported:  # as in _run
             if connection.connection.info.transaction_status != TransactionStatus.IDLE:
                 raise
-            return [_run(*each) for each in sent]
+            return [_execute(*call) for call in prepared]
 
 
-def _cursor() -> psycopg.Cursor[tuple[Any, ...]]:
+def _open_cursor() -> psycopg.Cursor[tuple[Any, ...]]:
     connection.ensure_connection()
     # Not connection.cursor(): Django's cursor puts the parameters into the text, so that nothing
     # is ever prepared.
-    made = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
-    made.format = Format.BINARY
-    return made
+    cursor = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
+    cursor.format = Format.BINARY
+    return cursor
 
 
-def _run(cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, values: Sequence[object]) -> Rows:
+def _execute(
+    cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, values: Sequence[object]
+) -> FetchedRows:
     try:
         return cursor.execute(statement, values, prepare=True).fetchall()
     except psycopg.errors.FeatureNotSupported:
@@ -63,13 +65,13 @@ def _run(cursor: psycopg.Cursor[tuple[Any, ...]], statement: str, values: Sequen
 
 
 @cache
-def _numbered(text: str) -> tuple[str, Sequence[str]]:
+def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
     """The text with numbers in the place of names, and the names in their order. psycopg would
     look for the names of a long text at each call."""
     names = list(dict.fromkeys(_NAME.findall(text)))
-    return _NAME.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+    return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text), names
 
 
-def _as_sent(text: str, values: Values) -> tuple[str, Sequence[object]]:
-    numbered, names = _numbered(text)
+def _prepare_values(text: str, values: Values) -> tuple[str, Sequence[object]]:
+    numbered, names = _number_parameters(text)
     return numbered, [values[name] for name in names]

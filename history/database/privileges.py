@@ -31,32 +31,39 @@ ORDER BY 1
 """
 
 
-def each(table: str, given: str) -> Iterator[Right]:
+def iterate_rights(table: str, rights: str) -> Iterator[Right]:
     """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
-    for right, columns in _RIGHT.findall(given):
+    for right, columns in _RIGHT.findall(rights):
         yield from ((table, right, column) for column in (columns.split(", ")))
 
 
-def missing(wanted: Iterable[Right]) -> tuple[str, list[list[str]]]:
+def build_missing_query(rights: Iterable[Right]) -> tuple[str, list[list[str]]]:
     """A statement and its values: those of the rights that the login of the session lacks, in
     words, for example "INSERT on access_journal.login"."""
-    return _MISSING, [list(column) for column in zip(*wanted, strict=True)]
+    return _MISSING, [list(column) for column in zip(*rights, strict=True)]
 
 
-def lacking(connection: psycopg.Connection[Any], wanted: Iterable[Right]) -> str | None:
+def explain_lacking_rights(
+    connection: psycopg.Connection[Any], rights: Iterable[Right]
+) -> str | None:
     """Which of the rights this login lacks: a sentence, or None. Raises psycopg.Error."""
-    found = [text for (text,) in connection.execute(*missing(wanted)).fetchall()]
-    if not found:
+    lacking_rights = [
+        text for (text,) in connection.execute(*build_missing_query(rights)).fetchall()
+    ]
+    if not lacking_rights:
         return None
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    remainder = (
+        f" and {len(lacking_rights) - MOST_NAMED} more" if len(lacking_rights) > MOST_NAMED else ""
+    )
     return (
         f"The database login {connection.info.user!r} of this process lacks rights: "
-        f"{', '.join(found[:MOST_NAMED])}{more}. Run `annals grants --apply` as the owner of the "
+        f"{', '.join(lacking_rights[:MOST_NAMED])}{remainder}. Run `annals grants --apply` as "
+        "the owner of the "
         "tables, and give each process its own login."
     )
 
 
-def complaint(connection: psycopg.Connection[Any]) -> str | None:
+def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
     """What is wrong with the login of this connection, for the web or the consumer: a sentence, or
     None. Raises psycopg.Error."""
     row = connection.execute(
@@ -67,31 +74,33 @@ def complaint(connection: psycopg.Connection[Any]) -> str | None:
     ).fetchone()
     if row is None or not (row[1] or row[2]):
         return None
-    what = "is a superuser of PostgreSQL" if row[1] else "owns the tables"
+    fault = "is a superuser of PostgreSQL" if row[1] else "owns the tables"
     return (
-        f"The database login {row[0]!r} of this process {what}: a fault of the process could "
+        f"The database login {row[0]!r} of this process {fault}: a fault of the process could "
         "change the history. Give it a login of its own with `annals grants`; "
         "docs/operations.md says how."
     )
 
 
 def warn_in_background(
-    connect: Callable[[], psycopg.Connection[Any]], wanted: Iterable[Right] = ()
+    connect: Callable[[], psycopg.Connection[Any]], rights: Iterable[Right] = ()
 ) -> None:
     """Log a warning if there is a complaint about the login, and an error if it lacks a wanted
     right. Nothing waits for the database."""
-    Thread(target=_warn, args=[connect, tuple(wanted)], daemon=True).start()
+    Thread(target=_warn, args=[connect, tuple(rights)], daemon=True).start()
 
 
-def _warn(connect: Callable[[], psycopg.Connection[Any]], wanted: tuple[Right, ...]) -> None:
+def _warn(connect: Callable[[], psycopg.Connection[Any]], rights: tuple[Right, ...]) -> None:
     try:
         with connect() as connection:
-            text = complaint(connection)
-            lacks = lacking(connection, wanted) if wanted and text is None else None
+            text = explain_wrong_login(connection)
+            lacking_rights = (
+                explain_lacking_rights(connection, rights) if rights and text is None else None
+            )
     except psycopg.Error as error:
         log.warning("The database login of this process was not checked: %s", describe(error))
         return
     if text is not None:
         log.warning("%s", text)
-    elif lacks is not None:
-        log.error("%s", lacks)
+    elif lacking_rights is not None:
+        log.error("%s", lacking_rights)

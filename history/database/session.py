@@ -51,8 +51,8 @@ QUIET_LOG: Final[Mapping[str, str]] = {
 }
 
 
-def dropped(connection: psycopg.Connection[Any]) -> str | None:
-    """Why this session has not what Annals asked for, as a sentence; None: it has."""
+def explain_dropped_settings(connection: psycopg.Connection[Any]) -> str | None:
+    """Return a sentence that says why this session lacks its settings, or None if it has them."""
     row = connection.execute("SELECT current_setting(%s, true)", [SESSION_MARK]).fetchone()
     if row == ("1",):
         return None
@@ -63,17 +63,17 @@ def dropped(connection: psycopg.Connection[Any]) -> str | None:
     )
 
 
-def options(given: Mapping[str, str]) -> str:
-    """Settings as the parameter `options` of libpq."""
-    return " ".join(f"-c {name}={_escaped(value)}" for name, value in given.items())
+def build_options(parameters: Mapping[str, str]) -> str:
+    """Build libpq's parameter `options` from settings."""
+    return " ".join(f"-c {name}={_escape(value)}" for name, value in parameters.items())
 
 
-def unlimited(connection: psycopg.Connection[Any]) -> None:
+def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
     """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
     Raises psycopg.Error."""
     if connection.info.server_version >= 170_000:
         connection.execute("SET transaction_timeout TO 0")
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace(" ", "\\ ")

@@ -1,37 +1,41 @@
-"""Compares two snapshots: changes for people, a patch for programs. Nothing else compares."""
+"""Compares two snapshots: changes for people, a patch for programs.
 
-from history.diff.change import MISSING, Change, Diff, Kind, Maybe, Operation
+Nothing else in Annals compares.
+Begin with `compare_snapshots` in `walk.py`; `align.py` matches the items of lists for it.
+"""
+
+from history.diff.change import MISSING, Change, ChangeKind, Diff, MaybeJson, Operation
 from history.diff.filter import (
-    BadPath,
+    BadPathError,
     PathFault,
-    differs,
-    find,
-    matches,
-    matching_first,
-    parse,
-    touches,
+    find_values,
+    is_different,
+    is_matching,
+    is_touched,
+    order_matching_first,
+    parse_path,
 )
-from history.diff.identity import DEFAULT, Identity
-from history.diff.walk import changes, compare, patch
+from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
+from history.diff.walk import compare_snapshots, list_changes, make_patch
 
 __all__ = [
-    "DEFAULT",
+    "DEFAULT_IDENTITY",
     "MISSING",
-    "BadPath",
+    "BadPathError",
     "Change",
+    "ChangeKind",
     "Diff",
-    "Identity",
-    "Kind",
-    "Maybe",
+    "ListIdentity",
+    "MaybeJson",
     "Operation",
     "PathFault",
-    "changes",
-    "compare",
-    "differs",
-    "find",
-    "matches",
-    "matching_first",
-    "parse",
-    "patch",
-    "touches",
+    "compare_snapshots",
+    "find_values",
+    "is_different",
+    "is_matching",
+    "is_touched",
+    "list_changes",
+    "make_patch",
+    "order_matching_first",
+    "parse_path",
 ]

@@ -1,4 +1,4 @@
-"""The types of a difference between two snapshots, as callers of this package see them."""
+"""The types of a difference between two snapshots."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -8,9 +8,9 @@ from history.documents.exactjson import Json
 
 # The value is absent, which is not null. msgspec omits such fields when it encodes a Change.
 MISSING = msgspec.UNSET
-Maybe: TypeAlias = "Json | msgspec.UnsetType"
+MaybeJson: TypeAlias = "Json | msgspec.UnsetType"
 
-Kind = Literal["added", "removed", "changed", "moved"]
+ChangeKind = Literal["added", "removed", "changed", "moved"]
 Operation = dict[str, Any]
 
 
@@ -22,9 +22,9 @@ class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
     path: str
     key_path: str
-    kind: Kind
-    old: Maybe = MISSING
-    new: Maybe = MISSING
+    kind: ChangeKind
+    old: MaybeJson = MISSING
+    new: MaybeJson = MISSING
     from_index: int | msgspec.UnsetType = MISSING
     to_index: int | msgspec.UnsetType = MISSING
 

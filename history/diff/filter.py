@@ -1,4 +1,4 @@
-"""Paths in requests (`path=/rate`): what they select, and whether a version changed it."""
+"""Paths of requests (`path=/rate`): what they select, and whether a version changed that."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import cast
 
-from history.diff.align import Similarity, align
-from history.diff.change import MISSING, Change, Maybe
-from history.diff.identity import DEFAULT, Identity
-from history.diff.path import escape, name_item, split, unescape
-from history.diff.walk import changes
-from history.documents.exactjson import Json, opened
+from history.diff.align import SimilarItems, align_lists
+from history.diff.change import MISSING, Change, MaybeJson
+from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
+from history.diff.path import escape_key, name_item, split_path, unescape_segment
+from history.diff.walk import list_changes
+from history.documents.exactjson import Json, open_raw
 
 
 class PathFault(Enum):
@@ -23,7 +23,7 @@ class PathFault(Enum):
     ITEM = "a list item is written [field=value]"
 
 
-class BadPath(ValueError):
+class BadPathError(ValueError):
     """The text is not a path. part: the part of it that is wrong."""
 
     def __init__(self, fault: PathFault, part: str) -> None:
@@ -32,7 +32,7 @@ class BadPath(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PathSegment:
     """One step of a path: any (`*`), an item by its key field, or an object's key or an index."""
 
     text: str
@@ -40,127 +40,148 @@ class Segment:
     kind: str = "key"  # "any", "item", "key"
 
 
-Path = tuple[Segment, ...]
+ParsedPath = tuple[PathSegment, ...]
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> Path:
-    """The steps of a pointer or key path; `*` stands for any one segment. Raises BadPath."""
+def parse_path(text: str) -> ParsedPath:
+    """Return the steps of a pointer or key path. `*` stands for any one segment.
+
+    Raises:
+        BadPathError: The text is not a path.
+    """
     try:
-        segments = split(text)
+        segments = split_path(text)
     except ValueError:
-        raise BadPath(PathFault.SLASH, text) from None
-    return tuple(_segment(segment) for segment in segments)
+        raise BadPathError(PathFault.SLASH, text) from None
+    return tuple(_parse_segment(segment) for segment in segments)
 
 
-def _segment(segment: str) -> Segment:
+def _parse_segment(segment: str) -> PathSegment:
     for code in segment.split("~")[1:]:
         if code[:1] not in ("0", "1", "2", "3", "4"):
-            raise BadPath(PathFault.TILDE, segment)
+            raise BadPathError(PathFault.TILDE, segment)
     if segment == "*":
-        return Segment("", kind="any")
+        return PathSegment("", kind="any")
     if segment.startswith("["):
         field, equals, value = segment[1:-1].partition("=")
         if not equals or not segment.endswith("]"):
-            raise BadPath(PathFault.ITEM, segment)
-        return Segment(unescape(value), unescape(field), "item")
-    return Segment(unescape(segment))
+            raise BadPathError(PathFault.ITEM, segment)
+        return PathSegment(unescape_segment(value), unescape_segment(field), "item")
+    return PathSegment(unescape_segment(segment))
 
 
-def touches(path: str | Path, old: Json, new: Json, identity: Identity = DEFAULT) -> bool:
-    """Whether a version with the snapshot `new` after `old` changed something at the path."""
-    steps = parse(path) if isinstance(path, str) else path
-    if differs(steps, old, new, identity):
+def is_touched(
+    path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
+) -> bool:
+    """Return whether the step from snapshot `old` to `new` changed something at the path."""
+    steps = parse_path(path) if isinstance(path, str) else path
+    if is_different(steps, old, new, identity):
         return True
-    return any(matches(steps, change) for change in changes(old, new, identity))
+    return any(is_matching(steps, change) for change in list_changes(old, new, identity))
 
 
-def differs(path: str | Path, old: Maybe, new: Maybe, identity: Identity = DEFAULT) -> bool:
-    """Whether what the path selects (see find) differs between two snapshots. An item named by its
-    key is compared with those of the same key, in order; an index means a place; with `*` items are
-    matched as in the diff."""
-    steps = parse(path) if isinstance(path, str) else path
-    pairs: list[_Selected] = [(old, new, "")]
+def is_different(
+    path: str | ParsedPath,
+    old: MaybeJson,
+    new: MaybeJson,
+    identity: ListIdentity = DEFAULT_IDENTITY,
+) -> bool:
+    """Return whether what the path selects differs between two snapshots. See find_values.
+
+    An item named by its key is compared with those of the same key, in order. An index means a
+    place. With `*`, items are matched as in the diff.
+    """
+    steps = parse_path(path) if isinstance(path, str) else path
+    pairs: list[_SelectedPair] = [(old, new, "")]
     for step in steps:
-        pairs = [inner for pair in pairs for inner in _inside_both(pair, step, identity)]
-    return any(_differ(was, now, identity) for was, now, _ in pairs)
+        pairs = [inner for pair in pairs for inner in _select_in_both(pair, step, identity)]
+    return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
 # What a path selects in the old and in the new snapshot, and its pointer in the new one.
-_Selected = tuple[Maybe, Maybe, str]
+_SelectedPair = tuple[MaybeJson, MaybeJson, str]
 
 
-def _inside_both(pair: _Selected, step: Segment, identity: Identity) -> Iterator[_Selected]:
+def _select_in_both(
+    pair: _SelectedPair, step: PathSegment, identity: ListIdentity
+) -> Iterator[_SelectedPair]:
     old, new, pointer = pair
     if old is new:
         return
-    old, new = cast(Maybe, opened(old)), cast(Maybe, opened(new))
+    old, new = cast(MaybeJson, open_raw(old)), cast(MaybeJson, open_raw(new))
     if step.kind != "any":
-        both = zip_longest(_inside(old, step), _inside(new, step), fillvalue=("", MISSING))
-        for (_, was), (key, now) in both:
-            yield was, now, f"{pointer}/{escape(key)}"
+        matched = zip_longest(
+            _generate_inside(old, step), _generate_inside(new, step), fillvalue=("", MISSING)
+        )
+        for (_, old_value), (key, new_value) in matched:
+            yield old_value, new_value, f"{pointer}/{escape_key(key)}"
     elif type(old) is list and type(new) is list:
-        places = align(old, new, identity.at(pointer), Similarity())
-        for index, origin in enumerate(places.source):
+        alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItems())
+        for index, origin in enumerate(alignment.source):
             yield MISSING if origin < 0 else old[origin], new[index], f"{pointer}/{index}"
-        for origin in places.gone:
+        for origin in alignment.gone:
             yield old[origin], MISSING, ""
     else:
-        before, after = dict(_inside(old, step)), dict(_inside(new, step))
+        before, after = dict(_generate_inside(old, step)), dict(_generate_inside(new, step))
         for key in {**before, **after}:
-            yield before.get(key, MISSING), after.get(key, MISSING), f"{pointer}/{escape(key)}"
+            yield before.get(key, MISSING), after.get(key, MISSING), f"{pointer}/{escape_key(key)}"
 
 
-def _differ(old: Maybe, new: Maybe, identity: Identity) -> bool:
+def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> bool:
     if old is MISSING or new is MISSING:
         return old is not new
-    return bool(changes(old, new, identity))
+    return bool(list_changes(old, new, identity))
 
 
-def matches(path: str | Path, change: Change) -> bool:
-    """Whether the path leads to this change, or to something above it. A step fits a list item by
-    its key or its index. A path into what was added, removed or replaced fits if what it selects
-    differs. A move changes nothing inside."""
-    steps = parse(path) if isinstance(path, str) else path
-    places, names = split(change.path), split(change.key_path)
-    for step, place, name in zip(steps, places, names, strict=False):
-        if not _fits(step, place, name):
+def is_matching(path: str | ParsedPath, change: Change) -> bool:
+    """Return whether the path leads to this change, or to something above it.
+
+    A step fits a list item by its key or its index. A path into what was added, removed or replaced
+    fits if what it selects differs. A move changes nothing inside.
+    """
+    steps = parse_path(path) if isinstance(path, str) else path
+    pointer_segments, names = split_path(change.path), split_path(change.key_path)
+    for step, pointer_segment, name in zip(steps, pointer_segments, names, strict=False):
+        if not _is_matching_step(step, pointer_segment, name):
             return False
-    rest = steps[len(places) :]
-    if not rest:
+    steps_below = steps[len(pointer_segments) :]
+    if not steps_below:
         return True
-    return change.kind != "moved" and differs(rest, change.old, change.new)
+    return change.kind != "moved" and is_different(steps_below, change.old, change.new)
 
 
-def matching_first(path: str, found: Sequence[Change]) -> tuple[Change, ...]:
-    """These changes, those that match the path before the others; otherwise in their order."""
-    steps = parse(path)
-    return tuple(sorted(found, key=lambda change: not matches(steps, change)))
+def order_matching_first(path: str, all_changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes with those first that match the path; otherwise in their order."""
+    steps = parse_path(path)
+    return tuple(sorted(all_changes, key=lambda change: not is_matching(steps, change)))
 
 
-def _fits(step: Segment, place: str, name: str) -> bool:
+def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> bool:
     if step.kind == "any":
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
     # If a removed field was in a moved item, the pointer has the old index, the key path the new.
-    return unescape(place) == step.text or (name[:1] != "[" and unescape(name) == step.text)
+    return unescape_segment(pointer_segment) == step.text or (
+        name[:1] != "[" and unescape_segment(name) == step.text
+    )
 
 
-def find(path: str | Path, document: Maybe) -> list[tuple[str, Json]]:
-    """The pointer and the value of all that the path selects in a snapshot, in document order."""
-    found: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
-    for step in parse(path) if isinstance(path, str) else path:
-        found = [
-            (f"{pointer}/{escape(key)}", inner)
-            for pointer, value in found
-            for key, inner in _inside(value, step)
+def find_values(path: str | ParsedPath, document: MaybeJson) -> list[tuple[str, Json]]:
+    """Return pointer and value of all that the path selects in a snapshot, in document order."""
+    values: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
+    for step in parse_path(path) if isinstance(path, str) else path:
+        values = [
+            (f"{pointer}/{escape_key(key)}", inner)
+            for pointer, value in values
+            for key, inner in _generate_inside(value, step)
         ]
-    return found
+    return values
 
 
-def _inside(value: Maybe, step: Segment) -> Iterator[tuple[str, Json]]:
-    value = cast(Maybe, opened(value))
+def _generate_inside(value: MaybeJson, step: PathSegment) -> Iterator[tuple[str, Json]]:
+    value = cast(MaybeJson, open_raw(value))
     if type(value) is dict:
         if step.kind == "any":
             yield from value.items()
@@ -178,8 +199,8 @@ def _inside(value: Maybe, step: Segment) -> Iterator[tuple[str, Json]]:
                 yield str(index), item
 
 
-def _has_key(item: Json, step: Segment) -> bool:
+def _has_key(item: Json, step: PathSegment) -> bool:
     if type(item) is not dict:
         return False
-    found = item.get(step.field)
-    return type(found) in (str, int) and str(found) == step.text
+    value = item.get(step.field)
+    return type(value) in (str, int) and str(value) == step.text

@@ -1,15 +1,15 @@
-"""Which field identifies a list item across snapshots: of a whole list, else of single items."""
+"""The fields that identify list items across snapshots: of a whole list, or of single items."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from history.diff.path import name_item, split
+from history.diff.path import name_item, split_path
 from history.documents.exactjson import Json
 
 
 @dataclass(frozen=True)
-class Identity:
+class ListIdentity:
     """Key fields to try in order, for all lists and for lists at given places: (pattern, key
     fields) pairs, of which the first that matches the list's pointer applies; `*` matches any
     segment. No key fields: items are matched by content.
@@ -22,120 +22,124 @@ class Identity:
     places: tuple[tuple[str, tuple[str, ...]], ...] = field(default=())
 
     @cached_property
-    def _places(self) -> list[tuple[list[str], tuple[str, ...]]]:
-        return [(split(pattern), keys) for pattern, keys in self.places]
+    def _split_places(self) -> list[tuple[list[str], tuple[str, ...]]]:
+        return [(split_path(pattern), keys) for pattern, keys in self.places]
 
     @cached_property
     def all_keys(self) -> frozenset[str]:
         """Every field that may identify an item of some list."""
         return frozenset(self.keys).union(*(keys for _, keys in self.places))
 
-    def at(self, pointer: str) -> tuple[str, ...]:
-        """The key fields to try for the list at this pointer."""
+    def get_keys_at(self, pointer: str) -> tuple[str, ...]:
+        """Return the key fields to try for the list at this pointer."""
         if not self.places:
             return self.keys
-        segments = split(pointer)
-        for pattern, keys in self._places:
+        segments = split_path(pointer)
+        for pattern, keys in self._split_places:
             if len(pattern) == len(segments) and all(
-                want in ("*", have) for want, have in zip(pattern, segments, strict=True)
+                expected in ("*", segment)
+                for expected, segment in zip(pattern, segments, strict=True)
             ):
                 return keys
         return self.keys
 
 
-DEFAULT = Identity()
+DEFAULT_IDENTITY = ListIdentity()
 
 
 Items = list[Json]
 # For each key field: the value in every item, None where an item has none.
-_Values = dict[str, list[str | None]]
+_KeyValues = dict[str, list[str | None]]
 # For each key field: the index of the one item that has the value.
-_Places = dict[str, dict[str, int]]
+_KeyIndexes = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
-    """source: the old index by new index, of items with the same key on both sides. names and
-    old_names: the segment of each item in key paths, "" for an item without a key of its own."""
+class KeyMatches:
+    """The items of two lists with the same key."""
 
-    source: dict[int, int]
-    names: list[str]
-    old_names: list[str]
+    source: dict[int, int]  # the old index by new index
+    names: list[str]  # the segment of each item in key paths, "" without a key
+    old_names: list[str]  # the same for the old list
 
 
-def match(old: Items, new: Items, keys: tuple[str, ...]) -> Matched | None:
-    """Matches the items whose key is unique on both sides, key by key in the order of `keys`. None
-    if no item of either side has a key."""
-    was, now = _values(old, keys), _values(new, keys)
-    if not was and not now:
+def match_by_keys(old: Items, new: Items, keys: tuple[str, ...]) -> KeyMatches | None:
+    """Match the items whose key is unique on both sides, key by key in the order of `keys`.
+
+    None if no item of either side has a key.
+    """
+    old_values, values = _collect_key_values(old, keys), _collect_key_values(new, keys)
+    if not old_values and not values:
         return None
-    old_places, places = _places(was), _places(now)
-    old_names, names = _segments(old, keys, old_places), _segments(new, keys, places)
+    old_indexes, indexes = _index_unique_values(old_values), _index_unique_values(values)
+    old_names, names = _make_segments(old, keys, old_indexes), _make_segments(new, keys, indexes)
     source: dict[int, int] = {}
-    taken: set[int] = set()
+    matched_origins: set[int] = set()
     for key in keys:
-        origins = old_places.get(key, {})
-        for value, index in places.get(key, {}).items():
+        origins = old_indexes.get(key, {})
+        for value, index in indexes.get(key, {}).items():
             origin = origins.get(value, -1)
-            if origin >= 0 and origin not in taken and index not in source:
+            if origin >= 0 and origin not in matched_origins and index not in source:
                 source[index] = origin
-                taken.add(origin)
+                matched_origins.add(origin)
                 names[index] = old_names[origin] = name_item(key, value)
-    return Matched(source, names, old_names)
+    return KeyMatches(source, names, old_names)
 
 
-def segments(items: Items, keys: tuple[str, ...]) -> list[str]:
-    """The segment of each item in key paths."""
-    places = _places(_values(items, keys))
+def list_item_segments(items: Items, keys: tuple[str, ...]) -> list[str]:
+    """Return the segment of each item in key paths."""
+    indexes = _index_unique_values(_collect_key_values(items, keys))
     for key in keys:
-        if len(places.get(key, ())) == len(items):
-            return _segments(items, (key,), places)
-    return _segments(items, keys, places)
+        if len(indexes.get(key, ())) == len(items):
+            return _make_segments(items, (key,), indexes)
+    return _make_segments(items, keys, indexes)
 
 
-def has(item: Json, keys: tuple[str, ...]) -> bool:
-    """Whether the item has a value for any of the keys."""
-    return any(_value(item, key) is not None for key in keys)
+def has_key(item: Json, keys: tuple[str, ...]) -> bool:
+    """Return whether the item has a value for any of the keys."""
+    return any(_get_key_value(item, key) is not None for key in keys)
 
 
-def conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
-    """Whether the first key that both items have says that they are different items."""
+def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
+    """Return whether the first key that both items have says that they are different items."""
     for key in keys:
-        was, now = _value(old, key), _value(new, key)
-        if was is not None and now is not None:
-            return was != now
+        old_value, new_value = _get_key_value(old, key), _get_key_value(new, key)
+        if old_value is not None and new_value is not None:
+            return old_value != new_value
     return False
 
 
-def _values(items: Items, keys: tuple[str, ...]) -> _Values:
-    """Empty if no item has any of the keys."""
+def _collect_key_values(items: Items, keys: tuple[str, ...]) -> _KeyValues:
+    """Return the values of each key in every item; nothing if no item has any of the keys."""
     if dict not in set(map(type, items)):  # lists of texts and numbers are many, and long
         return {}
-    found = {key: [_value(item, key) for item in items] for key in keys}
-    return {key: values for key, values in found.items() if any(v is not None for v in values)}
+    values_by_key = {key: [_get_key_value(item, key) for item in items] for key in keys}
+    return {
+        key: values for key, values in values_by_key.items() if any(v is not None for v in values)
+    }
 
 
-def _value(item: Json, key: str) -> str | None:
+def _get_key_value(item: Json, key: str) -> str | None:
     value = item.get(key) if type(item) is dict else None
     return str(value) if type(value) in (str, int) else None
 
 
-def _places(values: _Values) -> _Places:
-    """The items that share their value with no other."""
-    places: _Places = {}
-    for key, found in values.items():
-        counts = Counter(found)
-        places[key] = {
+def _index_unique_values(values: _KeyValues) -> _KeyIndexes:
+    """Return the indexes of the items that share their value with no other item."""
+    indexes: _KeyIndexes = {}
+    for key, item_values in values.items():
+        counts = Counter(item_values)
+        indexes[key] = {
             value: index
-            for index, value in enumerate(found)
+            for index, value in enumerate(item_values)
             if value is not None and counts[value] == 1
         }
-    return places
+    return indexes
 
 
-def _segments(items: Items, keys: tuple[str, ...], places: _Places) -> list[str]:
+def _make_segments(items: Items, keys: tuple[str, ...], indexes: _KeyIndexes) -> list[str]:
     names = [""] * len(items)
     for key in reversed(keys):
-        for value, index in places.get(key, {}).items():
+        for value, index in indexes.get(key, {}).items():
             names[index] = name_item(key, value)
     return names

@@ -2,15 +2,19 @@
 at the start of an object's key, `~3` a `=` in a key field's name, `~4` a key `*`."""
 
 
-def escape(key: str) -> str:
-    """An object's key as a segment of an RFC 6901 pointer."""
+def escape_key(key: str) -> str:
+    """Return the key of an object as a segment of an RFC 6901 pointer."""
     if "~" in key or "/" in key:
         return key.replace("~", "~0").replace("/", "~1")
     return key
 
 
-def split(pointer: str) -> list[str]:
-    """The escaped segments of a pointer or key path; ValueError if it does not start with /."""
+def split_path(pointer: str) -> list[str]:
+    """Return the escaped segments of a pointer or key path.
+
+    Raises:
+        ValueError: The path does not start with a slash.
+    """
     if not pointer:
         return []
     if pointer[0] != "/":
@@ -19,7 +23,7 @@ def split(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """The key path segment for an object's key; takes the key as an escaped pointer segment."""
+    """Return the key path segment for an object's key, which is given as a pointer segment."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":
@@ -28,12 +32,12 @@ def name_key(segment: str) -> str:
 
 
 def name_item(field: str, value: str) -> str:
-    """The segment of a key path for the list item whose key field has this value."""
-    return f"[{escape(field).replace('=', '~3')}={escape(value)}]"
+    """Return the key path segment for the list item with this value in its key field."""
+    return f"[{escape_key(field).replace('=', '~3')}={escape_key(value)}]"
 
 
-def unescape(segment: str) -> str:
-    """The plain text of a segment of a pointer or key path."""
+def unescape_segment(segment: str) -> str:
+    """Return the plain text of a segment of a pointer or key path."""
     if "~" not in segment:
         return segment
     for code, sign in (("~1", "/"), ("~2", "["), ("~3", "="), ("~4", "*"), ("~0", "~")):

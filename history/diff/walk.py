@@ -2,99 +2,106 @@
 
 from collections.abc import Iterable, Iterator
 
-from history.diff.align import Alignment, Similarity, align
-from history.diff.change import MISSING, Change, Diff, Maybe, Operation
+from history.diff.align import ListAlignment, SimilarItems, align_lists
+from history.diff.change import MISSING, Change, Diff, MaybeJson, Operation
 from history.diff.equal import (
     ChangedKey,
-    changed_keys,
-    equal_numbers,
-    fingerprint,
-    identical,
-    with_removed,
+    find_changed_keys,
+    insert_removed_keys,
+    is_equal_number,
+    is_identical,
+    make_fingerprint,
 )
-from history.diff.identity import DEFAULT, Identity
-from history.diff.leaves import MOST, LongPathsError
-from history.diff.path import escape, name_key
+from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
+from history.diff.leaves import MAX_PATH_CHARACTERS, LongPathsError
+from history.diff.path import escape_key, name_key
 from history.documents.exactjson import Json, dumps
 from history.requests import deadline
 
 
-def restructure(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Removals from the back, then additions and moves from the front, which put every item at its
-    new index; O(n log n). What is inside matched items stays."""
-    for index in reversed(places.gone):
+def generate_list_operations(
+    path: str, alignment: ListAlignment, new: list[Json]
+) -> Iterator[Operation]:
+    """Generate the operations that put every item at its new index, in O(n log n).
+
+    These are removals from the back, then additions and moves from the front. What is inside
+    matched items stays.
+    """
+    for index in reversed(alignment.gone):
         yield {"op": "remove", "path": f"{path}/{index}"}
-    if places.moved:
-        yield from _with_moves(path, places, new)
+    if alignment.moved:
+        yield from _generate_moves(path, alignment, new)
         return
-    for index, origin in enumerate(places.source):
+    for index, origin in enumerate(alignment.source):
         if origin < 0:
             yield {"op": "add", "path": f"{path}/{index}", "value": new[index]}
 
 
-def _with_moves(path: str, places: Alignment, new: list[Json]) -> Iterator[Operation]:
-    """Puts every added or moved item directly after the item that it follows in the new list."""
-    leaves, arrives, taken = _slots(places)
-    count = _Counter(taken)
-    for index, origin in enumerate(places.source):
+def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
+    """Generate operations that put each added or moved item directly after the one that it
+    follows.
+    """
+    left_slots, target_slots, occupied = _assign_slots(alignment)
+    count = _SlotCounter(occupied)
+    for index, origin in enumerate(alignment.source):
         if origin < 0:
-            slot = arrives[index]
-            yield {"op": "add", "path": f"{path}/{count.before(slot)}", "value": new[index]}
-            count.change(slot, 1)
-        elif index in places.moved:
-            start = count.before(leaves[origin])
-            count.change(leaves[origin], -1)
-            end = count.before(arrives[index])
-            count.change(arrives[index], 1)
+            slot = target_slots[index]
+            yield {"op": "add", "path": f"{path}/{count.count_before(slot)}", "value": new[index]}
+            count.change_slot(slot, 1)
+        elif index in alignment.moved:
+            start = count.count_before(left_slots[origin])
+            count.change_slot(left_slots[origin], -1)
+            end = count.count_before(target_slots[index])
+            count.change_slot(target_slots[index], 1)
             if start != end:
                 yield {"op": "move", "from": f"{path}/{start}", "path": f"{path}/{end}"}
 
 
-def _slots(places: Alignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
+def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
     """Slots in one order: those that moved items leave (by old index), those that moved and
     added items take (by new index), and for every slot 1 if it is taken at the beginning.
     """
-    movers = sorted(places.source[index] for index in places.moved)
+    movers = sorted(alignment.source[index] for index in alignment.moved)
     waiting = iter(movers)
     mover = next(waiting, -1)
-    leaves: dict[int, int] = {}
-    arrives: dict[int, int] = {}
-    taken: list[int] = []
-    for index, origin in enumerate(places.source):
-        if origin < 0 or index in places.moved:
-            arrives[index] = len(taken)
-            taken.append(0)
+    left_slots: dict[int, int] = {}
+    target_slots: dict[int, int] = {}
+    occupied: list[int] = []
+    for index, origin in enumerate(alignment.source):
+        if origin < 0 or index in alignment.moved:
+            target_slots[index] = len(occupied)
+            occupied.append(0)
             continue
         while 0 <= mover < origin:
-            leaves[mover] = len(taken)
-            taken.append(1)
+            left_slots[mover] = len(occupied)
+            occupied.append(1)
             mover = next(waiting, -1)
-        taken.append(1)
+        occupied.append(1)
     while mover >= 0:
-        leaves[mover] = len(taken)
-        taken.append(1)
+        left_slots[mover] = len(occupied)
+        occupied.append(1)
         mover = next(waiting, -1)
-    return leaves, arrives, taken
+    return left_slots, target_slots, occupied
 
 
-class _Counter:
+class _SlotCounter:
     """Counts the taken slots before a slot while slots change (a Fenwick tree)."""
 
-    def __init__(self, taken: list[int]) -> None:
-        self._sums = [0, *taken]
+    def __init__(self, occupied: list[int]) -> None:
+        self._sums = [0, *occupied]
         for node in range(1, len(self._sums)):
             parent = node + (node & -node)
             if parent < len(self._sums):
                 self._sums[parent] += self._sums[node]
 
-    def before(self, slot: int) -> int:
+    def count_before(self, slot: int) -> int:
         total = 0
         while slot > 0:
             total += self._sums[slot]
             slot -= slot & -slot
         return total
 
-    def change(self, slot: int, amount: int) -> None:
+    def change_slot(self, slot: int, amount: int) -> None:
         node = slot + 1
         while node < len(self._sums):
             self._sums[node] += amount
@@ -102,218 +109,240 @@ class _Counter:
 
 
 # Near the top, measuring a part before the walk enters it saves time; in deep chains it would not.
-_DEEP = 24
+_DEEP_LEVELS = 24
 # The least bytes of an item: lengths are compared only if the operations could be longer.
 _LEAST_ITEM = 8
 
 # So few operations need no comparison. Each has at least this many bytes besides its path.
-_FEW = 16
+_FEW_OPERATIONS = 16
 _LEAST_OPERATION = 29
 
 # The pointers into the new and the old snapshot, and the key path; one object if they are equal.
-Place = tuple[str, str, str]
+PathTriple = tuple[str, str, str]
 
 
-def compare(old: Json, new: Json, identity: Identity = DEFAULT) -> Diff:
-    """The changes and the patch, from one walk."""
-    walk = _Walk(identity)
+def compare_snapshots(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) -> Diff:
+    """Return the changes and the patch of two snapshots, from one walk."""
+    walk = _DiffWalk(identity)
     try:
-        if type(new) in (dict, list) or not identical(old, new):
-            walk.value(old, new, ("", "", ""), 0)
+        if type(new) in (dict, list) or not is_identical(old, new):
+            walk.compare_values(old, new, ("", "", ""), 0)
     except (RecursionError, LongPathsError):
         # Nested too deep to walk, or too many long paths: report a change of the whole snapshot.
-        walk = _Walk(identity)
-        walk.replaced(old, new, "", "")
+        walk = _DiffWalk(identity)
+        walk.report_replaced(old, new, "", "")
     return Diff(tuple(walk.changes), walk.patch)
 
 
-def changes(old: Json, new: Json, identity: Identity = DEFAULT) -> tuple[Change, ...]:
-    """What changed, in document order of the new snapshot, removals at their old position."""
-    return compare(old, new, identity).changes
+def list_changes(
+    old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
+) -> tuple[Change, ...]:
+    """Return what changed, in document order of the new snapshot. Removals stand where they
+    were.
+    """
+    return compare_snapshots(old, new, identity).changes
 
 
-def patch(old: Json, new: Json, identity: Identity = DEFAULT) -> list[Operation]:
-    """RFC 6902 operations (add, remove, replace, move) that turn old into exactly new."""
-    return compare(old, new, identity).patch
+def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) -> list[Operation]:
+    """Return RFC 6902 operations (add, remove, replace, move) that turn `old` into exactly
+    `new`.
+    """
+    return compare_snapshots(old, new, identity).patch
 
 
-class _Walk:
-    """One walk and what it has found."""
+class _DiffWalk:
+    """One walk over two snapshots, with the changes and the patch that it has collected."""
 
     __slots__ = ("changes", "identity", "left", "patch", "similarity")
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: ListIdentity) -> None:
         self.identity = identity
-        self.similarity = Similarity()
+        self.similarity = SimilarItems()
         self.changes: list[Change] = []
         self.patch: list[Operation] = []
-        self.left = MOST  # characters of paths
+        self.left = MAX_PATH_CHARACTERS  # characters of paths
 
-    def value(self, old: Json, new: Json, place: Place, depth: int) -> None:
+    def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
         """Compare two values that are not identical, or containers that may be."""
         if type(old) is dict and type(new) is dict:
-            self.objects(old, new, place, depth)
+            self.compare_objects(old, new, paths, depth)
         elif type(old) is list and type(new) is list:
-            self.lists(old, new, place, depth)
-        elif equal_numbers(old, new):
+            self.compare_lists(old, new, paths, depth)
+        elif is_equal_number(old, new):
             if dumps(old) != dumps(new):
-                self.patch.append({"op": "replace", "path": place[0], "value": new})
+                self.patch.append({"op": "replace", "path": paths[0], "value": new})
         else:
-            self.replaced(old, new, place[0], place[2])
+            self.report_replaced(old, new, paths[0], paths[2])
 
-    def objects(self, old: dict[str, Json], new: dict[str, Json], place: Place, depth: int) -> None:
+    def compare_objects(
+        self, old: dict[str, Json], new: dict[str, Json], paths: PathTriple, depth: int
+    ) -> None:
         deadline.check()
-        path, was, named = place
-        changed, all_found = changed_keys(old, new, depth < _DEEP)
-        self.spend(len(changed) * (len(path) + len(named)))
+        path, old_path, key_path = paths
+        changed, all_found = find_changed_keys(old, new, depth < _DEEP_LEVELS)
+        self.spend_path_characters(len(changed) * (len(path) + len(key_path)))
         renamed: set[str] = set()
-        first = len(self.patch)
+        first_operation = len(self.patch)
         if not all_found:
-            changed = with_removed(old, new, changed)
-            renamed = self.renamed(changed, path)
+            changed = insert_removed_keys(old, new, changed)
+            renamed = self.add_renames(changed, path)
         for key, before, after in changed:
             if key.isidentifier():  # no character to escape
                 segment = key
-                there = f"{path}/{key}"
-                name = there if named is path else f"{named}/{key}"
+                member_path = f"{path}/{key}"
+                name = member_path if key_path is path else f"{key_path}/{key}"
             else:
-                segment = escape(key)
-                there, name = f"{path}/{segment}", f"{named}/{name_key(segment)}"
+                segment = escape_key(key)
+                member_path, name = f"{path}/{segment}", f"{key_path}/{name_key(segment)}"
             if before is MISSING:
-                self.changes.append(Change(there, name, "added", MISSING, after))
+                self.changes.append(Change(member_path, name, "added", MISSING, after))
                 if key not in renamed:
-                    self.patch.append({"op": "add", "path": there, "value": after})
+                    self.patch.append({"op": "add", "path": member_path, "value": after})
             elif after is MISSING:
-                self.changes.append(Change(f"{was}/{segment}", name, "removed", before))
+                self.changes.append(Change(f"{old_path}/{segment}", name, "removed", before))
                 if key not in renamed:
-                    self.patch.append({"op": "remove", "path": there})
+                    self.patch.append({"op": "remove", "path": member_path})
             elif type(after) is str:
-                self.replaced(before, after, there, name)
+                self.report_replaced(before, after, member_path, name)
             else:
-                origin = there if was is path else f"{was}/{segment}"
-                self.value(before, after, (there, origin, name), depth + 1)
-        if len(self.patch) > first + 1:
-            self.shorten(first, path, new, depth)
+                origin = member_path if old_path is path else f"{old_path}/{segment}"
+                self.compare_values(before, after, (member_path, origin, name), depth + 1)
+        if len(self.patch) > first_operation + 1:
+            self.replace_if_shorter(first_operation, path, new, depth)
 
-    def spend(self, length: int) -> None:
-        """Raises LongPathsError where the paths of all changes together become too long."""
+    def spend_path_characters(self, length: int) -> None:
+        """Count characters of paths.
+
+        Raises:
+            LongPathsError: The paths of all changes together are too long.
+        """
         self.left -= length
         if self.left < 0:
             raise LongPathsError
 
-    def lists(self, old: list[Json], new: list[Json], place: Place, depth: int) -> None:
-        path = place[0]
-        places = align(old, new, self.identity.at(path), self.similarity)
-        rearranged = len(places.gone) + len(places.moved) + places.source.count(-1)
-        self.spend(rearranged * (len(path) + len(place[2])))
-        first = len(self.patch)
-        rewritten = self.rewritten(path, places, new)
-        if not rewritten:
-            self.patch.extend(restructure(path, places, new))
-        removed = _removed_behind(places) if places.gone else {}
-        self.items_removed(old, removed.get(-1, ()), places, place)
-        for index, origin in enumerate(places.source):
+    def compare_lists(
+        self, old: list[Json], new: list[Json], paths: PathTriple, depth: int
+    ) -> None:
+        path = paths[0]
+        alignment = align_lists(old, new, self.identity.get_keys_at(path), self.similarity)
+        rearranged = len(alignment.gone) + len(alignment.moved) + alignment.source.count(-1)
+        self.spend_path_characters(rearranged * (len(path) + len(paths[2])))
+        first_operation = len(self.patch)
+        is_rewritten = self.is_shorter_rewritten(path, alignment, new)
+        if not is_rewritten:
+            self.patch.extend(generate_list_operations(path, alignment, new))
+        removed = _group_removed(alignment) if alignment.gone else {}
+        self.report_removed_items(old, removed.get(-1, ()), alignment, paths)
+        for index, origin in enumerate(alignment.source):
             if (
                 origin < 0
-                or index in places.moved
-                or (index in places.unsure and not identical(old[origin], new[index]))
+                or index in alignment.moved
+                or (index in alignment.unsure and not is_identical(old[origin], new[index]))
             ):
-                self.item(old, new, index, places, place, depth)
+                self.report_item(old, new, index, alignment, paths, depth)
             if index in removed:
-                self.items_removed(old, removed[index], places, place)
-        if rewritten:
-            self.patch[first:] = [{"op": "replace", "path": path, "value": new}]
-        elif len(self.patch) > first + 1:
-            self.shorten(first, path, new, depth)
+                self.report_removed_items(old, removed[index], alignment, paths)
+        if is_rewritten:
+            self.patch[first_operation:] = [{"op": "replace", "path": path, "value": new}]
+        elif len(self.patch) > first_operation + 1:
+            self.replace_if_shorter(first_operation, path, new, depth)
 
     @staticmethod
-    def rewritten(path: str, places: Alignment, new: list[Json]) -> bool:
-        """Whether the operations that move items are certainly longer than the whole list."""
-        count = len(places.gone) + len(places.moved) + places.source.count(-1)
-        if count <= _FEW:
+    def is_shorter_rewritten(path: str, alignment: ListAlignment, new: list[Json]) -> bool:
+        """Return whether the operations that move items are certainly longer than the whole
+        list.
+        """
+        count = len(alignment.gone) + len(alignment.moved) + alignment.source.count(-1)
+        if count <= _FEW_OPERATIONS:
             return False
         return count * (_LEAST_OPERATION + len(path)) > len(dumps(new)) + 40 + len(path)
 
-    def item(
+    def report_item(
         self,
         old: list[Json],
         new: list[Json],
         index: int,
-        places: Alignment,
-        place: Place,
+        alignment: ListAlignment,
+        paths: PathTriple,
         depth: int,
     ) -> None:
-        """An item that was added, was moved, or may have changed."""
-        path, was, named = place
+        """Report an item that was added, was moved, or may have changed."""
+        path, old_path, key_path = paths
         deadline.check()
-        self.spend(len(path) + len(named))
-        origin, after = places.source[index], new[index]
-        there = f"{path}/{index}"
-        if places.names:
-            name = f"{named}/{places.segment(index)}"
+        self.spend_path_characters(len(path) + len(key_path))
+        origin, after = alignment.source[index], new[index]
+        item_path = f"{path}/{index}"
+        if alignment.names:
+            name = f"{key_path}/{alignment.get_segment(index)}"
         else:
-            name = there if named is path else f"{named}/{index}"
+            name = item_path if key_path is path else f"{key_path}/{index}"
         if origin < 0:
-            self.changes.append(Change(there, name, "added", MISSING, after))
+            self.changes.append(Change(item_path, name, "added", MISSING, after))
             return
         before = old[origin]
-        if index in places.moved:
-            self.changes.append(Change(there, name, "moved", before, after, origin, index))
-            if identical(before, after):
+        if index in alignment.moved:
+            self.changes.append(Change(item_path, name, "moved", before, after, origin, index))
+            if is_identical(before, after):
                 return
-        if index in places.unsure:
-            here = there if was is path and origin == index else f"{was}/{origin}"
-            self.value(before, after, (there, here, name), depth + 1)
+        if index in alignment.unsure:
+            old_item_path = (
+                item_path if old_path is path and origin == index else f"{old_path}/{origin}"
+            )
+            self.compare_values(before, after, (item_path, old_item_path, name), depth + 1)
 
-    def items_removed(
-        self, old: list[Json], indexes: Iterable[int], places: Alignment, place: Place
+    def report_removed_items(
+        self, old: list[Json], indexes: Iterable[int], alignment: ListAlignment, paths: PathTriple
     ) -> None:
-        _, was, named = place
+        _, old_path, key_path = paths
         for index in indexes:
-            name = f"{named}/{places.old_segment(index)}"
-            self.changes.append(Change(f"{was}/{index}", name, "removed", old[index]))
+            name = f"{key_path}/{alignment.get_old_segment(index)}"
+            self.changes.append(Change(f"{old_path}/{index}", name, "removed", old[index]))
 
-    def replaced(self, old: Maybe, new: Maybe, path: str, named: str) -> None:
-        self.changes.append(Change(path, named, "changed", old, new))
+    def report_replaced(self, old: MaybeJson, new: MaybeJson, path: str, key_path: str) -> None:
+        self.changes.append(Change(path, key_path, "changed", old, new))
         self.patch.append({"op": "replace", "path": path, "value": new})
 
-    def renamed(self, changed: list[ChangedKey], path: str) -> set[str]:
-        """Adds a move for every value that changed its key in an object; returns all these keys."""
-        gone = {
-            fingerprint(before): key
+    def add_renames(self, changed: list[ChangedKey], path: str) -> set[str]:
+        """Add a move for every value that changed its key in an object, and return all these
+        keys.
+        """
+        removed_keys = {
+            make_fingerprint(before): key
             for key, before, after in changed
             if before is not MISSING and after is MISSING
         }
-        done: set[str] = set()
+        renamed_keys: set[str] = set()
         for key, before, after in changed:
             if before is MISSING and after is not MISSING:
-                origin = gone.pop(fingerprint(after), None)
+                origin = removed_keys.pop(make_fingerprint(after), None)
                 if origin is not None:
-                    there, here = f"{path}/{escape(origin)}", f"{path}/{escape(key)}"
-                    self.patch.append({"op": "move", "from": there, "path": here})
-                    done.update((origin, key))
-        return done
+                    old_path, new_path = f"{path}/{escape_key(origin)}", f"{path}/{escape_key(key)}"
+                    self.patch.append({"op": "move", "from": old_path, "path": new_path})
+                    renamed_keys.update((origin, key))
+        return renamed_keys
 
-    def shorten(self, first: int, path: str, new: dict[str, Json] | list[Json], depth: int) -> None:
-        """Replaces the whole container if that is shorter than the operations inside it."""
-        count = len(self.patch) - first
-        if depth >= _DEEP or count * (45 + len(path)) < _LEAST_ITEM * len(new):
+    def replace_if_shorter(
+        self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
+    ) -> None:
+        """Replace the whole container if that is shorter than the operations inside it."""
+        count = len(self.patch) - first_operation
+        if depth >= _DEEP_LEVELS or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return
-        whole: Operation = {"op": "replace", "path": path, "value": new}
-        if len(dumps([whole])) < len(dumps(self.patch[first:])):
-            self.patch[first:] = [whole]
+        replacement: Operation = {"op": "replace", "path": path, "value": new}
+        if len(dumps([replacement])) < len(dumps(self.patch[first_operation:])):
+            self.patch[first_operation:] = [replacement]
 
 
-def _removed_behind(places: Alignment) -> dict[int, list[int]]:
-    """The removed old indexes by the new index of the item before them, -1 at the front."""
+def _group_removed(alignment: ListAlignment) -> dict[int, list[int]]:
+    """Return the removed old indexes by the new index of the item before them; -1 at the front."""
     stays = [
         (origin, index)
-        for index, origin in enumerate(places.source)
-        if origin >= 0 and index not in places.moved
+        for index, origin in enumerate(alignment.source)
+        if origin >= 0 and index not in alignment.moved
     ]
     behind: dict[int, list[int]] = {}
     position = 0
-    for index in places.gone:
+    for index in alignment.gone:
         while position < len(stays) and stays[position][0] < index:
             position += 1
         behind.setdefault(stays[position - 1][1] if position else -1, []).append(index)

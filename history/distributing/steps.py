@@ -13,7 +13,7 @@ from history.daily.day_locks import LOCK_TIMEOUT_MS, retry_lock
 from history.daily.days import Connection, DayState
 from history.distribution import COPIED, DISTRIBUTED_BY
 from history.entities import ENTITIES
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 from history.partitions.catalog import Partition
 
 _NODES: Final[LiteralString] = """
@@ -40,24 +40,24 @@ FROM pg_roles WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 
 OTHER_COMMANDS: Final = 7
 
 
-class NotDistributableError(Complaint, RuntimeError):
+class NotDistributableError(ExplainedError, RuntimeError):
     """Why this database cannot be distributed, and what to do."""
 
 
-def check(connection: Connection, partitions: Iterable[Partition]) -> None:
+def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> None:
     """Raise NotDistributableError. partitions: of the tables of versions."""
     if not distribution.has_citus(connection):
         raise NotDistributableError(
             "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
             "worker, then citus_add_node(). See docs/citus.md"
         )
-    if distribution.on_worker(connection):
+    if distribution.is_on_worker(connection):
         raise NotDistributableError(
             "DATABASE_URL names a worker: it must name the coordinator of the cluster"
         )
     row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
-    known, workers, owner = row or (False, 0, None)
-    if not known:
+    is_known, workers, owner = row or (False, 0, None)
+    if not is_known:
         raise NotDistributableError(
             "the coordinator does not know its own address: run "
             "SELECT citus_set_coordinator_host('HOST', PORT)"
@@ -66,9 +66,9 @@ def check(connection: Connection, partitions: Iterable[Partition]) -> None:
         raise NotDistributableError(
             "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
         )
-    if (away := connection.execute(_AWAY).fetchone()) is not None:
-        node, said = away
-        raise NotDistributableError(f"the worker {node} does not answer this login: {said}")
+    if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
+        node, answer = unreachable
+        raise NotDistributableError(f"the worker {node} does not answer this login: {answer}")
     if not owner:
         raise NotDistributableError("only the owner of the tables can distribute them")
     for part in partitions:
@@ -99,12 +99,12 @@ def check_connections(connection: Connection, shards: int) -> None:
     row = connection.execute(_CONNECTIONS, [shards]).fetchone()
     if row is None:
         return
-    login, limit, of_node = row
-    if limit < of_node + OTHER_COMMANDS:
+    login, limit, shards_of_node = row
+    if limit < shards_of_node + OTHER_COMMANDS:
         raise NotDistributableError(
             f"the login {login!r} may have {limit} connections to each node, and the {shards} "
-            f"shards of a table need {of_node} on each: run "
-            f"ALTER ROLE {login} CONNECTION LIMIT {of_node + OTHER_COMMANDS}"
+            f"shards of a table need {shards_of_node} on each: run "
+            f"ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
         )
 
 
@@ -121,7 +121,7 @@ SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DistributionPlan:
     """parents: tables of versions to be distributed. lookups: other tables to be distributed.
     locals: tables that become reachable from each node, or are copied to it. days: those
     whose rows are on the coordinator only, newest first, as they are worked on. shards: of a table;
@@ -138,37 +138,43 @@ class Plan:
         return not (self.parents or self.lookups or self.locals or self.days)
 
 
-def plan(connection: Connection, partitions: Sequence[Partition], local: Collection[str]) -> Plan:
+def build_plan(
+    connection: Connection, partitions: Sequence[Partition], local: Collection[str]
+) -> DistributionPlan:
     """local: the tables that each node must reach. Only reads."""
-    known: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
-    there = known.keys() - {name for name in COPIED if not known.get(name)}
+    distributed_tables: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
+    reachable = distributed_tables.keys() - {
+        name for name in COPIED if not distributed_tables.get(name)
+    }
     tables = [entity.table for entity in ENTITIES]
-    parents = [table for table in tables if table not in there]
-    lookups = [table for table in DISTRIBUTED_BY if table not in {*there, *tables}]
-    row = connection.execute(_SHARDS, [next(iter(set(tables) & there), None)]).fetchone()
-    left = [
+    parents = [table for table in tables if table not in reachable]
+    lookups = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
+    row = connection.execute(_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
+    days_left = [
         part
         for part in partitions
-        if part.name not in there and day_of(part) is not None
+        if part.name not in reachable and get_day(part) is not None
         if part.state is DayState.DETACHED or part.table in parents
     ]
-    left.sort(key=lambda part: part.name[-8:], reverse=True)
-    return Plan(parents, lookups, sorted({*local, *COPIED} - there), left, row[0] if row else 0)
+    days_left.sort(key=lambda part: part.name[-8:], reverse=True)
+    return DistributionPlan(
+        parents, lookups, sorted({*local, *COPIED} - reachable), days_left, row[0] if row else 0
+    )
 
 
-def left_out(connection: Connection, local: Collection[str]) -> list[str]:
+def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
     """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
     that came after `annals distribute`. Of those that exist; none in a plain installation. local:
     as of plan."""
-    if not distribution.active(connection):
+    if not distribution.is_distributed(connection):
         return []
-    wanted = {*local, *DISTRIBUTED_BY}
-    there = {name for name, _ in connection.execute(_KNOWN)}
-    found = connection.execute(_EXISTING, [sorted(wanted - there)])
-    return [name for (name,) in found]
+    expected = {*local, *DISTRIBUTED_BY}
+    reachable = {name for name, _ in connection.execute(_KNOWN)}
+    rows = connection.execute(_EXISTING, [sorted(expected - reachable)])
+    return [name for (name,) in rows]
 
 
-def day_of(part: Partition) -> date | None:
+def get_day(part: Partition) -> date | None:
     """The UTC day of a partition of ours, restored ones among them."""
     if not part.restored:
         return part.day
@@ -200,14 +206,14 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
     retry_lock(attempt, WAIT_S)
 
 
-def spread(connection: Connection, table: str) -> None:
+def distribute_with_rows(connection: Connection, table: str) -> None:
     """Distribute a table that has no days, with its rows."""
     with connection.transaction():
         _create_distributed(connection, table)
         distribution.free_coordinator(connection, sql.Identifier(table))
 
 
-def share(connection: Connection, table: str) -> None:
+def share_table(connection: Connection, table: str) -> None:
     """Have each node reach a table that stays on the coordinator, or give it a copy."""
     with connection.transaction():
         if table in COPIED:
@@ -226,36 +232,36 @@ def share(connection: Connection, table: str) -> None:
             )
 
 
-def run(
+def run_steps(
     connection: Connection,
-    left: Plan,
+    plan: DistributionPlan,
     partitions: Iterable[Partition],
     shards: int | None,
     report: Callable[[str], None],
 ) -> None:
     """Do what is left. report gets a sentence after each step. Raises psycopg.Error."""
-    found = list(partitions)
+    partition_list = list(partitions)
     if shards is not None:
         connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])
-    for table in left.parents:
-        distribute(connection, table, [part for part in found if part.table == table])
+    for table in plan.parents:
+        distribute(connection, table, [part for part in partition_list if part.table == table])
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
-    distribution.forget(connection)
-    for table in left.lookups:
-        spread(connection, table)
+    distribution.forget_answer(connection)
+    for table in plan.lookups:
+        distribute_with_rows(connection, table)
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
-    for table in left.locals:
-        share(connection, table)
-        where = (
+    for table in plan.locals:
+        share_table(connection, table)
+        place = (
             "copied to each node"
             if table in COPIED
             else "on the coordinator, reachable from each node"
         )
-        report(f"{table}: {where}")
-    for number, each in enumerate(left.days, 1):
-        day = day_of(each)
-        if day is not None and days.create(connection, each.table, day, WAIT_S):
-            report(f"{each.name}: attached, day {number} of {len(left.days)}")
+        report(f"{table}: {place}")
+    for number, partition in enumerate(plan.days, 1):
+        day = get_day(partition)
+        if day is not None and days.create_partition(connection, partition.table, day, WAIT_S):
+            report(f"{partition.name}: attached, day {number} of {len(plan.days)}")
 
 
 def _create_distributed(connection: Connection, table: str) -> None:
@@ -266,9 +272,9 @@ def _create_distributed(connection: Connection, table: str) -> None:
         [list(DISTRIBUTED_BY)],
     ).fetchone()
     # Not the default: tables of somebody else may be of the same type.
-    beside = "none" if row is None else row[0]
-    distribution.one_by_one(connection)
+    neighbour = "none" if row is None else row[0]
+    distribution.use_one_connection(connection)
     connection.execute(
         "SELECT create_distributed_table(%s, %s, colocate_with => %s)",
-        [table, DISTRIBUTED_BY[table], beside],
+        [table, DISTRIBUTED_BY[table], neighbour],
     )

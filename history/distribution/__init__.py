@@ -40,11 +40,11 @@ _ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group
 
 # By host, port and name: databases of this process. None: it has the extension, and was not
 # distributed.
-_known: dict[tuple[object, ...], bool | None] = {}
+_answers_by_database: dict[tuple[object, ...], bool | None] = {}
 
 
-class Answer(NamedTuple):
-    """Of a node, by host and port. result: a value as text, or why there is none."""
+class NodeAnswer(NamedTuple):
+    """The answer of a node (host and port): a value as text, or the reason why it failed."""
 
     node: str
     worker: bool
@@ -52,35 +52,35 @@ class Answer(NamedTuple):
     result: str
 
 
-def answers(connection: Connection, question: str) -> list[Answer]:
+def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
     """What each node answers to a query for one value; none in a plain installation. Raises
     psycopg.Error."""
-    if not active(connection):
+    if not is_distributed(connection):
         return []
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        return [Answer(*row) for row in cursor.execute(_ASK_NODES, [question])]
+        return [NodeAnswer(*row) for row in cursor.execute(_ASK_NODES, [question])]
 
 
-def active(connection: Connection) -> bool:
+def is_distributed(connection: Connection) -> bool:
     """Whether the tables of versions of this database are distributed; asked once for each process
     and database. Raises psycopg.Error."""
-    database = _name(connection)
-    if database not in _known:
-        tables = [each.table for each in ENTITIES]
-        found = has_citus(connection) and (_is_true(connection, _DISTRIBUTED, tables) or None)
-        _known[database] = found
-    return bool(_known[database])
+    database = _identify_database(connection)
+    if database not in _answers_by_database:
+        tables = [entity.table for entity in ENTITIES]
+        answer = has_citus(connection) and (_is_true(connection, _DISTRIBUTED, tables) or None)
+        _answers_by_database[database] = answer
+    return bool(_answers_by_database[database])
 
 
-def spread(connection: Connection, table: str) -> bool:
+def is_spread(connection: Connection, table: str) -> bool:
     """Return whether the rows of a table are on several nodes."""
-    return table in DISTRIBUTED_BY and active(connection)
+    return table in DISTRIBUTED_BY and is_distributed(connection)
 
 
-def forget_plain(connection: Connection) -> None:
+def forget_plain_answer(connection: Connection) -> None:
     """For a new connection of a process that went on while the installation was distributed."""
-    if not _known.get(_name(connection), True):
-        forget(connection)
+    if not _answers_by_database.get(_identify_database(connection), True):
+        forget_answer(connection)
 
 
 def has_citus(connection: Connection) -> bool:
@@ -88,17 +88,17 @@ def has_citus(connection: Connection) -> bool:
     return _is_true(connection, _HAS_CITUS)
 
 
-def on_worker(connection: Connection) -> bool:
+def is_on_worker(connection: Connection) -> bool:
     """Whether the server is a worker of a cluster. Raises psycopg.Error."""
     return has_citus(connection) and _is_true(connection, _ON_WORKER)
 
 
-def forget(connection: Connection) -> None:
-    """From now on active() asks again in this process."""
-    _known.pop(_name(connection), None)
+def forget_answer(connection: Connection) -> None:
+    """Make this process ask again whether the tables are distributed."""
+    _answers_by_database.pop(_identify_database(connection), None)
 
 
-def one_by_one(connection: Connection) -> None:
+def use_one_connection(connection: Connection) -> None:
     """Until the transaction ends, one connection to each node makes all shards of a table. To a
     server without Citus it is a name like any other."""
     connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
@@ -107,7 +107,7 @@ def one_by_one(connection: Connection) -> None:
 def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     """Free the disk of the rows that a table had before it was distributed; nothing in a plain
     installation."""
-    if not active(connection):
+    if not is_distributed(connection):
         return
     name = table.as_string(connection)
     connection.execute(
@@ -118,13 +118,13 @@ def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
     )
 
 
-def _name(connection: Connection) -> tuple[object, ...]:
+def _identify_database(connection: Connection) -> tuple[object, ...]:
     info = connection.info
     return info.host, info.port, info.dbname
 
 
 def _is_true(connection: Connection, question: LiteralString, *values: list[str]) -> bool:
-    """The answer, whatever rows the connection makes of it."""
+    """Return the one boolean that a query selects, whatever the connection's row factory is."""
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
-        (found,) = cursor.execute(question, values or None).fetchone() or (False,)
-    return bool(found)
+        (answer,) = cursor.execute(question, values or None).fetchone() or (False,)
+    return bool(answer)

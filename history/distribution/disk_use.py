@@ -37,7 +37,7 @@ SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
 """
 
 
-class Held(NamedTuple):
+class DiskUse(NamedTuple):
     """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
     bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
     number, the pages."""
@@ -58,25 +58,25 @@ class Held(NamedTuple):
         return max(self.shards.values(), default=0)
 
 
-def held(
+def measure_disk_use(
     connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
-) -> Mapping[str, Held]:
+) -> Mapping[str, DiskUse]:
     """Of these tables that are distributed: none in a plain installation. whole: raise
     psycopg.OperationalError if a node does not answer; else what the others hold."""
     command = sql.SQL(_OF_NODE).format(names=sql.Literal(list(tables))).as_string(connection)
-    found: dict[str, Held] = {}
-    for _, _, success, result in distribution.answers(connection, command):
+    disk_uses: dict[str, DiskUse] = {}
+    for _, _, success, result in distribution.ask_nodes(connection, command):
         if not success and whole:
             raise psycopg.OperationalError(f"a node of the cluster does not answer: {result}")
-        of_node = json.loads(result) if success else {}
-        for name, (rows, table, indexes, mark, shards) in of_node.items():
-            known = found.get(name, Held())
-            mine = {int(shard): pages for shard, pages in shards.items()}
-            found[name] = Held(
-                known.rows + int(rows or 0),
-                known.table + int(table),
-                known.indexes + int(indexes),
-                f"{known.mark} {mark}".strip(),
-                {**known.shards, **mine},
+        node_tables = json.loads(result) if success else {}
+        for name, (rows, table, indexes, mark, shards) in node_tables.items():
+            former_use = disk_uses.get(name, DiskUse())
+            node_shards = {int(shard): pages for shard, pages in shards.items()}
+            disk_uses[name] = DiskUse(
+                former_use.rows + int(rows or 0),
+                former_use.table + int(table),
+                former_use.indexes + int(indexes),
+                f"{former_use.mark} {mark}".strip(),
+                {**former_use.shards, **node_shards},
             )
-    return found
+    return disk_uses

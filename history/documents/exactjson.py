@@ -37,7 +37,7 @@ class Numeral(Decimal):
         return f"Numeral('{self._text}')"
 
 
-def _number(text: str) -> Decimal:
+def _parse_number(text: str) -> Decimal:
     if "e" in text or "E" in text or text.startswith(_TINY):
         return Numeral(text)
     return Decimal(text)
@@ -52,9 +52,9 @@ def _encode_other(value: object) -> msgspec.Raw:
 # Decimal writes these with an exponent.
 _TINY = ("0.00000", "-0.00000")
 
-_Parts: TypeAlias = dict[str, msgspec.Raw]
-_decoder = msgspec.json.Decoder(float_hook=_number)
-_by_key = msgspec.json.Decoder(_Parts)
+_RawMembers: TypeAlias = dict[str, msgspec.Raw]
+_decoder = msgspec.json.Decoder(float_hook=_parse_number)
+_decode_members = msgspec.json.Decoder(_RawMembers)
 _encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_encode_other)
 _canonical = msgspec.json.Encoder(
     decimal_format="number", enc_hook=_encode_other, order="deterministic"
@@ -62,13 +62,19 @@ _canonical = msgspec.json.Encoder(
 
 
 def loads(text: bytes | str) -> Json:
-    """The value of a JSON text, numbers exact: `dumps` writes them as in the text (but -0 as 0). Of
-    a repeated key the last counts. Raises ValueError for what is not JSON, including NaN, lone
-    surrogates, nesting beyond the recursion limit and exponents beyond Decimal's."""
+    """Return the value of a JSON text with exact numbers: `dumps` writes them as in the text, but
+    -0 as 0.
+
+    Of a repeated key the last value counts.
+
+    Raises:
+        ValueError: The text is not JSON. This includes NaN, lone surrogates, nesting beyond the
+            recursion limit, and exponents beyond those of Decimal.
+    """
     try:
         return cast(Json, _decoder.decode(text))
     except msgspec.ValidationError:
-        return _with_long_integers(text)
+        return _load_with_long_integers(text)
     except RecursionError as error:
         raise ValueError("JSON is nested too deep") from error
     except InvalidOperation as error:
@@ -81,13 +87,16 @@ dumps: Callable[[object], bytes] = _encoder.encode
 canonical: Callable[[object], bytes] = _canonical.encode
 
 
-def _with_long_integers(text: bytes | str) -> Json:
+def _load_with_long_integers(text: bytes | str) -> Json:
     # msgspec applies the interpreter's limit, so these rare documents need the slower module.
     try:
         value = cast(
             Json,
             json.loads(
-                text, parse_float=_number, parse_int=_integer, parse_constant=_refuse_constant
+                text,
+                parse_float=_parse_number,
+                parse_int=_parse_integer,
+                parse_constant=_refuse_constant,
             ),
         )
     except RecursionError as error:
@@ -98,7 +107,7 @@ def _with_long_integers(text: bytes | str) -> Json:
     return value
 
 
-def _integer(digits: str) -> int | Decimal:
+def _parse_integer(digits: str) -> int | Decimal:
     return int(digits) if len(digits.lstrip("-")) <= _INT_DIGITS else Decimal(digits)
 
 
@@ -107,7 +116,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 # A comparison needs up to four frames of the interpreter's thousand for each level.
-DEEPEST = 100
+MAX_PARSED_LEVELS = 100
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
@@ -120,82 +129,96 @@ _NUMBER_STARTS = frozenset(bytes([sign]) for sign in b"-0123456789")
 
 
 def loads_shallow(text: bytes) -> Json:
-    """The value of a well-formed JSON text, numbers exact. An object or list inside DEEPEST others
-    becomes a msgspec.Raw, which `opened` reads. Raises ValueError as exactjson.loads does."""
-    return _Cut().value(text) if is_deeper(text, DEEPEST) else loads(text)
+    """Return the value of a well-formed JSON text with exact numbers.
+
+    An object or list inside MAX_PARSED_LEVELS others becomes a msgspec.Raw, which `open_raw` reads.
+
+    Raises:
+        ValueError: See `loads`.
+    """
+    return _ShallowParser().parse(text) if is_deeper(text, MAX_PARSED_LEVELS) else loads(text)
 
 
-class Alike:
-    """Reads texts that are compared with one another, each once. Where two have the same text under
-    a key, both get the same object there: a comparison need not look into it. whole: reads what is
-    no object, is nested too deep, or has a number that Python cannot hold."""
+class SnapshotCache:
+    """Parses snapshots that are compared with one another, each once.
 
-    MOST = 4 * 1024 * 1024  # bytes of texts in memory; beyond these, of two that are compared
+    If two of them have the same text under a key, both get the same object there, and a comparison
+    does not look into it. `parse_whole` parses a text that is not an object, is nested too deep, or
+    has a number that Python cannot hold.
+    """
 
-    def __init__(self, whole: Callable[[bytes], Json]) -> None:
-        self._whole = whole
-        self._read: dict[bytes, tuple[Json, _Parts]] = {}
+    MAX_BYTES = 4 * 1024 * 1024  # bytes of texts in memory; beyond these, of two that are compared
+
+    def __init__(self, parse_whole: Callable[[bytes], Json]) -> None:
+        self._whole = parse_whole
+        self._read: dict[bytes, tuple[Json, _RawMembers]] = {}
         self._size = 0
 
-    def both(self, old: bytes, new: bytes) -> tuple[Json, Json]:
-        return self.value(old, new), self.value(new, old)
+    def parse_pair(self, old: bytes, new: bytes) -> tuple[Json, Json]:
+        return self.parse(old, new), self.parse(new, old)
 
-    def value(self, text: bytes, other: bytes = b"") -> Json:
-        """other: the text that it is compared with."""
+    def parse(self, text: bytes, compared_with: bytes = b"") -> Json:
+        """Return the value of a text. `compared_with` is the text with which it is compared."""
         if text not in self._read:
             self._size += len(text)
-            if self._size > self.MOST:
-                self._read = {other: self._read[other]} if other in self._read else {}
+            if self._size > self.MAX_BYTES:
+                self._read = (
+                    {compared_with: self._read[compared_with]}
+                    if compared_with in self._read
+                    else {}
+                )
                 self._size = len(text) + sum(map(len, self._read))
-            self._read[text] = self._like(text, *self._read.get(other, (None, {})))
+            self._read[text] = self._parse_like(text, *self._read.get(compared_with, (None, {})))
         return self._read[text][0]
 
-    def _like(self, text: bytes, values: Any, known: _Parts) -> tuple[Json, _Parts]:
-        if not is_deeper(text, DEEPEST):
+    def _parse_like(
+        self, text: bytes, values: Any, known_members: _RawMembers
+    ) -> tuple[Json, _RawMembers]:
+        if not is_deeper(text, MAX_PARSED_LEVELS):
             with suppress(ValueError):
-                parts = _by_key.decode(text)
-                if not known:
-                    return loads(text), parts
+                members = _decode_members.decode(text)
+                if not known_members:
+                    return loads(text), members
                 return {
-                    key: values[key] if known.get(key) == part else loads(bytes(part))
-                    for key, part in parts.items()
-                }, parts
+                    key: values[key] if known_members.get(key) == member else loads(bytes(member))
+                    for key, member in members.items()
+                }, members
         return self._whole(text), {}
 
 
-def opened(value: object) -> object:
-    """The value inside a msgspec.Raw, again shallow; any other value as it is."""
+def open_raw(value: object) -> object:
+    """Return the value inside a msgspec.Raw, again shallow; any other value as it is."""
     return loads_shallow(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 
-def equal_numbers(old: bytes, new: bytes) -> bool:
-    """Whether two well-formed JSON texts differ at most in how their numbers are written."""
-    both = zip_longest(_TOKENS.findall(old), _TOKENS.findall(new), fillvalue=b"")
+def has_equal_numbers(old: bytes, new: bytes) -> bool:
+    """Return whether two well-formed JSON texts differ at most in how their numbers are written."""
+    token_pairs = zip_longest(_TOKENS.findall(old), _TOKENS.findall(new), fillvalue=b"")
     return all(
-        was == now
+        old_token == new_token
         or (
-            was[:1] in _NUMBER_STARTS
-            and now[:1] in _NUMBER_STARTS
-            and Decimal(was.decode()) == Decimal(now.decode())
+            old_token[:1] in _NUMBER_STARTS
+            and new_token[:1] in _NUMBER_STARTS
+            and Decimal(old_token.decode()) == Decimal(new_token.decode())
         )
-        for was, now in both
+        for old_token, new_token in token_pairs
     )
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
-    """Whether more than this many objects and lists of a well-formed JSON text are nested."""
+    """Return whether a well-formed JSON text nests more than this many objects and lists."""
     if len(text) - len(text.translate(None, b"{[")) <= levels:
         return False
-    left = _STRINGS.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
+    brackets = _STRINGS.sub(b"", text).translate(_SQUARE, _NO_BRACKETS)
     passes = min(levels, _PASSES)
     for _ in range(passes):
-        left = left.replace(b"[]", b"")
-    return max(accumulate(map(_STEP.__getitem__, left)), default=0) > levels - passes
+        brackets = brackets.replace(b"[]", b"")
+    return max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > levels - passes
 
 
-def indented(text: bytes) -> str:
-    """A well-formed JSON text with two spaces a level."""
-    if not is_deeper(text, DEEPEST):
+def format_indented(text: bytes) -> str:
+    """Return a well-formed JSON text with two spaces a level."""
+    if not is_deeper(text, MAX_PARSED_LEVELS):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []
     level, start, last = 0, 0, b""
@@ -203,29 +226,29 @@ def indented(text: bytes) -> str:
         token = match[0]
         if token in (b"[", b"{"):
             level += 1
-            if level == DEEPEST + 1:
+            if level == MAX_PARSED_LEVELS + 1:
                 start = match.start()
-            elif level <= DEEPEST:
-                parts += [token, _line(level)]
+            elif level <= MAX_PARSED_LEVELS:
+                parts += [token, _make_line(level)]
         elif token in (b"]", b"}"):
             level -= 1
-            if level == DEEPEST:
+            if level == MAX_PARSED_LEVELS:
                 parts.append(text[start : match.end()])
-            elif level < DEEPEST and last in (b"[", b"{"):
+            elif level < MAX_PARSED_LEVELS and last in (b"[", b"{"):
                 parts[-1] = token
-            elif level < DEEPEST:
-                parts += [_line(level), token]
-        elif level <= DEEPEST:
-            parts += [token, _line(level) if token == b"," else b" " if token == b":" else b""]
+            elif level < MAX_PARSED_LEVELS:
+                parts += [_make_line(level), token]
+        elif level <= MAX_PARSED_LEVELS:
+            parts += [token, _make_line(level) if token == b"," else b" " if token == b":" else b""]
         last = token
     return b"".join(parts).decode()
 
 
-def _line(level: int) -> bytes:
+def _make_line(level: int) -> bytes:
     return b"\n" + b"  " * level
 
 
-class _Cut:
+class _ShallowParser:
     """Builds the value of one text without recursion."""
 
     def __init__(self) -> None:
@@ -233,24 +256,24 @@ class _Cut:
         self._keys: list[str] = []  # for each open object the key whose value comes next
         self._whole: Any = None
 
-    def value(self, text: bytes) -> Json:
+    def parse(self, text: bytes) -> Json:
         level, start, is_key = 0, 0, False
         for match in _TOKENS.finditer(text):
             token = match[0]
             if token in (b"[", b"{"):
                 level += 1
-                if level == DEEPEST + 1:
+                if level == MAX_PARSED_LEVELS + 1:
                     start = match.start()
-                elif level <= DEEPEST:
+                elif level <= MAX_PARSED_LEVELS:
                     self._enter([] if token == b"[" else {})
                     is_key = token == b"{"
             elif token in (b"]", b"}"):
                 level -= 1
-                if level == DEEPEST:
+                if level == MAX_PARSED_LEVELS:
                     self._put(msgspec.Raw(text[start : match.end()]))
-                elif level < DEEPEST:
+                elif level < MAX_PARSED_LEVELS:
                     self._leave()
-            elif level > DEEPEST or token == b":":
+            elif level > MAX_PARSED_LEVELS or token == b":":
                 continue
             elif token == b",":
                 is_key = type(self._open[-1]) is dict

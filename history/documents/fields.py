@@ -24,7 +24,7 @@ def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
     if text == b"null":
         return text
     try:
-        values = _decoder(names)(text)
+        values = _make_decoder(names)(text)
     except _UNREADABLE:
         return text if len(text) <= _SMALL_BYTES else b"{}"
     fields = (
@@ -36,18 +36,18 @@ def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
 
 
 @cache
-def _decoder(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
+def _make_decoder(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
     attributes = [f"field{number}" for number in range(len(names))]
-    nothing = msgspec.Raw(b"")
+    empty = msgspec.Raw(b"")
     document = msgspec.defstruct(
         "Document",
-        [(attribute, msgspec.Raw, nothing) for attribute in attributes],
+        [(attribute, msgspec.Raw, empty) for attribute in attributes],
         rename=dict(zip(attributes, names, strict=True)),
     )
     decode = msgspec.json.Decoder(document).decode
 
     def read(text: bytes) -> list[bytes]:
-        found = decode(text)
-        return [bytes(getattr(found, attribute)) for attribute in attributes]
+        decoded = decode(text)
+        return [bytes(getattr(decoded, attribute)) for attribute in attributes]
 
     return read

@@ -10,78 +10,87 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 
-def segments(pointer: str) -> list[str]:
-    """The members that a JSON pointer names, from the outside in; none for the whole text. Raises
-    ValueError."""
+def split_pointer(pointer: str) -> list[str]:
+    """Return the members that a JSON pointer names, from the outside in; none for the whole text.
+
+    Raises:
+        ValueError: The text is not a JSON pointer.
+    """
     if pointer and not pointer.startswith("/"):
         raise ValueError(f"{pointer!r} is not a JSON pointer: it must be empty or begin with /")
-    parts = pointer.split("/")[1:]
-    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
+    segments = pointer.split("/")[1:]
+    return [segment.replace("~1", "/").replace("~0", "~") for segment in segments]
 
 
-def as_pointer(place: str) -> str:
-    """The name of a member as a pointer; a pointer stays as it is."""
-    if not place or place.startswith("/"):
-        return place
-    return "/" + place.replace("~", "~0").replace("/", "~1")
+def as_pointer(name_or_pointer: str) -> str:
+    """Return the name of a member as a pointer. A pointer stays as it is."""
+    if not name_or_pointer or name_or_pointer.startswith("/"):
+        return name_or_pointer
+    return "/" + name_or_pointer.replace("~", "~0").replace("/", "~1")
 
 
 @dataclass(slots=True)
-class _Node:
+class _PointerNode:
     """A member that is wanted (number: which), or on the way to one that is."""
 
     number: int | None = None
     kind: Any = None
-    members: dict[str, _Node] = field(default_factory=dict)
+    members: dict[str, _PointerNode] = field(default_factory=dict)
 
 
 class PointerLookup:
-    """Made once for the pointers and the types of their values, then called for each text."""
+    """Looks up values at JSON pointers. Made once for pointers and types, then called for each
+    text.
+    """
 
-    def __init__(self, wanted: Sequence[tuple[str, Any]]) -> None:
-        root = _Node()
-        for number, (pointer, kind) in enumerate(wanted):
+    def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
+        root = _PointerNode()
+        for number, (pointer, kind) in enumerate(pointers):
             node = root
-            for segment in segments(pointer):
-                node = node.members.setdefault(segment, _Node())
+            for segment in split_pointer(pointer):
+                node = node.members.setdefault(segment, _PointerNode())
             node.number, node.kind = number, kind
-        self._size = len(wanted)
+        self._size = len(pointers)
         # What is wanted of a text, in an object that msgspec can encode. Raises as a call does.
         self.decode: Callable[[bytes | memoryview | Raw], Any] = msgspec.json.Decoder(
-            _type(root)
+            _make_node_type(root)
         ).decode
-        self._collect = _collector(root)
+        self._collect = _make_collector(root)
 
     def __call__(self, text: bytes | memoryview | Raw) -> list[Any]:
-        """The values in the order in which they were wanted; UNSET for what is not there. Raises
-        msgspec.ValidationError for a value of another type, msgspec.DecodeError, RecursionError."""
-        return self.values(self.decode(text))
+        """Return the values in the order of the pointers; UNSET for what is not there.
 
-    def values(self, decoded: Any) -> list[Any]:
-        """The same of what decode() returned."""
-        found: list[Any] = [UNSET] * self._size
-        self._collect(decoded, found)
-        return found
+        Raises:
+            msgspec.ValidationError: A value has another type.
+            msgspec.DecodeError, RecursionError: The text cannot be read.
+        """
+        return self.collect_values(self.decode(text))
+
+    def collect_values(self, decoded: Any) -> list[Any]:
+        """Return the values of what `decode` returned. See `__call__`."""
+        values: list[Any] = [UNSET] * self._size
+        self._collect(decoded, values)
+        return values
 
 
-def _type(node: _Node) -> Any:
-    """What to decode a node as: a struct of its members, or the wanted type itself."""
+def _make_node_type(node: _PointerNode) -> Any:
+    """Return the type to decode a node as: a struct of its members, or the type of its value."""
     if not node.members:
         return node.kind
     if node.number is not None:
         return Raw
     names = {f"member{number}": name for number, name in enumerate(node.members)}
     fields: list[Any] = [
-        (name, _type(node.members[member]) | UnsetType | None, UNSET)
-        if _type(node.members[member]) is not Raw
+        (name, _make_node_type(node.members[member]) | UnsetType | None, UNSET)
+        if _make_node_type(node.members[member]) is not Raw
         else (name, Raw | UnsetType, UNSET)
         for name, member in names.items()
     ]
     return msgspec.defstruct("Members", fields, rename=names, gc=False)
 
 
-def _collector(node: _Node) -> Callable[[Any, list[Any]], None]:
-    """What puts a decoded node's values into their places."""
+def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
+    """Make the function that puts the values of a decoded node into their places."""
     number = node.number
     if not node.members:
         assert number is not None  # a leaf is wanted  # noqa: S101
@@ -91,15 +100,20 @@ def _collector(node: _Node) -> Callable[[Any, list[Any]], None]:
 
         return leaf
     if number is not None:
-        inner = _Node(members=node.members)
-        decode, collect = msgspec.json.Decoder(_type(inner)).decode, _collector(inner)
+        inner = _PointerNode(members=node.members)
+        decode, collect = (
+            msgspec.json.Decoder(_make_node_type(inner)).decode,
+            _make_collector(inner),
+        )
 
         def both(value: Any, found: list[Any]) -> None:
             found[number] = value
             collect(decode(value), found)
 
         return both
-    members = [(f"member{n}", _collector(each)) for n, each in enumerate(node.members.values())]
+    members = [
+        (f"member{n}", _make_collector(member)) for n, member in enumerate(node.members.values())
+    ]
 
     def branch(value: Any, found: list[Any]) -> None:
         for name, collect in members:

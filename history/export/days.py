@@ -8,16 +8,16 @@ from django.db import connection
 from psycopg import sql
 
 from history.base import clock
-from history.daily.days import DayState, bounds, partition_name
+from history.daily.days import DayState, build_partition_name, compute_bounds
 from history.daily.window import Window
-from history.entities import Entity
+from history.entities import EntityKind
 from history.models import ArchivedDay
 from history.partitions import catalog
 from history.partitions.catalog import Partition
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class ExportDay:
     """One day to export. part: its table, None if it has none. archived: its rows in the archive,
     None if it is not there. With both, each row is exported once."""
 
@@ -31,62 +31,66 @@ class Day:
         """How many rows the day has, an estimate; 0 where nothing is known."""
         return self.archived or (self.part.rows if self.part and self.part.day else 0)
 
-    def source(self, table: str) -> sql.Composable:
+    def build_source(self, table: str) -> sql.Composable:
         """The rows that the database has of the day, for FROM. table: the partitioned one."""
         # By its name, so that a day that `maintain` drops meanwhile is an error, not without rows.
         if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
             return sql.Identifier(self.part.name)
-        start, end = map(sql.Literal, bounds(self.day))
+        start, end = map(sql.Literal, compute_bounds(self.day))
         return sql.SQL(
             "(SELECT * FROM {} WHERE updated_at >= {} AND updated_at < {}) AS of_day"
         ).format(sql.Identifier(table), start, end)
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingDays:
     """Days first..last, both included, that cannot be exported."""
 
     first: date
     last: date
-    why: str
+    reason: str
 
     def __str__(self) -> str:
         span = str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
-        return f"{span}: {self.why}"
+        return f"{span}: {self.reason}"
 
 
-def choose(
-    entity: Entity, since: date | None, until: date | None
-) -> tuple[list[Day], list[Missing]]:
+def choose_days(
+    entity: EntityKind, since: date | None, until: date | None
+) -> tuple[list[ExportDay], list[MissingDays]]:
     """The days of [since, until), and those of them that are gone; both oldest first. since None:
     from the oldest day that exists. until None: without today, of which rows are still coming."""
-    parts = catalog.read(connection, [entity.table])
+    parts = catalog.read_partitions(connection, [entity.table])
     parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
     archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     starts = [part.start.date() if part.start else part.day for part in parts]
     first = since or min([*filter(None, starts), *archive], default=window.oldest)
-    days, missing = list[Day](), list[Missing]()
+    days, missing = list[ExportDay](), list[MissingDays]()
     for number in range(((until or window.newest) - first).days):
         day = first + timedelta(days=number)
-        part = next((part for part in parts if _may_have(part, day)), None)
-        archived, why = archive.get(day), ""
+        part = next((part for part in parts if _can_have_rows(part, day)), None)
+        archived, reason = archive.get(day), ""
         if archived is not None and settings.ANNALS.archive_url is None:
-            why = "in the archive, and ANNALS_ARCHIVE_URL is not set"
+            reason = "in the archive, and ANNALS_ARCHIVE_URL is not set"
         elif part is None and archived is None and day < window.oldest:
-            why = "before retention, and not in the archive"
+            reason = "before retention, and not in the archive"
         elif part or archived is not None:
-            days.append(Day(partition_name(entity.table, day), day, part, archived))
-        before = missing[-1] if missing else None
-        if why and before and (before.last, before.why) == (day - timedelta(days=1), why):
-            missing[-1] = Missing(before.first, day, why)
-        elif why:
-            missing.append(Missing(day, day, why))
+            days.append(ExportDay(build_partition_name(entity.table, day), day, part, archived))
+        previous = missing[-1] if missing else None
+        if (
+            reason
+            and previous
+            and (previous.last, previous.reason) == (day - timedelta(days=1), reason)
+        ):
+            missing[-1] = MissingDays(previous.first, day, reason)
+        elif reason:
+            missing.append(MissingDays(day, day, reason))
     return days, missing
 
 
-def _may_have(part: Partition, day: date) -> bool:
+def _can_have_rows(part: Partition, day: date) -> bool:
     """Whether a table may have rows of a day: a default partition may have those of any."""
     if part.state is not DayState.ATTACHED:
         return part.day == day
-    return part.start is None or part.covers(day)
+    return part.start is None or part.has_part_of_day(day)

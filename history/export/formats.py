@@ -9,28 +9,28 @@ from typing import IO
 
 import msgspec
 
-from history.archive.parquet import Row, Writer
+from history.archive.parquet import ArchivedRow, ArchiveFileWriter
 from history.blocks.stored import EPOCH
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import ChangeType
 
-TYPES = {kind.value: kind.name for kind in ChangeType}
+TYPE_NAMES = {kind.value: kind.name for kind in ChangeType}
 
 
-class JsonLines:
+class JsonLinesWriter:
     """One line for each version, with the fields of the message: id, version, type, updatedAt
     (UTC), clientId, author, productInstanceId, data. Numbers are exact."""
 
-    def __init__(self, sink: IO[bytes], entity: Entity) -> None:  # noqa: ARG002 - as of all formats
+    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:  # noqa: ARG002 - as of all formats
         self._write = sink.write
         self._encode = msgspec.json.Encoder().encode
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ArchivedRow) -> None:
         id, version, updated_at, client_id, author, kind, *parent, data = row
         line = {
             "id": id,
             "version": version,
-            "type": TYPES[kind],
+            "type": TYPE_NAMES[kind],
             "updatedAt": EPOCH + timedelta(microseconds=updated_at),
             "clientId": client_id,
             "author": author,
@@ -44,12 +44,12 @@ class JsonLines:
         """JSON lines have no trailer."""
 
 
-class Parquet(Writer):
+class ParquetExportWriter(ArchiveFileWriter):
     """The columns of the archive's files; the rows are in no particular order."""
 
-    def __init__(self, sink: IO[bytes], entity: Entity) -> None:
+    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:
         super().__init__(sink, entity, ordered=False)
 
 
-Format = JsonLines | Parquet
-FORMATS: dict[str, type[Format]] = {"jsonl": JsonLines, "parquet": Parquet}
+ExportWriter = JsonLinesWriter | ParquetExportWriter
+FORMATS: dict[str, type[ExportWriter]] = {"jsonl": JsonLinesWriter, "parquet": ParquetExportWriter}

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import msgspec
 
-from history.failure.valid_values import explain
+from history.failure.valid_values import explain_valid_values
 
 
-class Complaint(Exception):
+class ExplainedError(Exception):
     """An error for people: what is wrong, where, what to do. One line, no password."""
 
 
-class FileError(Complaint, ValueError):
+class FileError(ExplainedError, ValueError):
     """A file cannot be read as text."""
 
 
@@ -26,7 +26,7 @@ def read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise FileError(of_file(error, file)) from None
+        raise FileError(explain_file_error(error, file)) from None
     except ValueError:  # a NUL in its name
         raise FileError(f"{str(file)!r} is not the name of a file") from None
 
@@ -36,7 +36,7 @@ def read_text(file: Path) -> str:
     try:
         return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"{file} {of_text(error)}") from None
+        raise FileError(f"{file} {explain_text_error(error)}") from None
 
 
 def refuse_open_secret(file: Path) -> None:
@@ -45,7 +45,7 @@ def refuse_open_secret(file: Path) -> None:
     try:
         mode = file.stat().st_mode
     except OSError as error:
-        raise FileError(of_file(error, file)) from None
+        raise FileError(explain_file_error(error, file)) from None
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         raise FileError(
             f"{file} has mode {stat.S_IMODE(mode):04o}, so every user of this machine can reach "
@@ -53,23 +53,23 @@ def refuse_open_secret(file: Path) -> None:
         )
 
 
-def of_file(error: OSError, file: object = None) -> str:
+def explain_file_error(error: OSError, file: object = None) -> str:
     """What is wrong with a file. file: its name, if the error does not know it."""
     name = error.filename if file is None else file
     if isinstance(name, bytes):
         name = os.fsdecode(name)
-    said = error.strerror or type(error).__name__
+    problem = error.strerror or type(error).__name__
     if error.errno in (errno.EACCES, errno.EPERM):
-        said = f"not open to the user {_user()}, as which this process runs"
-    return said if name is None or isinstance(name, int) else f"{name}: {said}"
+        problem = f"not open to the user {_get_user()}, as which this process runs"
+    return problem if name is None or isinstance(name, int) else f"{name}: {problem}"
 
 
-def of_text(error: UnicodeDecodeError) -> str:
+def explain_text_error(error: UnicodeDecodeError) -> str:
     """What is wrong with bytes that are no text."""
     return f"is not text in UTF-8 (byte {error.start + 1} is wrong)"
 
 
-def _user() -> str:
+def _get_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for it
@@ -89,7 +89,9 @@ _KINDS: Final = {
 }
 
 
-def of_declaration(error: Exception, form: str, shape: Any = None, declared: Any = None) -> str:
+def explain_declaration_error(
+    error: Exception, form: str, shape: Any = None, declared: Any = None
+) -> str:
     """Say in sentences, without the last period, what msgspec cannot read as its type.
 
     Args:
@@ -98,17 +100,17 @@ def of_declaration(error: Exception, form: str, shape: Any = None, declared: Any
         declared: what was read, as far as it is known; see `valid_values.explain`.
     """
     if isinstance(error, UnicodeDecodeError):
-        return f"it {of_text(error)}"
+        return f"it {explain_text_error(error)}"
     if isinstance(error, RecursionError):
         return f"it is not {form} that can be read: it is nested too deep"
     if isinstance(error, msgspec.ValidationError):
         text = re.sub(r" matching regex .*?(?= - at |$)", " of another form", str(error))
-        said = re.sub(r"(Expected|got) `([^`]+)`", _of_kind, text)
-        valid = None if shape is None else explain(error, shape, declared)
-        return said if valid is None else f"{said}. {valid}"
+        problem = re.sub(r"(Expected|got) `([^`]+)`", _describe_kind, text)
+        valid = None if shape is None else explain_valid_values(error, shape, declared)
+        return problem if valid is None else f"{problem}. {valid}"
     return f"it is not {form}: {error}"
 
 
-def _of_kind(found: re.Match[str]) -> str:
-    kinds = found[2].split(" | ")
-    return f"{found[1]} {' or '.join(_KINDS.get(each, each) for each in kinds)}"
+def _describe_kind(match: re.Match[str]) -> str:
+    kinds = match[2].split(" | ")
+    return f"{match[1]} {' or '.join(_KINDS.get(kind, kind) for kind in kinds)}"

@@ -10,7 +10,7 @@ from django.db import connection
 from psycopg import errors
 from psycopg_pool import PoolTimeout
 
-from history.base.error_text import causes, describe
+from history.base.error_text import describe, iterate_causes
 
 # What is said where there is no connection: refused for good, or away. {said} is the server's own.
 _REFUSED: Final[Mapping[str, str]] = {
@@ -35,51 +35,62 @@ _AWAY: Final[Mapping[str, str]] = {
 _NEXT: Final = "Check DATABASE_URL and whether PostgreSQL runs"
 
 
-def of_database(error: BaseException) -> str | None:
+def explain_database_error(error: BaseException) -> str | None:
     """The sentence about an error of the database; None if it is of something else."""
     from history import schema
 
-    found = [each for each in causes(error) if isinstance(each, psycopg.Error | PoolTimeout)]
-    if not found:
-        is_django = any(isinstance(each, DjangoDatabaseError) for each in causes(error))
+    database_errors = [
+        error_cause
+        for error_cause in iterate_causes(error)
+        if isinstance(error_cause, psycopg.Error | PoolTimeout)
+    ]
+    if not database_errors:
+        is_django = any(
+            isinstance(error_cause, DjangoDatabaseError) for error_cause in iterate_causes(error)
+        )
         return f"the database: {describe(error)}" if is_django else None
-    cause = found[-1]
-    if (why := no_connection(cause)) is not None:
-        return why
-    if (why := schema.behind(error)) is not None:
-        return why.rstrip(".")
+    cause = database_errors[-1]
+    if (reason := explain_no_connection(cause)) is not None:
+        return reason
+    if (reason := schema.explain_older_tables(error)) is not None:
+        return reason.rstrip(".")
     if isinstance(cause, errors.InsufficientPrivilege):
         return (
-            f"the login {_words()['user']} may not do that ({describe(cause)}). "
+            f"the login {_describe_target()['user']} may not do that ({describe(cause)}). "
             "docs/operations.md says which login runs which command"
         )
-    return f"PostgreSQL at {_words()['place']}: {describe(cause)}"
+    return f"PostgreSQL at {_describe_target()['place']}: {describe(cause)}"
 
 
-def no_connection(error: BaseException) -> str | None:
+def explain_no_connection(error: BaseException) -> str | None:
     """Why there was no connection; None for another error. Before the pool waits for one, its
     backend has asked the server (history.database.base)."""
     if isinstance(error, PoolTimeout):
-        return f"no connection to PostgreSQL at {_words()['place']} was free in time. {_NEXT}"
-    if not _is_of_connecting(error):
+        return (
+            f"no connection to PostgreSQL at {_describe_target()['place']} was free in time. "
+            f"{_NEXT}"
+        )
+    if not _is_connection_error(error):
         return None
     text = str(error)
-    words = _words()
+    words = _describe_target()
     for pattern, sentence in _REFUSED.items():
         if re.search(pattern, text):
-            return sentence.format(**words, said=_said(text))
+            return sentence.format(**words, said=_shorten_message(text))
     for pattern, sentence in _AWAY.items():
         if re.search(pattern, text):
             return f"{sentence.format(**words)}. {_NEXT}"
-    return f"no connection to PostgreSQL at {words['place']}: {_said(text)}. {_NEXT}"
+    return f"no connection to PostgreSQL at {words['place']}: {_shorten_message(text)}. {_NEXT}"
 
 
 def is_refused(error: BaseException) -> bool:
     """Whether the settings of DATABASE_URL are refused, for good."""
-    return _is_of_connecting(error) and any(re.search(each, str(error)) for each in _REFUSED)
+    return _is_connection_error(error) and any(
+        re.search(pattern, str(error)) for pattern in _REFUSED
+    )
 
 
-def _is_of_connecting(error: BaseException) -> bool:
+def _is_connection_error(error: BaseException) -> bool:
     """Whether it is an error of a connection that was never there: it has no code of the server."""
     if not isinstance(error, psycopg.OperationalError) or error.sqlstate is not None:
         return False
@@ -89,17 +100,17 @@ def _is_of_connecting(error: BaseException) -> bool:
     )
 
 
-def _said(text: str) -> str:
+def _shorten_message(text: str) -> str:
     """What libpq says, without the address before it and without what follows in more lines."""
     line = text.split("\n", 1)[0]
     line = re.sub(r"^connection (failed|is bad): (connection to server at .*? failed: )?", "", line)
     return re.sub(r"^[^:]{1,40}:  ", "", line).rstrip(". ")
 
 
-def _words() -> dict[str, object]:
+def _describe_target() -> dict[str, object]:
     """Where DATABASE_URL leads, in words; nothing of its password."""
-    given = connection.settings_dict
-    hosts, ports = str(given["HOST"]).split(","), str(given["PORT"]).split(",")
+    parameters = connection.settings_dict
+    hosts, ports = str(parameters["HOST"]).split(","), str(parameters["PORT"]).split(",")
     if len(ports) == 1:
         ports *= len(hosts)
     pairs = zip(hosts, ports, strict=False)
@@ -107,8 +118,10 @@ def _words() -> dict[str, object]:
     return {
         "place": place,
         "host": ", ".join(hosts),
-        "user": given["USER"] or "(none)",
-        "name": given["NAME"],
-        "seconds": given["OPTIONS"].get("connect_timeout", "some"),
-        "where": "DATABASE_URL" if given["PASSWORD"] else "DATABASE_URL and the file of PGPASSFILE",
+        "user": parameters["USER"] or "(none)",
+        "name": parameters["NAME"],
+        "seconds": parameters["OPTIONS"].get("connect_timeout", "some"),
+        "where": "DATABASE_URL"
+        if parameters["PASSWORD"]
+        else "DATABASE_URL and the file of PGPASSFILE",
     }

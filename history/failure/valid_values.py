@@ -15,13 +15,15 @@ _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
+def find_nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the one of these names that somebody probably meant, or None."""
-    found = get_close_matches(name, list(names), 1)
-    return found[0] if found else None
+    matches = get_close_matches(name, list(names), 1)
+    return matches[0] if matches else None
 
 
-def explain(error: msgspec.ValidationError, shape: Any, declared: Any = None) -> str | None:
+def explain_valid_values(
+    error: msgspec.ValidationError, shape: Any, declared: Any = None
+) -> str | None:
     """Say which names or values are valid where a declaration has another one.
 
     Args:
@@ -33,27 +35,27 @@ def explain(error: msgspec.ValidationError, shape: Any, declared: Any = None) ->
     """
     text = str(error)
     place = _PLACE.search(text)
-    steps = list(_steps(place[1] if place else ""))
+    steps = list(_split_steps(place[1] if place else ""))
     types, key = _walk([inspect.type_info(shape)], steps, declared)
-    if (found := _UNKNOWN.search(text)) is not None:
+    if (match := _UNKNOWN.search(text)) is not None:
         fields = [f.encode_name for t in types for f in getattr(t, "fields", ())]
-        return _choices(found[1], fields, "The valid ones are")
-    if (found := _ENUM.search(text)) is not None:
-        valid = [str(value) for t in types for value in _values(t)]
-        said = _choices(found[1] or found[2], valid, "It must be one of")
-        return said if key is None or said is None else f'It is that of "{key}". {said}'
+        return _list_choices(match[1], fields, "The valid ones are")
+    if (match := _ENUM.search(text)) is not None:
+        valid = [str(value) for t in types for value in _list_values(t)]
+        choices = _list_choices(match[1] or match[2], valid, "It must be one of")
+        return choices if key is None or choices is None else f'It is that of "{key}". {choices}'
     return None
 
 
-def _choices(name: str, valid: list[str], words: str) -> str | None:
+def _list_choices(name: str, valid: list[str], words: str) -> str | None:
     if not valid:
         return None
-    meant = nearest(name, valid)
-    question = f"Did you mean {meant}? " if meant is not None else ""
+    nearest = find_nearest(name, valid)
+    question = f"Did you mean {nearest}? " if nearest is not None else ""
     return f"{question}{words} {', '.join(valid)}"
 
 
-def _steps(place: str) -> Iterator[str]:
+def _split_steps(place: str) -> Iterator[str]:
     for name, index in _STEP.findall(place):
         yield name or f"[{index}]"
 
@@ -63,53 +65,53 @@ def _walk(
 ) -> tuple[list[inspect.Type], str | None]:
     """Return the types at a place, and the last free key on the way to it."""
     key = None
-    types = list(_members(types))
+    types = list(_flatten(types))
     for step in steps:
         inner: list[inspect.Type] = []
         value = None
         for kind in types:
             if isinstance(kind, inspect.StructType) and not step.startswith("["):
-                inner += [each.type for each in kind.fields if each.encode_name == step]
+                inner += [field.type for field in kind.fields if field.encode_name == step]
                 value = declared.get(step) if isinstance(declared, dict) else None
             elif isinstance(kind, inspect.DictType) and step == "[...]":
                 inner.append(kind.value_type)
-                if (bad := _bad_key(kind, declared)) is not None:
-                    key, value = bad, declared[bad]
+                if (bad_key := _find_bad_key(kind, declared)) is not None:
+                    key, value = bad_key, declared[bad_key]
             elif isinstance(kind, inspect.VarTupleType | inspect.ListType) and step[1:2].isdigit():
                 inner.append(kind.item_type)
                 index = int(step[1:-1])
                 if isinstance(declared, list) and index < len(declared):
                     value = declared[index]
-        types, declared = list(_members(inner)), value
+        types, declared = list(_flatten(inner)), value
     return types, key
 
 
-def _members(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
+def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
     """The types themselves, without unions and descriptions around them."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
-            yield from _members(kind.types)
+            yield from _flatten(kind.types)
         elif isinstance(kind, inspect.Metadata):
-            yield from _members([kind.type])
+            yield from _flatten([kind.type])
         else:
             yield kind
 
 
-def _bad_key(kind: inspect.DictType, declared: Any) -> str | None:
+def _find_bad_key(kind: inspect.DictType, declared: Any) -> str | None:
     """The first key of a table whose value, or part of it, is not one of the valid ones."""
     if not isinstance(declared, dict):
         return None
     for key, value in declared.items():
-        for inner in _members([kind.value_type]):
-            valid = [*_values(inner)]
+        for inner in _flatten([kind.value_type]):
+            valid = [*_list_values(inner)]
             if valid and value not in valid:
                 return str(key)
     return None
 
 
-def _values(kind: inspect.Type) -> Iterable[Any]:
+def _list_values(kind: inspect.Type) -> Iterable[Any]:
     if isinstance(kind, inspect.LiteralType):
         return kind.values
     if isinstance(kind, inspect.EnumType):
-        return [each.value for each in kind.cls]
+        return [member.value for member in kind.cls]
     return ()

@@ -1,5 +1,7 @@
-"""Decides which missing versions of a document are gaps, and opens and closes these. What a reader
-is told of a version that is not there: history.timeline.absence."""
+"""Decides which missing versions of a document are gaps, and opens and closes these.
+
+What a reader is told about a missing version is in history.timeline.absence.
+"""
 
 import logging
 from collections.abc import Iterable
@@ -9,17 +11,17 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from history.blocks.form import DamagedBlockError
-from history.blocks.stored import texts, versions
-from history.entities import Entity
-from history.gaps.scan import lock
+from history.blocks.stored import build_versions_query, read_documents
+from history.entities import EntityKind
+from history.gaps.scan import lock_gaps
 from history.record import ChangeType
 
 log = logging.getLogger(__name__)
 
 DOCUMENTS_AT_ONCE = 2_000
 
-_NEXT: Final = "SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s"
-_TAKE: Final = "DELETE FROM gap_pending WHERE entity = %s AND id = ANY(%s)"
+_SELECT_PENDING: Final = "SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s"
+_DELETE_PENDING: Final = "DELETE FROM gap_pending WHERE entity = %s AND id = ANY(%s)"
 # Versions and notes of a document may be on different nodes of a cluster: temporary tables have
 # both. The documents, and of the versions next to missing ones the oldest row.
 _STATE: Final = """
@@ -28,10 +30,10 @@ SELECT entity, id, versions, lowest, judged, begun, since FROM gap_document
 WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 """
 # Single ids in the tables of many days, some of them without statistics yet.
-_ONE_BY_ONE: Final = """
+_DISABLE_SCANS: Final = """
 SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off
 """
-_AS_USUAL: Final = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
+_ENABLE_JOINS: Final = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on"
 _NEIGHBOURS: Final = """
 CREATE TEMP TABLE gap_row ON COMMIT DROP AS
 WITH hole AS (
@@ -116,61 +118,72 @@ FROM gap_wanted w WHERE NOT EXISTS (
 _DROP: Final = "DROP TABLE gap_wanted, gap_state, gap_row"
 
 
-def judge(entity: Entity, edge: datetime) -> int:
-    """Look at some of the documents of a kind that are pending; returns how many. edge: a version
-    that may be older is no gap. One transaction."""
+def judge_documents(entity: EntityKind, edge: datetime) -> int:
+    """Judge some of the pending documents of a kind in one transaction, and return how many.
+
+    Args:
+        edge: A missing version that may be older than this is not a gap.
+    """
     with transaction.atomic(), connection.cursor() as cursor:
-        lock(cursor)
-        cursor.execute(_NEXT, [entity.name, DOCUMENTS_AT_ONCE])
+        lock_gaps(cursor)
+        cursor.execute(_SELECT_PENDING, [entity.name, DOCUMENTS_AT_ONCE])
         ids = [id for (id,) in cursor.fetchall()]
         if ids:
-            cursor.execute(_TAKE, [entity.name, ids])
+            cursor.execute(_DELETE_PENDING, [entity.name, ids])
             cursor.execute("SET LOCAL citus.propagate_set_commands TO 'local'")
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
             cursor.execute(_STATE, values)
-            cursor.execute(_ONE_BY_ONE)
-            table = versions(entity)
+            cursor.execute(_DISABLE_SCANS)
+            table = build_versions_query(entity)
             cursor.execute(_NEIGHBOURS.format(table=table), {"created_at": entity.created_at})
-            cursor.execute(_AS_USUAL)
-            _beginnings(cursor, entity)
+            cursor.execute(_ENABLE_JOINS)
+            _judge_beginnings(cursor, entity)
             for statement in (_WANTED, _CLOSE, _OPEN):
                 cursor.execute(statement, values)
             cursor.execute(_DROP)
     return len(ids)
 
 
-def _beginnings(cursor: Any, entity: Entity) -> None:
+def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
     """Find out for documents with a new lowest version whether older ones are missing."""
     cursor.execute(_LOWEST)
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for id, lowest, kind, made_at, created, *block in cursor.fetchall():
-        begun = lowest == 0 or kind == ChangeType.CREATE
-        said = None if begun else created or _created(cursor, entity, id, *block)
-        for column, value in zip(columns, (id, lowest, begun, _since(said, made_at)), strict=True):
+        has_begun = lowest == 0 or kind == ChangeType.CREATE
+        created_text = (
+            None if has_begun else created or _read_created_at(cursor, entity, id, *block)
+        )
+        for column, value in zip(
+            columns, (id, lowest, has_begun, _parse_since(created_text, made_at)), strict=True
+        ):
             column.append(value)
     for document in ("gap_document", "gap_state"):
         cursor.execute(_JUDGED.format(document=document), [*columns, entity.name])
 
 
-def _created(
-    cursor: Any, entity: Entity, id: str, packed: bytes | None, stored_at: Any, position: int
+def _read_created_at(
+    cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """The createdAt of a version in a block; None where it has none or cannot be read."""
+    """Return createdAt of a version in a block; None if it has none or cannot be read."""
     if packed is None:
         return None
     try:
-        text = texts(connection.connection, entity.table, id, stored_at, packed)[position - 1]
+        text = read_documents(connection.connection, entity.table, id, stored_at, packed)[
+            position - 1
+        ]
     except DamagedBlockError as error:
         log.warning("whether older versions are missing is not known: %s", error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
-    [(found,)] = cursor.fetchall()
-    return None if found is None else str(found)
+    [(created_text,)] = cursor.fetchall()
+    return None if created_text is None else str(created_text)
 
 
-def _since(created: str | None, made_at: datetime | None) -> datetime | None:
-    """The moment before which no version of a document is dated: its createdAt. None if that is
-    wrong, or later than a version."""
+def _parse_since(created: str | None, made_at: datetime | None) -> datetime | None:
+    """Return createdAt as the moment before which no version of a document is dated.
+
+    None if it is wrong, or later than a version.
+    """
     try:
         moment = datetime.fromisoformat(created or "")
         moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
@@ -179,8 +192,8 @@ def _since(created: str | None, made_at: datetime | None) -> datetime | None:
     return moment if made_at is not None and moment <= made_at else None
 
 
-def pending(entities: Iterable[Entity]) -> list[Entity]:
-    """Those of the kinds that have documents to look at."""
+def select_pending_kinds(entities: Iterable[EntityKind]) -> list[EntityKind]:
+    """Return the kinds that have documents to judge."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT entity FROM gap_pending")
         names = {name for (name,) in cursor.fetchall()}

@@ -1,4 +1,4 @@
-"""The gaps that are known: sums for metrics, pages for people."""
+"""Reads the known gaps: sums for metrics, pages for people."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from django.db import connection
 from history import quarantined
 from history.entities import BY_NAME
 from history.gap_models import GapRun, VersionGap
-from history.held_messages import Quarantined
+from history.held_messages import QuarantinedMessage
 
 # Client ids come from messages, so there may be any number of them.
-MOST_CLIENTS = 20
-OTHER = "other"
+MAX_CLIENTS = 20
+OTHER_CLIENTS = "other"
 
 _SUMS = """
 WITH sums AS (
@@ -32,7 +32,7 @@ SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap
 """
 
 
-class Sum(NamedTuple):
+class GapSum(NamedTuple):
     """Open gaps of one kind by one service, and how many versions they are."""
 
     entity: str
@@ -42,17 +42,16 @@ class Sum(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """What the latest run of `gaps` knows. looked_at: when it began, None before the first.
-    missing: open gaps, and how many versions they are; the others: versions of closed gaps."""
+class GapTotals:
+    """What the latest run of `gaps` knows."""
 
-    looked_at: datetime | None
-    gaps: int
-    missing: int
-    arrived: int
+    looked_at: datetime | None  # when the run began; None before the first
+    gaps: int  # how many gaps are open
+    missing: int  # how many versions these are
+    arrived: int  # versions of closed gaps that arrived
 
     def as_json(self) -> dict[str, Any]:
-        """As `GET completeness` has it."""
+        """Return the totals as `GET completeness` has them."""
         return {
             "lookedAt": self.looked_at and self.looked_at.isoformat(timespec="microseconds"),
             "gaps": self.gaps,
@@ -62,12 +61,12 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which gaps; None means any. closed: those that were closed instead of the open ones."""
+class GapSelection:
+    """Which gaps to read; None means any."""
 
     entity: str | None = None
     client_id: str | None = None
-    closed: bool = False
+    closed: bool = False  # gaps that were closed, instead of open ones
 
     @property
     def narrowed(self) -> bool:
@@ -80,34 +79,36 @@ class ListedGap:
     """A gap, and those of its versions that are in quarantine, ascending."""
 
     gap: VersionGap
-    came: Mapping[int, Quarantined]
+    came: Mapping[int, QuarantinedMessage]  # its versions that are in quarantine, ascending
 
 
-def sums() -> list[Sum]:
-    """By kind and service."""
+def fetch_sums() -> list[GapSum]:
+    """Return the sums of open gaps by kind and service."""
     with connection.cursor() as cursor:
-        cursor.execute(_SUMS, [MOST_CLIENTS, OTHER])
-        return [Sum(*row) for row in cursor.fetchall()]
+        cursor.execute(_SUMS, [MAX_CLIENTS, OTHER_CLIENTS])
+        return [GapSum(*row) for row in cursor.fetchall()]
 
 
-def totals() -> Totals:
-    """The sums of all kinds and services. Two queries."""
+def fetch_totals() -> GapTotals:
+    """Return the sums of all kinds and services. Two queries."""
     run = GapRun.objects.first()
     with connection.cursor() as cursor:
         cursor.execute(_TOTALS)
-        found = {outcome: (gaps, versions) for outcome, gaps, versions in cursor.fetchall()}
-    gaps, missing = found.get("", (0, 0))
-    return Totals(
+        totals_by_outcome = {
+            outcome: (gaps, versions) for outcome, gaps, versions in cursor.fetchall()
+        }
+    gaps, missing = totals_by_outcome.get("", (0, 0))
+    return GapTotals(
         run.started_at if run else None,
         gaps,
         missing,
         # An earlier release told apart those that Annals had asked for.
-        sum(found.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
+        sum(totals_by_outcome.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 
 
-def page(selection: Selection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Up to `size` gaps, the latest found first; those with a lower id than `before`."""
+def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
+    """Return up to `size` gaps, the latest found first, with a lower id than `before`."""
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
         rows = rows.filter(entity=selection.entity)
@@ -115,21 +116,21 @@ def page(selection: Selection, size: int, before: int | None = None) -> list[Lis
         rows = rows.filter(client_id=selection.client_id)
     if before is not None:
         rows = rows.filter(id__lt=before)
-    return _with_quarantine(list(rows[:size]))
+    return _add_quarantined(list(rows[:size]))
 
 
-def _with_quarantine(gaps: Sequence[VersionGap]) -> list[ListedGap]:
-    """A query for each kind."""
-    came = {}
+def _add_quarantined(gaps: Sequence[VersionGap]) -> list[ListedGap]:
+    """Add the messages in quarantine to gaps. One query for each kind."""
+    messages = {}
     for name in {gap.entity for gap in gaps} & BY_NAME.keys():
-        wanted = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]
-        came[name] = quarantined.of_versions(BY_NAME[name], wanted)
+        ranges = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]
+        messages[name] = quarantined.find_by_versions(BY_NAME[name], ranges)
     return [
         ListedGap(
             gap,
             {
-                number: each
-                for number, each in came.get(gap.entity, {}).get(gap.document, {}).items()
+                number: message
+                for number, message in messages.get(gap.entity, {}).get(gap.document, {}).items()
                 if gap.first <= number <= gap.last
             },
         )

@@ -11,7 +11,7 @@ from history.daily.window import Window
 from history.entities import ENTITIES
 from history.gap_models import GapRun
 from history.gaps import judge
-from history.gaps.scan import changed, lock, scan
+from history.gaps.scan import find_changed_days, lock_gaps, scan_day
 from history.versions import CLOCK_TOLERANCE
 
 REMOVED_AT_ONCE = 10_000
@@ -45,63 +45,69 @@ SELECT count(*) FROM (
 
 @dataclass(frozen=True, slots=True)
 class GapsOutcome:
-    """days: those that were read. documents: those that were judged. closed: gaps that were closed
-    because the store can no longer tell."""
+    """What one run of `gaps` did."""
 
-    days: int
-    documents: int
-    expired: int
+    days: int  # how many were read
+    documents: int  # how many were judged
+    expired: int  # gaps that were closed because the store can no longer tell
     seconds: float
 
 
-def run(window: Window, now: datetime, report: Callable[[], None] = lambda: None) -> GapsOutcome:
-    """Bring the gaps up to date from the days that got rows since the last run. report: called
-    after each day. Memory does not depend on the rows. A run may be killed, and two may run at
-    once: each day, and each few documents, is a transaction."""
+def find_gaps(
+    window: Window, now: datetime, report: Callable[[], None] = lambda: None
+) -> GapsOutcome:
+    """Bring the gaps up to date from the days that got rows since the last run.
+
+    Memory does not depend on the rows. A run may be killed, and two may run at once: each day, and
+    each few documents, is a transaction.
+
+    Args:
+        report: Called after each day.
+    """
     began = clocks.monotonic()
-    read = documents = 0
-    last = latest()
-    if last is not None and last.removed_before > window.oldest:
+    days = documents = 0
+    last_run = get_latest_run()
+    if last_run is not None and last_run.removed_before > window.oldest:
         # Gaps were closed as expired, and are inside the window now.
         with connection.cursor() as cursor:
             cursor.execute(_LOOK_AGAIN)
-    for day in changed(window):
-        read += scan(day)
+    for day in find_changed_days(window):
+        days += scan_day(day)
         report()
     edge = datetime.combine(window.oldest, time(), UTC) + CLOCK_TOLERANCE
-    for entity in judge.pending(ENTITIES):
-        while done := judge.judge(entity, edge):
-            documents += done
-    expired = _retire(window, edge, now, last)
+    for entity in judge.select_pending_kinds(ENTITIES):
+        while judged := judge.judge_documents(entity, edge):
+            documents += judged
+    expired = _close_expired(window, edge, now, last_run)
     seconds = clocks.monotonic() - began
-    _note(window, now, seconds, read)
-    return GapsOutcome(read, documents, expired, seconds)
+    _note_run(window, now, seconds, days)
+    return GapsOutcome(days, documents, expired, seconds)
 
 
-def latest() -> GapRun | None:
-    """The latest complete run; None before the first."""
+def get_latest_run() -> GapRun | None:
+    """Return the latest complete run; None before the first."""
     return GapRun.objects.first()
 
 
-def _retire(window: Window, edge: datetime, now: datetime, last: GapRun | None) -> int:
-    """Close the gaps that have come to the edge of the window."""
-    kept = timedelta(days=(window.newest - window.oldest).days)
+def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapRun | None) -> int:
+    """Close the gaps that have reached the edge of the window."""
+    window_length = timedelta(days=(window.newest - window.oldest).days)
     with transaction.atomic(), connection.cursor() as cursor:
-        lock(cursor)
+        lock_gaps(cursor)
         cursor.execute(_EXPIRE, [edge])
         expired = int(cursor.rowcount)
-        if last is None or last.removed_before != window.oldest:
+        if last_run is None or last_run.removed_before != window.oldest:
             cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
             cursor.execute(_FORGET_DAYS, [window.oldest])
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
-            lock(cursor)
-            cursor.execute(_FORGET, [now - kept, REMOVED_AT_ONCE])
+            lock_gaps(cursor)
+            cursor.execute(_FORGET, [now - window_length, REMOVED_AT_ONCE])
             if cursor.rowcount < REMOVED_AT_ONCE:
                 return expired
 
 
-def _note(window: Window, now: datetime, seconds: float, read: int) -> None:
+def _note_run(window: Window, now: datetime, seconds: float, read: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(_QUARANTINED)
         (quarantined,) = cursor.fetchone() or (0,)

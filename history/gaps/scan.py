@@ -1,4 +1,4 @@
-"""Finds the days that got rows since they were read, and adds their versions to those seen."""
+"""Finds the days that got rows since they were read, and notes the numbers of their versions."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
 
-from history.blocks.stored import versions
+from history.blocks.stored import build_versions_query
 from history.daily.days import ADVISORY_SPACE, DayState
 from history.daily.window import Window
-from history.distribution.disk_use import held
-from history.entities import BY_TABLE, Entity
+from history.distribution.disk_use import measure_disk_use
+from history.entities import BY_TABLE, EntityKind
 from history.gap_models import GapDay
 from history.partitions import catalog
 
@@ -33,7 +33,7 @@ class ChangedDay(NamedTuple):
     """A partition to read: that of a UTC day, or a longer one that somebody else made. start, end:
     its bounds. mark: what it was before the reading began."""
 
-    entity: Entity
+    entity: EntityKind
     start: datetime
     end: datetime
     mark: str
@@ -44,34 +44,39 @@ class ChangedDay(NamedTuple):
         return self.start.astimezone(UTC).date()
 
 
-def changed(window: Window) -> list[ChangedDay]:
-    """Return the days of the window that got rows since they were read, newest first.
-
-    A document's versions come in order, mostly with later days. A version that comes during the
-    run is then in a day that is still to be read if one that came after it was seen; oldest first,
-    it would be called missing until the next run.
-    """
-    parts = [part for part in catalog.read(connection, BY_TABLE) if part.state is DayState.ATTACHED]
-    marks = _marks([part.name for part in parts])
+def find_changed_days(window: Window) -> list[ChangedDay]:
+    """Return the days of the window that got rows since they were read, oldest first."""
+    parts = [
+        part
+        for part in catalog.read_partitions(connection, BY_TABLE)
+        if part.state is DayState.ATTACHED
+    ]
+    marks = _fetch_marks([part.name for part in parts])
     start = datetime.combine(window.oldest, time(), UTC)
-    there = {
+    days = {
         (part.table, day.day): day
         for part in parts
         if part.start is not None and part.end is not None and part.name in marks
         for day in [ChangedDay(BY_TABLE[part.table], part.start, part.end, marks[part.name])]
     }
-    known = {(each.table, each.day): each.mark for each in GapDay.objects.all()}
-    for table, day in known.keys() - there.keys():
+    known_marks = {(gap_day.table, gap_day.day): gap_day.mark for gap_day in GapDay.objects.all()}
+    for table, day in known_marks.keys() - days.keys():
         GapDay.objects.filter(table=table, day=day).delete()
-    found = [
-        each for key, each in there.items() if each.end > start and each.mark != known.get(key)
+    changed_days = [
+        changed_day
+        for key, changed_day in days.items()
+        if changed_day.end > start and changed_day.mark != known_marks.get(key)
     ]
-    return sorted(found, key=lambda each: (each.start, each.entity.name), reverse=True)
+    return sorted(
+        changed_days,
+        key=lambda changed_day: (changed_day.start, changed_day.entity.name),
+        reverse=True,
+    )
 
 
-def _marks(names: Sequence[str]) -> dict[str, str]:
-    if there := held(connection.connection, names):
-        return {name: sha256(each.mark.encode()).hexdigest() for name, each in there.items()}
+def _fetch_marks(names: Sequence[str]) -> dict[str, str]:
+    if disk_use := measure_disk_use(connection.connection, names):
+        return {name: sha256(use.mark.encode()).hexdigest() for name, use in disk_use.items()}
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute(_MARKS, [list(names)])
@@ -82,7 +87,7 @@ def _marks(names: Sequence[str]) -> dict[str, str]:
 LOCK = (ADVISORY_SPACE << 32) + 1
 
 # Without it Citus refuses results of more than a gigabyte: ids of a day's documents.
-_LARGE: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
+_ALLOW_LARGE_RESULTS: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
 # From the primary key alone, in its order. On a cluster a document's versions and what is noted of
 # it may be on different nodes: temporary tables have both. A document is looked at again if its
 # lowest version is a new one that is not 0, or if versions between are or were missing.
@@ -133,8 +138,8 @@ ON CONFLICT ("table", day) DO UPDATE SET mark = excluded.mark, scanned_at = excl
 _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
-def scan(changed: ChangedDay) -> bool:
-    """Read a day; False if another run has read it meanwhile. One transaction."""
+def scan_day(changed: ChangedDay) -> bool:
+    """Read a day in one transaction; return False if another run has read it meanwhile."""
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,
@@ -146,18 +151,18 @@ def scan(changed: ChangedDay) -> bool:
         "end": changed.end,
     }
     with transaction.atomic(), connection.cursor() as cursor:
-        lock(cursor)
+        lock_gaps(cursor)
         cursor.execute(_SEEN, [entity.table, day, changed.mark])
         if cursor.fetchone():
             return False
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
-        cursor.execute(_LARGE)
+        cursor.execute(_ALLOW_LARGE_RESULTS)
         for statement in _SCAN:
-            cursor.execute(statement.format(table=versions(entity)), values)
+            cursor.execute(statement.format(table=build_versions_query(entity)), values)
     return True
 
 
-def lock(cursor: Any) -> None:
-    """Wait until no other run is inside a transaction; until the end of the present one."""
+def lock_gaps(cursor: Any) -> None:
+    """Wait until no other run is inside a transaction; hold the lock to the end of this one."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

@@ -1,6 +1,14 @@
-"""The kinds of entities that this installation keeps: declared in a TOML file, checked once."""
+"""The kinds of entities that this installation keeps: declared in a TOML file, checked at start."""
 
-from history.kinds.declared import KindsError, given, shipped
-from history.kinds.kind import DeclaredLabel, Entity, Envelope, EnvelopeForm
+from history.kinds.declared import KindsError, load_kinds, load_shipped_kinds
+from history.kinds.kind import DeclaredLabel, EntityKind, EnvelopeDeclaration, EnvelopeForm
 
-__all__ = ["DeclaredLabel", "Entity", "Envelope", "EnvelopeForm", "KindsError", "given", "shipped"]
+__all__ = [
+    "DeclaredLabel",
+    "EntityKind",
+    "EnvelopeDeclaration",
+    "EnvelopeForm",
+    "KindsError",
+    "load_kinds",
+    "load_shipped_kinds",
+]

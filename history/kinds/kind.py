@@ -1,5 +1,4 @@
-"""One kind of entity, as the other modules see it; and what seals must know of the rows of a table
-of UTC days: columns, order, names."""
+"""One kind of entity, and what seals must know about the rows of a table of UTC days."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from msgspec import Meta
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Form(Enum):
+class CanonicalForm(Enum):
     """How a column becomes canonical bytes."""
 
     TEXT = "text"
@@ -21,19 +20,18 @@ class Form(Enum):
     JSON = "json"  # PostgreSQL's text of the JSONB
 
 
-class Column(NamedTuple):
+class CanonicalColumn(NamedTuple):
     """A column of a table, and its canonical form."""
 
     name: str
-    form: Form
+    form: CanonicalForm
 
 
-class Closed(NamedTuple):
-    """Days that get no row after their end. kept_days: retention drops a day when it is older.
-    seal_after: a day is sealed so many days after its end; 0: no day is."""
+class DayClosing(NamedTuple):
+    """When the days of a table get no more rows."""
 
-    kept_days: int
-    seal_after: int
+    kept_days: int  # retention drops a day when it is older
+    seal_after: int  # days after its end when a day is sealed; 0: never
 
 
 class DayRows(Protocol):
@@ -44,29 +42,29 @@ class DayRows(Protocol):
     @property
     def table(self) -> str: ...
     @property
-    def columns(self) -> Sequence[Column]: ...
+    def columns(self) -> Sequence[CanonicalColumn]: ...
     @property
     def order(self) -> Sequence[str]: ...
     @property
     def called(self) -> tuple[str, str]: ...
     @property
-    def closed(self) -> Closed | None: ...
+    def closed(self) -> DayClosing | None: ...
 
 
 class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The label of a field of a kind's snapshots. path: with * for any item or key. en, ru: at
-    least one is given. words: for the kind "enum", of each value its names by language."""
+    """The label of a field in the snapshots of a kind."""
 
-    path: Annotated[str, Meta(max_length=300)]
-    en: Text | None = None
+    path: Annotated[str, Meta(max_length=300)]  # with * for any item or key
+    en: Text | None = None  # at least one of en and ru is given
     ru: Text | None = None
     kind: Literal["text", "money", "percent", "date", "enum", "person", "technical"] = "text"
+    # for kind "enum": the names of each value by language
     words: dict[str, dict[Literal["en", "ru"], Text]] = {}
     sensitive: bool = False
 
 
 class EnvelopeForm(StrEnum):
-    """What is around a document in a message."""
+    """The form in which messages wrap a document."""
 
     PLAIN = "plain"
     CLOUDEVENTS = "cloudevents"
@@ -74,49 +72,42 @@ class EnvelopeForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """Where the messages of a kind have the contract's fields. places: by the contract's names,
-    JSON pointers into the message or Debezium's row. types: by spelling, CREATE, UPDATE or DELETE.
-    time_unit: of an updatedAt that is a number; None: ISO 8601. client: the clientId of all
-    messages; None where they say it. placeholder: Debezium's, if it is not the usual one."""
+class EnvelopeDeclaration:
+    """Where the messages of a kind have the fields of the contract."""
 
     form: EnvelopeForm
+    # by the contract's names: JSON pointers into the message, or Debezium's row
     places: tuple[tuple[str, str], ...]
-    types: tuple[tuple[str, str], ...]
-    time_unit: str | None = None
-    client: str | None = None
+    types: tuple[tuple[str, str], ...]  # by spelling: CREATE, UPDATE or DELETE
+    time_unit: str | None = None  # of an updatedAt that is a number; None: ISO 8601
+    client: str | None = None  # the clientId of all messages; None if they say it
     placeholder: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is one object, and often a key
-class Entity:
-    """One kind of entity: its name in addresses and tables, and its title for people.
-
-    topics: the live topic and its migration twin, if any. root: the main kind, the application
-    itself. parent: the field that names the application; None for the main kind and one that stands
-    alone. search: business keys, each a name and a JSON pointer; a name may have several.
-    list_keys: the fields that identify the items of a list in comparisons; list_places: those at
-    given places. created_at, closed_at: fields of the snapshot. envelope: of its messages; None:
-    that of the contract.
-    """
+class EntityKind:
+    """One kind of entity: its name in addresses and tables, and its title for people."""
 
     name: str
     title: str
     title_ru: str
-    topics: tuple[str, ...]
-    root: bool = False
+    topics: tuple[str, ...]  # the live topic and its migration twin, if any
+    root: bool = False  # the main kind, the application itself
+    # the field that names the application; None for the main kind and one that stands alone
     parent: str | None = None
+    # business keys: name and JSON pointer; a name may have several
     search: tuple[tuple[str, str], ...] = ()
+    # fields that identify the items of lists in comparisons
     list_keys: tuple[str, ...] = ("pid", "id")
-    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    created_at: str = "createdAt"
-    closed_at: str | None = None
+    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the same for lists at given places
+    created_at: str = "createdAt"  # field of the snapshot
+    closed_at: str | None = None  # field of the snapshot
     labels: tuple[DeclaredLabel, ...] = ()
-    envelope: Envelope | None = None
+    envelope: EnvelopeDeclaration | None = None  # of its messages; None: that of the contract
 
     @property
     def alone(self) -> bool:
-        """Whether it belongs to no application."""
+        """Whether its documents do not belong to an application."""
         return not self.root and self.parent is None
 
     @property
@@ -128,18 +119,22 @@ class Entity:
         return self.name.title().replace("-", "") + "Aud"
 
     @property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[CanonicalColumn, ...]:
         """The columns of its table, in the canonical order; see DayRows."""
-        child = () if self.parent is None else (Column("product_instance_id", Form.TEXT),)
+        child = (
+            ()
+            if self.parent is None
+            else (CanonicalColumn("product_instance_id", CanonicalForm.TEXT),)
+        )
         return (
-            Column("id", Form.TEXT),
-            Column("version", Form.NUMBER),
-            Column("updated_at", Form.MOMENT),
-            Column("client_id", Form.TEXT),
-            Column("author", Form.TEXT),
-            Column("type", Form.NUMBER),
+            CanonicalColumn("id", CanonicalForm.TEXT),
+            CanonicalColumn("version", CanonicalForm.NUMBER),
+            CanonicalColumn("updated_at", CanonicalForm.MOMENT),
+            CanonicalColumn("client_id", CanonicalForm.TEXT),
+            CanonicalColumn("author", CanonicalForm.TEXT),
+            CanonicalColumn("type", CanonicalForm.NUMBER),
             *child,
-            Column("data", Form.JSON),
+            CanonicalColumn("data", CanonicalForm.JSON),
         )
 
     @property

@@ -1,1 +1,1 @@
-"""Used by the commands of all apps: files to load, progress, sizes and numbers as arguments."""
+"""Helpers for the commands of all apps: files to load, progress, numbers and days as arguments."""

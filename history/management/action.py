@@ -1,4 +1,4 @@
-"""Commands whose action is imported when they run, not for their help."""
+"""Commands that import their action when they run, not for their help."""
 
 from typing import Any, ClassVar
 
@@ -7,7 +7,7 @@ from django.utils.module_loading import import_string
 
 
 class ActionCommand(BaseCommand):
-    """action: the dotted path of a function, which takes the command and its options."""
+    """A command that calls the function at the dotted path `action` with itself and its options."""
 
     requires_system_checks = []
     action: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Commands that load one file into a catalogue: all of it, or nothing and the reason."""
+"""Commands that load a file into a catalogue: the whole file, or nothing and the reason."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,15 +9,20 @@ from history.failure.complaints import FileError, read_bytes
 
 
 class LoadFileCommand(BaseCommand):
-    """`annals NAME ACTION FILE`. A subclass names the action and its file, and loads the file.
-    action: name and help text. file: name and help text."""
+    """`annals NAME ACTION FILE`. A subclass declares the action and its file, and loads the file.
+
+    `action` and `file` are each a name and a help text.
+    """
 
     action: ClassVar[tuple[str, str]]
     file: ClassVar[tuple[str, str]]
 
     def load(self, text: bytes) -> str:
-        """Load the file's content; what was done, as a sentence. Raises
-        ValueError with everything that is wrong, and then changes nothing."""
+        """Load the content of the file and return what was done, as a sentence.
+
+        Raises:
+            ValueError: All that is wrong with the file; nothing was changed.
+        """
         raise NotImplementedError
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -33,9 +38,9 @@ class LoadFileCommand(BaseCommand):
         except FileError as error:
             raise CommandError(str(error)) from None
         try:
-            done = self.load(content)
+            sentence = self.load(content)
         except ValueError as error:
-            said = str(error)
-            gap = "\n" if "\n" in said else " "
-            raise CommandError(f"{file} was not loaded, nothing changed:{gap}{said}") from None
-        self.stdout.write(done)
+            message = str(error)
+            gap = "\n" if "\n" in message else " "
+            raise CommandError(f"{file} was not loaded, nothing changed:{gap}{message}") from None
+        self.stdout.write(sentence)

@@ -7,40 +7,40 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
-MOST_ID = 2**63 - 1
-MOST_PORT = 65_535
-MOST_DAYS = 36_500
-MOST_SECONDS = 7 * 86_400.0
+MAX_ID = 2**63 - 1
+MAX_PORT = 65_535
+MAX_DAYS = 36_500
+MAX_SECONDS = 7 * 86_400.0
 
 
 N = TypeVar("N", int, float)
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """Reads a whole number from low to high, both included."""
-    return partial(_read, int, "whole number", low, high)
+def make_whole_parser(low: int, high: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `low` to `high`, both included."""
+    return partial(_parse_number, int, "whole number", low, high)
 
 
-def number(low: float, high: float) -> Callable[[str], float]:
-    """Reads a number from low to high, both included."""
-    return partial(_read, float, "number", low, high)
+def make_number_parser(low: float, high: float) -> Callable[[str], float]:
+    """Return a parser of numbers from `low` to `high`, both included."""
+    return partial(_parse_number, float, "number", low, high)
 
 
-def _read(kind: type[N], name: str, low: N, high: N, text: str) -> N:
+def _parse_number(kind: type[N], name: str, low: N, high: N, text: str) -> N:
     with suppress(ValueError):
-        given = kind(text)
-        if low <= given <= high:  # false for nan
-            return given
+        value = kind(text)
+        if low <= value <= high:  # false for nan
+            return value
     raise ArgumentTypeError(f"{text!r} is not a {name} from {low:n} to {high:n}")
 
 
-def day(text: str) -> date:
-    """Reads a day, as 2026-12-31."""
+def parse_day(text: str) -> date:
+    """Read a day that is written as 2026-12-31."""
     try:
-        found = date.fromisoformat(text)
+        parsed = date.fromisoformat(text)
     except ValueError:
-        found = None
+        parsed = None
     # Python also reads other forms of ISO 8601. The end of the last day of all is no day.
-    if found is None or len(text) != len("2026-12-31") or found == date.max:
+    if parsed is None or len(text) != len("2026-12-31") or parsed == date.max:
         raise ArgumentTypeError(f"{text!r} is not a day as 2026-12-31")
-    return found
+    return parsed

@@ -11,11 +11,11 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 
 
 @contextmanager
-def progress(what: str, total: int | None, out: TextIO) -> Iterator[Callable[[int], None]]:
-    """Gives what counts towards a total (None: not known)."""
+def show_progress(label: str, total: int | None, out: TextIO) -> Iterator[Callable[[int], None]]:
+    """Show progress on a terminal; gives a function that counts towards `total` (None: unknown)."""
     if not out.isatty():
         yield lambda _: None
         return
     with Progress(*COLUMNS, console=Console(file=out)) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         yield lambda count: bar.advance(task, count)

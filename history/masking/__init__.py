@@ -1,12 +1,12 @@
-"""What only some may read: marked parts of documents, replaced by tokens for everybody else."""
+"""Masking: marked parts of documents are replaced by tokens, but for those who may read them."""
 
 from history.masking.mask import (
-    Mask,
+    KindMask,
+    get_viewer_mask,
+    is_path_into_mark,
     is_token,
-    leads_into_mark,
-    mask_of,
-    searchable_keys,
-    shown,
-    stored_mask,
+    list_searchable_keys,
+    load_stored_mask,
+    shorten_token,
 )
-from history.masking.viewer import UNMASK, VIEW, Viewer, holds
+from history.masking.viewer import UNMASK, VIEW, Viewer, has_explicit_permission

@@ -1,4 +1,4 @@
-"""Which parts of a document are marked: the paths of one kind of entity as a tree. Pure."""
+"""The marked paths of an entity kind as a tree, and the walk that masks a document. Pure."""
 
 from __future__ import annotations
 
@@ -8,62 +8,58 @@ from decimal import Decimal
 
 import msgspec
 
-from history.diff.filter import Segment
-from history.diff.path import unescape
+from history.diff.filter import PathSegment
+from history.diff.path import unescape_segment
 from history.documents.exactjson import Json, Numeral
 
-ANY = "*"  # any one segment
-DEEP = "**"  # any number of segments, also none
+ANY_SEGMENT = "*"  # any one segment
+ANY_SEGMENTS = "**"  # any number of segments, also none
 
 # Nothing is below these.
-_VALUES = frozenset((str, int, bool, Decimal, Numeral))
-_PLAIN = _VALUES | {type(None)}
+_SCALAR_TYPES = frozenset((str, int, bool, Decimal, Numeral))
+_SCALAR_OR_NULL_TYPES = _SCALAR_TYPES | {type(None)}
 
 # Gives the token of a marked value. mark: the path in the catalogue that marks it.
-Replace = Callable[[str, Json], str]
+ReplaceValue = Callable[[str, Json], str]
 
 
 @dataclass(slots=True)
-class _Node:
-    """A place in the tree of the marked paths. mark: the path that ends here; empty if none does.
-    inside: the first path that goes on from here, in the order of their text. stays: this is a
-    `**`, which a walk does not leave while it goes down. named: a name is on the way from the last
-    `**`, so that only a few values of a document can be here."""
+class _MarkNode:
+    """A node in the tree of marked paths."""
 
-    mark: str = ""
-    inside: str = ""
-    stays: bool = False
+    mark: str = ""  # the path that ends here, or empty
+    inside: str = ""  # the first path that goes on from here, by its text, or empty
+    stays: bool = False  # this is a `**`, which a walk does not leave while it goes down
+    # a name is on the way from the last `**`: so only a few values of a document can be here
     named: bool = False
-    below: dict[str, _Node] = field(default_factory=dict)
+    below: dict[str, _MarkNode] = field(default_factory=dict)
 
-    def step(self, name: str) -> _Node:
-        """The place below, made if it is not there."""
-        named = name != DEEP and (self.named or name != ANY)
-        return self.below.setdefault(name, _Node(stays=name == DEEP, named=named))
+    def get_or_add(self, name: str) -> _MarkNode:
+        """Return the node below, and make it if it is not there."""
+        has_name = name != ANY_SEGMENTS and (self.named or name != ANY_SEGMENT)
+        return self.below.setdefault(name, _MarkNode(stays=name == ANY_SEGMENTS, named=has_name))
 
     @property
     def takes_lists(self) -> bool:
-        return any(name in (ANY, DEEP) or name.isdigit() for name in self.below)
+        return any(name in (ANY_SEGMENT, ANY_SEGMENTS) or name.isdigit() for name in self.below)
 
 
 @dataclass(slots=True)
-class _State:
-    """Where a walk over a document is: all the places of the tree that fit. mark: of a marked
-    place. value, items: the mark by which a plain value, or a list, is masked here as a whole,
-    because a marked path goes on; or empty. named: the state below, by names that matter; other:
-    below every other name. None: nothing is marked there."""
+class _WalkState:
+    """The state of a walk over a document: the nodes of the tree that fit."""
 
-    mark: str
-    value: str = ""
-    items: str = ""
-    named: dict[str, _State | None] = field(default_factory=dict)
-    other: _State | None = None
+    mark: str  # of a marked place, or empty
+    value: str = ""  # the mark by which a plain value is masked here, because a path goes on
+    items: str = ""  # the mark by which a list is masked here, because a path goes on
+    # the states below, by names that matter
+    named: dict[str, _WalkState | None] = field(default_factory=dict)
+    other: _WalkState | None = None  # the state below every other name
 
-    def below(self, name: str) -> _State | None:
+    def get_below(self, name: str) -> _WalkState | None:
         return self.named.get(name, self.other)
 
 
-class Marks:
+class MarkedPaths:
     """The marked paths of one kind of entity, with all below them: RFC 6901 pointers in which `*`
     stands for any one segment and `**` for any number of them.
 
@@ -72,21 +68,23 @@ class Marks:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        root = _Node()
+        root = _MarkNode()
         for path in paths:
             node = root
             for segment in path.split("/")[1:]:
                 node.inside = min(node.inside or path, path)
-                node = node.step(unescape(segment))
+                node = node.get_or_add(unescape_segment(segment))
             node.mark = path
-        self._root = _state([root], {})
+        self._root = _make_state([root], {})
 
-    def apply(self, document: Json, replace: Replace) -> Json:
-        """The document with each marked part replaced as a whole, in place."""
-        return document if self._root is None else _masked(document, self._root, replace)
+    def mask_document(self, document: Json, replace: ReplaceValue) -> Json:
+        """Mask each marked part of the document as a whole, in place."""
+        return document if self._root is None else _mask_value(document, self._root, replace)
 
-    def cover(self, steps: Sequence[Segment]) -> bool:
-        """Whether a path leads into a marked part, at least one segment below the marked place."""
+    def cover(self, steps: Sequence[PathSegment]) -> bool:
+        """Return whether a path leads into a marked part, at least one segment below the marked
+        place.
+        """
         state = self._root
         for step in steps:
             if state is None or state.mark:
@@ -94,13 +92,13 @@ class Marks:
             item = step.kind == "item" or (step.kind == "key" and step.text.isdigit())
             if item and state.items:
                 return True
-            state = state.below(step.text) if step.kind == "key" else state.other
+            state = state.get_below(step.text) if step.kind == "key" else state.other
         else:
             return False
         return state is not None
 
 
-def _masked(value: Json, state: _State, replace: Replace) -> Json:
+def _mask_value(value: Json, state: _WalkState, replace: ReplaceValue) -> Json:
     if state.mark:
         return replace(state.mark, value)
     if type(value) is dict:
@@ -109,56 +107,64 @@ def _masked(value: Json, state: _State, replace: Replace) -> Json:
         if state.items:
             return replace(state.items, value)
         for index, inner in enumerate(value):
-            inside = state.below(str(index)) if state.named else state.other
+            inside = state.get_below(str(index)) if state.named else state.other
             if inside is not None:
-                value[index] = _masked(inner, inside, replace)
+                value[index] = _mask_value(inner, inside, replace)
     elif isinstance(value, msgspec.Raw):
-        return replace(DEEP, value)
-    elif state.value and type(value) in _VALUES:
+        return replace(ANY_SEGMENTS, value)
+    elif state.value and type(value) in _SCALAR_TYPES:
         return replace(state.value, value)
     return value
 
 
-def _mask_names(value: dict[str, Json], state: _State, replace: Replace) -> None:
+def _mask_names(value: dict[str, Json], state: _WalkState, replace: ReplaceValue) -> None:
     if state.other is None:
         for name, inside in state.named.items():
             if inside is not None and name in value:
-                value[name] = _masked(value[name], inside, replace)
+                value[name] = _mask_value(value[name], inside, replace)
         return
     for name, inner in value.items():
-        inside = state.below(name)
-        if inside is not None and (inside.mark or inside.value or type(inner) not in _PLAIN):
-            value[name] = _masked(inner, inside, replace)
+        inside = state.get_below(name)
+        if inside is not None and (
+            inside.mark or inside.value or type(inner) not in _SCALAR_OR_NULL_TYPES
+        ):
+            value[name] = _mask_value(inner, inside, replace)
 
 
-def _state(places: list[_Node], known: dict[frozenset[int], _State]) -> _State | None:
-    """The state of these places; None for no place. known: the states made so far."""
-    for place in places:  # grows while it is read: `**` may stand for no segment at all
-        deep = place.below.get(DEEP)
-        if deep is not None and deep not in places:
-            places.append(deep)
-    if not places:
+def _make_state(
+    nodes: list[_MarkNode], states: dict[frozenset[int], _WalkState]
+) -> _WalkState | None:
+    """Return the state of these nodes; None if there is no node. `states` has those that were made
+    so far.
+    """
+    for node in nodes:  # grows while it is read: `**` may stand for no segment at all
+        deep = node.below.get(ANY_SEGMENTS)
+        if deep is not None and deep not in nodes:
+            nodes.append(deep)
+    if not nodes:
         return None
-    key = frozenset(map(id, places))
-    if key in known:
-        return known[key]
-    on_the_way = [place for place in places if place.named and place.below]
-    state = known[key] = _State(
-        mark=min((place.mark for place in places if place.mark), default=""),
-        value=min((place.inside for place in on_the_way), default=""),
-        items=min((place.inside for place in on_the_way if not place.takes_lists), default=""),
+    key = frozenset(map(id, nodes))
+    if key in states:
+        return states[key]
+    on_the_way = [node for node in nodes if node.named and node.below]
+    state = states[key] = _WalkState(
+        mark=min((node.mark for node in nodes if node.mark), default=""),
+        value=min((node.inside for node in on_the_way), default=""),
+        items=min((node.inside for node in on_the_way if not node.takes_lists), default=""),
     )
-    names = {name for place in places for name in place.below} - {ANY, DEEP}
-    state.other = _state(_below(places, ANY), known)
-    state.named = {name: _state(_below(places, name), known) for name in sorted(names)}
+    names = {name for node in nodes for name in node.below} - {ANY_SEGMENT, ANY_SEGMENTS}
+    state.other = _make_state(_list_below(nodes, ANY_SEGMENT), states)
+    state.named = {name: _make_state(_list_below(nodes, name), states) for name in sorted(names)}
     return state
 
 
-def _below(places: list[_Node], name: str) -> list[_Node]:
-    """The places one segment further down."""
-    found: list[_Node] = []
-    for place in places:
-        if place.stays:
-            found.append(place)
-        found += [place.below[each] for each in {name, ANY} if each in place.below]
-    return found
+def _list_below(nodes: list[_MarkNode], name: str) -> list[_MarkNode]:
+    """Return the nodes one segment further down."""
+    below_nodes: list[_MarkNode] = []
+    for node in nodes:
+        if node.stays:
+            below_nodes.append(node)
+        below_nodes += [
+            node.below[segment] for segment in {name, ANY_SEGMENT} if segment in node.below
+        ]
+    return below_nodes

@@ -1,4 +1,4 @@
-"""Who reads: for whom the documents of a request are."""
+"""The viewer: the login for which one request reads, and what it may see."""
 
 import time
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from typing import Final, Protocol
 from django.contrib.auth.models import Permission, User
 from django.db.models import Q
 
-from history.requests.accesses import Look
+from history.requests.accesses import AccessRecord
 
 VIEW: Final = "history.view_sensitive"
 UNMASK: Final = "history.unmask"
 REMEMBERED_SECONDS = 5.0
-REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 
 
 class Caller(Protocol):
@@ -29,59 +29,64 @@ class Caller(Protocol):
 
 @dataclass(slots=True)
 class Viewer:
-    """For whom one request reads; user None: a program on the host, which gets masked documents of
-    every application. look: what it reads. in_clear: marked values too, whoever it is. For
-    need-to-know: decided has what the rule said of each application, None where it failed."""
+    """The login for which one request reads, with what it may see."""
 
+    # None: a program on the host, which reads masked documents of every application
     user: Caller | None
-    look: Look = field(default_factory=Look)
-    in_clear: bool = False
+    # what the request reads, for the access journal
+    access: AccessRecord = field(default_factory=AccessRecord)
+    in_clear: bool = False  # marked values are shown, whoever it is
+    # by application, what the rule of need-to-know said; None if it failed
     decided: dict[str, bool | None] = field(default_factory=dict)
 
     @property
-    def clear(self) -> bool:
-        """Whether the reader may see marked values. Asked where a document has marks."""
-        return self.in_clear or holds(self.user, VIEW)
+    def sees_marked(self) -> bool:
+        """Whether the viewer may see marked values. Asked only for documents with marks."""
+        return self.in_clear or has_explicit_permission(self.user, VIEW)
 
 
 # By login, permission and whether it must be given: until when it is remembered, and the answer.
-_known: dict[tuple[object, str, bool], tuple[float, bool]] = {}
+_remembered_answers: dict[tuple[object, str, bool], tuple[float, bool]] = {}
 
 
-def may(user: Caller | None, permission: str) -> bool:
-    """Whether the user is logged in and has the permission. A superuser has every one."""
-    return _remembered(user, permission, given=False)
+def has_permission(user: Caller | None, permission: str) -> bool:
+    """Return whether the user is logged in and has the permission. A superuser has every one."""
+    return _ask_remembered(user, permission, is_explicit=False)
 
 
-def holds(user: Caller | None, permission: str) -> bool:
-    """Whether the permission was given to this login, or to a group of it: to be a superuser is not
-    enough."""
-    return _remembered(user, permission, given=True)
+def has_explicit_permission(user: Caller | None, permission: str) -> bool:
+    """Return whether the permission was granted to this login or a group of it.
+
+    To be a superuser is not enough.
+    """
+    return _ask_remembered(user, permission, is_explicit=True)
 
 
-def _remembered(user: Caller | None, permission: str, given: bool) -> bool:
-    """The answer, for REMEMBERED_SECONDS or until this process changes a permission."""
+def _ask_remembered(user: Caller | None, permission: str, is_explicit: bool) -> bool:
+    """Return the answer, remembered for REMEMBERED_SECONDS or until this process changes a
+    permission.
+    """
     if user is None or not user.is_authenticated or not user.is_active:
         return False
     if not isinstance(user, User):
         return user.has_perm(permission)
-    asked = (user.pk, permission, given)
-    until, granted = _known.get(asked, (0.0, False))
+    key = (user.pk, permission, is_explicit)
+    until, granted = _remembered_answers.get(key, (0.0, False))
     if until > time.monotonic():
         return granted
-    granted = _given(user, permission) if given else user.has_perm(permission)
-    if len(_known) >= REMEMBERED:
-        _known.clear()
-    _known[asked] = (time.monotonic() + REMEMBERED_SECONDS, granted)
+    granted = _is_granted_explicitly(user, permission) if is_explicit else user.has_perm(permission)
+    if len(_remembered_answers) >= MAX_REMEMBERED:
+        _remembered_answers.clear()
+    _remembered_answers[key] = (time.monotonic() + REMEMBERED_SECONDS, granted)
     return granted
 
 
-def _given(user: User, permission: str) -> bool:
+def _is_granted_explicitly(user: User, permission: str) -> bool:
     app, _, codename = permission.partition(".")
-    given = Permission.objects.filter(Q(user=user) | Q(group__user=user))
-    return given.filter(content_type__app_label=app, codename=codename).exists()
+    permissions = Permission.objects.filter(Q(user=user) | Q(group__user=user))
+    return permissions.filter(content_type__app_label=app, codename=codename).exists()
 
 
-def forget(**_: object) -> None:
+def forget_permissions(**_: object) -> None:
     """Forget all remembered permissions. A signal receiver."""
-    _known.clear()
+    _remembered_answers.clear()

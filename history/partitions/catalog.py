@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from history.daily.days import MARK, RESTORED, DayState, partition_name
-from history.distribution.disk_use import held
+from history.daily.days import MARK, RESTORED, DayState, build_partition_name
+from history.distribution.disk_use import measure_disk_use
 
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
 # parent was detached, and not dropped yet. A bound has no columns, so pg_get_expr needs no table:
@@ -60,43 +60,55 @@ class Partition:
             day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
         except ValueError:
             return None
-        whole = midnight(day), midnight(day) + timedelta(days=1)
-        bound = self.start is None or (self.start, self.end) == whole
-        attached = self.state is not DayState.DETACHED
-        named = self.name == partition_name(self.table, day)
-        if named and self.marked and bound and attached == (self.start is not None):
+        day_bounds = compute_midnight(day), compute_midnight(day) + timedelta(days=1)
+        has_day_bounds = self.start is None or (self.start, self.end) == day_bounds
+        is_attached = self.state is not DayState.DETACHED
+        has_day_name = self.name == build_partition_name(self.table, day)
+        if (
+            has_day_name
+            and self.marked
+            and has_day_bounds
+            and is_attached == (self.start is not None)
+        ):
             return day
         return None
 
-    def covers(self, day: date) -> bool:
-        """Whether the bounds include a part of that day, so that it cannot have a partition."""
+    def has_part_of_day(self, day: date) -> bool:
+        """Return whether the bounds include a part of the day: it cannot have its own partition."""
         if self.start is None or self.end is None:
             return False
-        return self.start < midnight(day) + timedelta(days=1) and midnight(day) < self.end
+        return (
+            self.start < compute_midnight(day) + timedelta(days=1)
+            and compute_midnight(day) < self.end
+        )
 
 
-def midnight(day: date) -> datetime:
-    """The first moment of a UTC day."""
+def compute_midnight(day: date) -> datetime:
+    """Return the first moment of a UTC day."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def read(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
-    """The partitions of the tables, ordered by table and name; a missing table has none."""
+def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
+    """Return the partitions of the tables by table and name; a missing table has none."""
     with connection.cursor() as cursor:
         cursor.execute(QUERY, {"tables": list(tables)})
-        found = [_partition(row) for row in cursor.fetchall()]
-    if not found:
-        return found
+        partitions = [_to_partition(row) for row in cursor.fetchall()]
+    if not partitions:
+        return partitions
     # A node that is away takes nothing from what there is; its share is missing in the sizes.
-    there = held(connection.connection, [part.name for part in found], whole=False)
+    disk_uses = measure_disk_use(
+        connection.connection, [part.name for part in partitions], whole=False
+    )
     return [
-        replace(part, rows=its.rows, bytes=its.bytes) if (its := there.get(part.name)) else part
-        for part in found
+        replace(part, rows=disk_use.rows, bytes=disk_use.bytes)
+        if (disk_use := disk_uses.get(part.name))
+        else part
+        for part in partitions
     ]
 
 
-def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
-    """Those of the tables that do not exist: migrate was not run."""
+def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
+    """Return the tables that do not exist because `annals migrate` was not run."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL",
@@ -105,7 +117,9 @@ def missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> li
         return [name for (name,) in cursor.fetchall()]
 
 
-def _partition(row: tuple[str, str, bool | None, str, datetime, datetime, int, int]) -> Partition:
+def _to_partition(
+    row: tuple[str, str, bool | None, str, datetime, datetime, int, int],
+) -> Partition:
     table, name, pending, comment, start, end, rows, size = row
     state = {None: DayState.DETACHED, True: DayState.PENDING, False: DayState.ATTACHED}[pending]
     return Partition(

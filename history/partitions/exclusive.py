@@ -30,39 +30,41 @@ WHERE locktype = 'advisory' AND d.datname = current_database()
 log = logging.getLogger(__name__)
 
 # The session that has the lock, of each thread's connection of Django.
-_HELD: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = WeakKeyDictionary()
+_LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = (
+    WeakKeyDictionary()
+)
 
 
 class NoRunLockError(RuntimeError):
-    """The lock of this database cannot be had: another run holds it, or a pooler drops it."""
+    """Raised when the lock of the runs is not available: another run or a pooler prevents it."""
 
 
 @contextmanager
-def run_lock() -> Iterator[None]:
+def hold_run_lock() -> Iterator[None]:
     """Hold the lock of the runs. An inner block frees nothing, and takes it again if its session is
     gone. Raises NoRunLockError if another session has it, and says which."""
     connection = connections["default"]
-    held = _HELD.get(connection)
-    if held is not None:
-        if held.closed or held is not connection.connection:
+    lock_session = _LOCK_SESSIONS.get(connection)
+    if lock_session is not None:
+        if lock_session.closed or lock_session is not connection.connection:
             reconnect()
         yield
         return
     connection.ensure_connection()
-    if (why := session.dropped(connection.connection)) is not None:
-        raise NoRunLockError(why)
+    if (problem := session.explain_dropped_settings(connection.connection)) is not None:
+        raise NoRunLockError(problem)
     if not _try_lock(connection):
-        raise NoRunLockError(f"{OTHER_RUN}{_holder(connection)}")
+        raise NoRunLockError(f"{OTHER_RUN}{_describe_holder(connection)}")
     try:
         yield
     finally:
-        _free(connection)
+        _free_lock(connection)
 
 
 def reconnect() -> None:
     """Open a new connection and take the lock of the runs again."""
     connection = connections["default"]
-    _end(connection)
+    _end_session(connection)
     deadline = time.monotonic() + RECONNECT_S
     while True:
         connection.close()
@@ -80,19 +82,19 @@ def reconnect() -> None:
 def _try_lock(connection: BaseDatabaseWrapper) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
-        (got,) = cursor.fetchone() or (False,)
-    if got:
-        _HELD[connection] = connection.connection
-    return bool(got)
+        (is_locked,) = cursor.fetchone() or (False,)
+    if is_locked:
+        _LOCK_SESSIONS[connection] = connection.connection
+    return bool(is_locked)
 
 
-def _holder(connection: BaseDatabaseWrapper) -> str:
-    """Which session has the lock; empty if it has just ended."""
+def _describe_holder(connection: BaseDatabaseWrapper) -> str:
+    """Describe the session that has the lock; empty if it has just ended."""
     with connection.cursor() as cursor:
         cursor.execute(_HOLDER, [RUN_LOCK >> 32])
-        if (found := cursor.fetchone()) is None:
+        if (row := cursor.fetchone()) is None:
             return ""
-    pid, login, application = found
+    pid, login, application = row
     return (
         f": the session {pid} of the login {login!r} ({application!r}) has its lock. If that is no "
         "run of yours, end it as an administrator of PostgreSQL: "
@@ -100,25 +102,25 @@ def _holder(connection: BaseDatabaseWrapper) -> str:
     )
 
 
-def _free(connection: BaseDatabaseWrapper) -> None:
+def _free_lock(connection: BaseDatabaseWrapper) -> None:
     """Free the lock at once: by its session, or by the end of that session if somebody gave it back
     to the pool or it has an error. Whatever happens, the session counts as one without the lock."""
-    held = _HELD.pop(connection, None)
-    if held is None:
+    lock_session = _LOCK_SESSIONS.pop(connection, None)
+    if lock_session is None:
         return
     try:
         # Not by Django's cursor, which refuses after an error. All: it may be held twice.
-        if held is connection.connection and connection.is_usable():
-            held.execute("SELECT pg_advisory_unlock_all()")
-            forms.announce(held)  # that is such a lock
+        if lock_session is connection.connection and connection.is_usable():
+            lock_session.execute("SELECT pg_advisory_unlock_all()")
+            forms.announce(lock_session)  # that is such a lock
             return
     except psycopg.Error as error:
         log.warning("the session with the lock of `partitions` is closed: %s", describe(error))
-    held.close()
+    lock_session.close()
 
 
-def _end(connection: BaseDatabaseWrapper) -> None:
+def _end_session(connection: BaseDatabaseWrapper) -> None:
     """End the session that has the lock."""
-    held = _HELD.pop(connection, None)
-    if held is not None:
-        held.close()
+    lock_session = _LOCK_SESSIONS.pop(connection, None)
+    if lock_session is not None:
+        lock_session.close()

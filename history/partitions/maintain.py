@@ -7,14 +7,20 @@ from datetime import date
 import psycopg
 
 from history.base.error_text import describe
-from history.daily.days import partition_name
-from history.partitions.exclusive import run_lock
-from history.partitions.plan import Policy, Report, plan
-from history.partitions.strategy import VERSIONS, Archiver, Check, DayPartition, Partitioned
+from history.daily.days import build_partition_name
+from history.partitions.exclusive import hold_run_lock
+from history.partitions.plan import PartitionPolicy, ReportStep, build_plans
+from history.partitions.strategy import (
+    VERSION_TABLES,
+    Archiver,
+    CheckDay,
+    DayPartition,
+    PartitionedTable,
+)
 
 
 @dataclass
-class Outcome:
+class MaintainOutcome:
     """What a run did, by the names of partitions. held: not dropped because they are held.
     unsealed: finished days, each a table and a day, that may still get rows, with the reason. busy:
     without their locks; the next run tries again. broken: failed, with the error. packing_waits:
@@ -39,14 +45,16 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 not everything was possible now and the next run tries again, 2 broken."""
+        """0: done. 1: the next run tries the rest again. 2: something failed."""
         if self.broken:
             return 2
         return 1 if self.busy or self.held else 0
 
     def as_object(self) -> dict[str, object]:
-        """For JSON."""
-        waiting = [(partition_name(table, day), why) for table, day, why in self.unsealed]
+        """Return the outcome for JSON."""
+        waiting = [
+            (build_partition_name(table, day), reason) for table, day, reason in self.unsealed
+        ]
         before = self.search_keys_before
         return {
             **asdict(self),
@@ -55,22 +63,22 @@ class Outcome:
             "exitCode": self.exit_code,
         }
 
-    def note(self, action: str, part: DayPartition, error: Exception | None) -> None:
+    def note_day(self, action: str, part: DayPartition, error: Exception | None) -> None:
         """Record the outcome of one day."""
-        done = self.created if action == "created" else self.dropped
-        self.note_in(done, part.full_name, error)
-        if done is self.dropped and error is None:
-            self.freed += part.found.bytes if part.found else 0
+        names = self.created if action == "created" else self.dropped
+        self.note_result(names, part.full_name, error)
+        if names is self.dropped and error is None:
+            self.freed += part.existing.bytes if part.existing else 0
             self.longest_detach = max(self.longest_detach, round(part.waited, 3))
 
-    def note_in(self, done: list[str], name: str, error: Exception | None) -> None:
+    def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
         """Record whether a day was sealed or packed."""
         if error is not None:
-            self.failed(name, error)
+            self.note_failure(name, error)
         else:
-            done.append(name)
+            names.append(name)
 
-    def failed(self, name: str, error: Exception) -> None:
+    def note_failure(self, name: str, error: Exception) -> None:
         """Record that something could not be done: busy or broken."""
         if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
             self.busy.append(name)
@@ -78,24 +86,24 @@ class Outcome:
             self.broken.append((name, describe(error)))
 
 
-def maintain(
-    policy: Policy,
-    report: Report = lambda *_: None,
+def execute_plans(
+    policy: PartitionPolicy,
+    report: ReportStep = lambda *_: None,
     archiver: Archiver | None = None,
-    tables: Sequence[Partitioned] = VERSIONS,
-    check: Check | None = None,
-) -> Outcome:
+    tables: Sequence[PartitionedTable] = VERSION_TABLES,
+    check: CheckDay | None = None,
+) -> MaintainOutcome:
     """Create and drop what the plan says. report: gets the steps; check looks at each day before it
     is dropped, archiver archives those of versions. Raises NoRunLockError."""
-    outcome = Outcome()
+    outcome = MaintainOutcome()
 
     def note(action: str, part: DayPartition, error: Exception | None) -> None:
-        outcome.note(action, part, error)
+        outcome.note_day(action, part, error)
         report(action, part, error)
 
-    with run_lock():
-        plans = plan(policy, tables)
-        outcome.held += [part.name for table in plans for part in table.held()]
+    with hold_run_lock():
+        plans = build_plans(policy, tables)
+        outcome.held += [part.name for table in plans for part in table.list_held()]
         for table in plans:
             table.apply(note, archiver, check)
     return outcome

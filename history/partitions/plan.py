@@ -20,43 +20,45 @@ from psqlextra.partitioning import (
 from history.daily.days import DayState
 from history.daily.window import Window
 from history.partitions import catalog
-from history.partitions.catalog import Partition, midnight
+from history.partitions.catalog import Partition, compute_midnight
 from history.partitions.exclusive import reconnect
 from history.partitions.strategy import (
-    VERSIONS,
+    VERSION_TABLES,
     Archiver,
-    Check,
+    CheckDay,
     DayPartition,
     DayStrategy,
-    Partitioned,
+    PartitionedTable,
 )
 
 # Given days that are about to be dropped, each a table and a day: those that must stay, and why.
-Holds = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+FindHeldDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 # Days are created this many days further ahead than versions are accepted: just after midnight, and
 # a week without maintain, the newest accepted day has its partition.
 SPARE_DAYS = 7
 
 # what was done ("created" or "dropped"), the day, what went wrong
-Report = Callable[[str, DayPartition, Exception | None], None]
+ReportStep = Callable[[str, DayPartition, Exception | None], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PartitionPolicy:
     """What should be: the days of a window. today: the current UTC day. holds: asked about each day
     before it is dropped. hold_days: for how many days beyond the window a day can be held."""
 
     window: Window
     today: date
-    holds: Holds | None = None
+    holds: FindHeldDays | None = None
     hold_days: int = 0
 
     @classmethod
-    def at(cls, now: datetime, holds: Holds | None = None) -> Policy:
+    def at(cls, now: datetime, holds: FindHeldDays | None = None) -> PartitionPolicy:
         """The policy of the settings at a moment, which has an offset."""
-        given = settings.ANNALS
-        window = Window.at(now, given.retention_days, given.ahead_days + SPARE_DAYS)
-        return cls(window, now.astimezone(UTC).date(), holds, given.hold_days)
+        annals_settings = settings.ANNALS
+        window = Window.at(
+            now, annals_settings.retention_days, annals_settings.ahead_days + SPARE_DAYS
+        )
+        return cls(window, now.astimezone(UTC).date(), holds, annals_settings.hold_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +77,28 @@ class DayPlan(PostgresModelPartitioningPlan):
 
     creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
     deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
-    kept: list[tuple[Partition, str]] = field(default_factory=list)
+    kept_partitions: list[tuple[Partition, str]] = field(default_factory=list)
     of_versions: bool = True
 
     @property
     def strategy(self) -> DayStrategy:
         return cast(DayStrategy, self.config.strategy)
 
-    def held(self) -> list[Partition]:
-        """The partitions that would be dropped if they were not held."""
+    def list_held(self) -> list[Partition]:
+        """Return the partitions that would be dropped if they were not held."""
         return [part for part in self.strategy.existing if part.day in self.strategy.holds]
 
-    def lines(self) -> Iterator[PlanLine]:
-        """Everything in the plan: what is dropped, kept, created, each by name."""
+    def list_lines(self) -> Iterator[PlanLine]:
+        """Yield a line for each partition that is dropped, kept or created, each group by name."""
         for part in self.deletions:
-            yield _line("drop", part)
-        for found, reason in self.kept:
-            yield PlanLine("keep", found, reason)
+            yield _build_line("drop", part)
+        for partition, reason in self.kept_partitions:
+            yield PlanLine("keep", partition, reason)
         for part in sorted(self.creations, key=lambda part: part.day):
-            yield _line("create", part)
+            yield _build_line("create", part)
 
     def apply(  # type: ignore[override]
-        self, report: Report, archiver: Archiver | None = None, check: Check | None = None
+        self, report: ReportStep, archiver: Archiver | None = None, check: CheckDay | None = None
     ) -> None:
         """Create and drop days one by one, and report each. A day that fails stops no other, but an
         open transaction delays later drops of the table too. check: asked about each day before it
@@ -122,23 +124,27 @@ class DayPlan(PostgresModelPartitioningPlan):
                 break
 
 
-def plan(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[DayPlan]:
-    """The plan of each of the tables. Raises PostgresPartitioningError: one is missing."""
+def build_plans(
+    policy: PartitionPolicy, tables: Sequence[PartitionedTable] = VERSION_TABLES
+) -> list[DayPlan]:
+    """Build the plan of each table. Raises PostgresPartitioningError if a table is missing."""
     names = [table.name for table in tables]
-    if missing := catalog.missing_tables(connection, names):
+    if missing := catalog.find_missing_tables(connection, names):
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
-    found = catalog.read(connection, names)
-    holds = _holds(policy, found, {table.name for table in tables if table.of_versions})
-    existing = {table: list(group) for table, group in groupby(found, lambda part: part.table)}
+    partitions = catalog.read_partitions(connection, names)
+    holds = _find_held_days(
+        policy, partitions, {table.name for table in tables if table.of_versions}
+    )
+    existing = {table: list(group) for table, group in groupby(partitions, lambda part: part.table)}
     plans = []
     for table in tables:
-        held = {day: why for (name, day), why in holds.items() if name == table.name}
+        held_days = {day: reason for (name, day), reason in holds.items() if name == table.name}
         strategy = DayStrategy(
             table.name,
-            table.window(policy.window, policy.today),
+            table.compute_window(policy.window, policy.today),
             policy.today,
             existing.get(table.name, []),
-            held,
+            held_days,
             past=table.of_versions,
         )
         plans.append(
@@ -153,22 +159,22 @@ def plan(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[DayPl
     return plans
 
 
-def _holds(
-    policy: Policy, found: Sequence[Partition], tables: Collection[str]
+def _find_held_days(
+    policy: PartitionPolicy, partitions: Sequence[Partition], tables: Collection[str]
 ) -> Mapping[tuple[str, date], str]:
-    """The days of these tables that are held, up to hold_days beyond the window."""
+    """Find the held days of these tables, up to `hold_days` before the window."""
     oldest = policy.window.oldest
     limit = oldest - timedelta(days=policy.hold_days)
     overdue = {
         (part.table, part.day)
-        for part in found
+        for part in partitions
         if part.table in tables and part.day and limit <= part.day < oldest
     }
     return policy.holds(overdue) if policy.holds and overdue else {}
 
 
-def _line(action: str, part: DayPartition) -> PlanLine:
+def _build_line(action: str, part: DayPartition) -> PlanLine:
     new = Partition(part.table, part.full_name, None, None, DayState.DETACHED, True, 0, 0)
-    start = midnight(part.day)
-    found = replace(part.found or new, start=start, end=start + timedelta(days=1))
-    return PlanLine(action, found, part.reason)
+    start = compute_midnight(part.day)
+    partition = replace(part.existing or new, start=start, end=start + timedelta(days=1))
+    return PlanLine(action, partition, part.reason)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from history.base.table import columns, counted
+from history.base.table import build_table, pluralize
 from history.partitions.catalog import Partition
 from history.partitions.plan import PlanLine
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 NUMBERS = ("~rows", "bytes")
 
 
-def size(count: int) -> str:
-    """Bytes for people: `1.5 GiB`."""
+def format_size(count: int) -> str:
+    """Format a number of bytes for people: `1.5 GiB`."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -26,54 +26,54 @@ def size(count: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def partitions(parts: Iterable[Partition]) -> "Table":
+def build_partition_table(parts: Iterable[Partition]) -> "Table":
     """One line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
-    table = columns(*names, right=NUMBERS)
+    table = build_table(*names, right=NUMBERS)
     for part in parts:
         table.add_row(
             part.name,
-            _moment(part.start),
-            _moment(part.end),
+            _format_moment(part.start),
+            _format_moment(part.end),
             f"{part.rows:,}",
-            size(part.bytes),
+            format_size(part.bytes),
             part.state.value,
             "yes" if part.day else "no",
         )
     return table
 
 
-def plan(lines: Iterable[PlanLine], each: bool = False) -> "Table":
+def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
     """One line for each partition, or for each run with the same action and reason."""
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
-    table = columns(*names, right=NUMBERS)
-    for count, line in [(1, line) for line in lines] if each else _merged(lines):
+    table = build_table(*names, right=NUMBERS)
+    for count, line in [(1, line) for line in lines] if unmerged else _merge_lines(lines):
         part = line.part
         table.add_row(
             part.table,
             line.action,
-            part.name if count == 1 else counted(count, "day"),
-            _moment(part.start),
-            _moment(part.end),
+            part.name if count == 1 else pluralize(count, "day"),
+            _format_moment(part.start),
+            _format_moment(part.end),
             f"{part.rows:,}",
-            size(part.bytes),
+            format_size(part.bytes),
             line.reason,
         )
     return table
 
 
-def partition_object(part: Partition) -> dict[str, Any]:
+def build_partition_object(part: Partition) -> dict[str, Any]:
     """A partition for JSON. Moments are ISO 8601 in UTC; rows is an estimate."""
     day = part.day.isoformat() if part.day else None
-    return {**_object(part), "day": day, "state": part.state.value, "marked": part.marked}
+    return {**_build_object(part), "day": day, "state": part.state.value, "marked": part.marked}
 
 
-def line_object(line: PlanLine) -> dict[str, Any]:
+def build_line_object(line: PlanLine) -> dict[str, Any]:
     """A line of a plan for JSON."""
-    return {"action": line.action, **_object(line.part), "reason": line.reason}
+    return {"action": line.action, **_build_object(line.part), "reason": line.reason}
 
 
-def _object(part: Partition) -> dict[str, Any]:
+def _build_object(part: Partition) -> dict[str, Any]:
     return {
         "table": part.table,
         "name": part.name,
@@ -84,8 +84,8 @@ def _object(part: Partition) -> dict[str, Any]:
     }
 
 
-def _merged(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
-    """Runs of lines with the same table, action and reason, with the number of partitions."""
+def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
+    """Merge consecutive lines of one table, action and reason; yield each with its count."""
     for _, group in groupby(lines, lambda line: (line.part.table, line.action, line.reason)):
         run = list(group)
         parts = [line.part for line in run]
@@ -94,8 +94,8 @@ def _merged(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
         yield len(run), replace(run[0], part=whole)
 
 
-def _moment(moment: datetime | None) -> str:
-    """The date of a midnight, otherwise with the time."""
+def _format_moment(moment: datetime | None) -> str:
+    """Format a moment: at midnight its date, otherwise date and time."""
     if moment is None:
         return "-"
     moment = moment.astimezone(UTC)

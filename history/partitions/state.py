@@ -7,13 +7,13 @@ from datetime import date, datetime, timedelta
 from django.db.models import Q
 
 from history.models import MaintainRun
-from history.partitions.maintain import Outcome
-from history.partitions.plan import DayPlan, Policy, plan
-from history.partitions.strategy import VERSIONS, Partitioned
+from history.partitions.maintain import MaintainOutcome
+from history.partitions.plan import DayPlan, PartitionPolicy, build_plans
+from history.partitions.strategy import VERSION_TABLES, PartitionedTable
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class PartitionStatus:
     """One table. Counts are partitions; bytes include indexes and TOAST. ahead: days after today
     without a gap; -1 if today's is missing. missing: days of the window without one, without the
     newest, which the next run makes. overdue: to be dropped."""
@@ -25,20 +25,22 @@ class Status:
     overdue: int
 
 
-def status(policy: Policy, tables: Sequence[Partitioned] = VERSIONS) -> list[Status]:
-    """The status of each of the tables. Raises PostgresPartitioningError: one is missing."""
-    return [_status(table, policy.today) for table in plan(policy, tables)]
+def load_statuses(
+    policy: PartitionPolicy, tables: Sequence[PartitionedTable] = VERSION_TABLES
+) -> list[PartitionStatus]:
+    """Return the status of each table. Raises PostgresPartitioningError if one is missing."""
+    return [_build_status(table, policy.today) for table in build_plans(policy, tables)]
 
 
-def _status(table: DayPlan, today: date) -> Status:
+def _build_status(table: DayPlan, today: date) -> PartitionStatus:
     strategy = table.strategy
-    lacking = {part.day for part in table.creations}
+    missing_days = {part.day for part in table.creations}
     ahead = -1
     while ahead < (strategy.window.newest - today).days:
-        if today + timedelta(days=ahead + 1) in lacking:
+        if today + timedelta(days=ahead + 1) in missing_days:
             break
         ahead += 1
-    return Status(
+    return PartitionStatus(
         table=strategy.table,
         bytes=sum(part.bytes for part in strategy.existing),
         ahead=ahead,
@@ -47,10 +49,10 @@ def _status(table: DayPlan, today: date) -> Status:
     )
 
 
-KEPT = timedelta(days=90)
+RUNS_KEPT = timedelta(days=90)
 
 
-def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
+def record_run(outcome: MaintainOutcome, started_at: datetime, seconds: float) -> None:
     """Record a run, and delete the records of old ones, and of those that began later."""
     MaintainRun.objects.create(
         started_at=started_at,
@@ -63,15 +65,15 @@ def note(outcome: Outcome, started_at: datetime, seconds: float) -> None:
         broken=len(outcome.broken),
         search_keys_before=outcome.search_keys_before,
     )
-    kept = Q(started_at__gte=started_at - KEPT, started_at__lte=started_at)
-    MaintainRun.objects.exclude(kept).delete()
+    recent_runs = Q(started_at__gte=started_at - RUNS_KEPT, started_at__lte=started_at)
+    MaintainRun.objects.exclude(recent_runs).delete()
 
 
-def latest() -> MaintainRun | None:
-    """The latest run that was completed; None if there was none yet."""
+def load_latest_run() -> MaintainRun | None:
+    """Return the latest completed run, or None."""
     return MaintainRun.objects.order_by("-started_at").first()
 
 
-def latest_whole() -> MaintainRun | None:
-    """The latest completed run in which nothing failed; None if there was none yet."""
+def load_latest_complete_run() -> MaintainRun | None:
+    """Return the latest completed run without failures, or None."""
     return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()

@@ -29,7 +29,7 @@ class Archiver(Protocol):
 
 
 # Asked about a table and its day before the day is archived and dropped; raises what is against it.
-Check = Callable[[days.Connection, str, date], None]
+CheckDay = Callable[[days.Connection, str, date], None]
 
 
 class DayPartition(PostgresRangePartition):
@@ -37,22 +37,24 @@ class DayPartition(PostgresRangePartition):
     check, archiver: called before it is dropped. waited: seconds until the detach."""
 
     archiver: Archiver | None = None
-    check: Check | None = None
+    check: CheckDay | None = None
     waited = 0.0
 
-    def __init__(self, table: str, day: date, reason: str, found: Partition | None = None) -> None:
-        super().__init__(*days.bounds(day))
+    def __init__(
+        self, table: str, day: date, reason: str, existing: Partition | None = None
+    ) -> None:
+        super().__init__(*days.compute_bounds(day))
         self.table = table
         self.day = day
         self.reason = reason
-        self.found = found
+        self.existing = existing
 
     def name(self) -> str:
         return f"{self.day:%Y%m%d}"
 
     @property
     def full_name(self) -> str:
-        return days.partition_name(self.table, self.day)
+        return days.build_partition_name(self.table, self.day)
 
     def deconstruct(self) -> dict[str, Any]:
         return {**super().deconstruct(), "reason": self.reason}
@@ -63,7 +65,7 @@ class DayPartition(PostgresRangePartition):
         schema_editor: PostgresSchemaEditor,
         comment: str | None = None,  # noqa: ARG002 - psqlextra's signature; days marks by itself
     ) -> None:
-        days.create(schema_editor.connection.connection, model._meta.db_table, self.day)
+        days.create_partition(schema_editor.connection.connection, model._meta.db_table, self.day)
 
     def delete(
         self, model: type[PostgresPartitionedModel], schema_editor: PostgresSchemaEditor
@@ -79,9 +81,9 @@ class DayPartition(PostgresRangePartition):
             if archiver is not None:
                 archiver.confirm(plain, table, self.day)
 
-        days.drop(plain, table, self.day, confirm=confirm, waited=self._note)
+        days.drop_partition(plain, table, self.day, confirm=confirm, report_wait=self._note_wait)
 
-    def _note(self, seconds: float) -> None:
+    def _note_wait(self, seconds: float) -> None:
         self.waited = seconds
 
 
@@ -101,16 +103,16 @@ class DayStrategy(PostgresRangePartitioningStrategy):
     def to_create(self) -> Generator[DayPartition, None, None]:
         """The missing days, the most urgent first."""
         today = self.today
-        inside = list(self.window.days())
-        split = inside.index(today)
+        window_days = list(self.window.iterate_days())
+        split = window_days.index(today)
         detached = {
             part.day: part for part in self.existing if part.state is not days.DayState.ATTACHED
         }
         attached = [part for part in self.existing if part.state is days.DayState.ATTACHED]
-        taken = {part.day for part in attached}
+        attached_days = {part.day for part in attached}
         foreign = [part for part in attached if part.day is None]
-        for day in [*inside[split:], *reversed(inside[:split])]:
-            if day in taken or any(part.covers(day) for part in foreign):
+        for day in [*window_days[split:], *reversed(window_days[:split])]:
+            if day in attached_days or any(part.has_part_of_day(day) for part in foreign):
                 continue
             if day < today and not self.past and day not in detached:
                 continue
@@ -121,10 +123,10 @@ class DayStrategy(PostgresRangePartitioningStrategy):
             else:
                 reason = "missing"
             yield DayPartition(self.table, day, reason, detached.get(day))
-        for held in self.holds:
-            if held in detached:
+        for held_day in self.holds:
+            if held_day in detached:
                 # Only an attached day takes the rows for which it is held.
-                yield DayPartition(self.table, held, "held; attached again", detached[held])
+                yield DayPartition(self.table, held_day, "held; attached again", detached[held_day])
 
     def to_delete(self) -> Generator[DayPartition, None, None]:
         """Our partitions before the window that are not held, oldest first."""
@@ -141,7 +143,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
         """What stays, and why, in the order of the names."""
         for part in self.existing:
             if part.day is None:
-                yield part, _why_not_ours(part)
+                yield part, _explain_foreign(part)
             elif part.day < self.window.oldest:
                 if part.day in self.holds and part.state is days.DayState.ATTACHED:
                     yield part, f"held: {self.holds[part.day]}"
@@ -151,7 +153,7 @@ class DayStrategy(PostgresRangePartitioningStrategy):
                 yield part, "inside the window"
 
 
-def _why_not_ours(part: Partition) -> str:
+def _explain_foreign(part: Partition) -> str:
     if part.restored:
         return "restored from the archive; `partitions release` lets maintain drop it"
     if not part.marked:
@@ -160,7 +162,7 @@ def _why_not_ours(part: Partition) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitioned:
+class PartitionedTable:
     """One kind of partitioned table. rows: its columns, for seals. retention_days: None for the
     tables of versions, which follow the window of the policy; of another table past days are not
     created, and nothing is archived."""
@@ -177,11 +179,11 @@ class Partitioned:
     def of_versions(self) -> bool:
         return self.retention_days is None
 
-    def window(self, versions: Window, today: date) -> Window:
+    def compute_window(self, versions: Window, today: date) -> Window:
         """The days that are kept. versions: those of the tables of versions."""
         if self.retention_days is None:
             return versions
         return Window(today - timedelta(days=self.retention_days), versions.newest)
 
 
-VERSIONS = tuple(Partitioned(VERSION_MODELS[entity.name], entity) for entity in ENTITIES)
+VERSION_TABLES = tuple(PartitionedTable(VERSION_MODELS[entity.name], entity) for entity in ENTITIES)

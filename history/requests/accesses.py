@@ -6,38 +6,35 @@ from datetime import datetime
 from typing import NamedTuple
 
 
-class Unmasked(NamedTuple):
-    """A masked value that the answer shows: its RFC 6901 pointer, and the moment of the version."""
+class UnmaskedValue(NamedTuple):
+    """A masked value that the answer shows: its RFC 6901 pointer and the moment of its version."""
 
     path: str
     moment: datetime
 
 
 @dataclass(slots=True)
-class Look:
-    """applications: the ids of the applications of which versions were read, in that order.
-    unmasked: the masked value that the answer shows. reason: why, in the person's words.
-    refused: what did not let the reader see these applications; empty where nothing did. hidden:
-    the ids of applications that a list leaves out because the reader may not see them. listed: the
-    first page has what the login opened before."""
+class AccessRecord:
+    """What one request reads and shows."""
 
+    # ids of applications with versions that were read, in that order
     applications: dict[str, None] = field(default_factory=dict)
-    unmasked: Unmasked | None = None
-    reason: str = ""
-    refused: str = ""
-    hidden: tuple[str, ...] = ()
-    listed: bool = False
+    unmasked: UnmaskedValue | None = None  # the masked value that the answer shows
+    reason: str = ""  # why it was unmasked, in the person's words
+    refused: str = ""  # what kept the viewer from these applications, or empty
+    hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
+    listed: bool = False  # the first page shows what the login opened before
 
-    def read(self, applications: Iterable[str]) -> None:
-        """Versions of these applications, or of their children, were read."""
+    def note_read(self, applications: Iterable[str]) -> None:
+        """Note that versions of these applications, or of their children, were read."""
         self.applications.update(dict.fromkeys(applications))
 
-    def leave_out(self, applications: Iterable[str]) -> None:
-        """A list leaves these out."""
+    def note_left_out(self, applications: Iterable[str]) -> None:
+        """Note that a list leaves out these applications."""
         self.hidden = tuple(dict.fromkeys((*self.hidden, *applications)))
 
 
-def of(request: object) -> Look:
-    """The look of a request, which the access journal gave it."""
-    found: Look = getattr(request, "look", None) or Look()
-    return found
+def get_access_record(request: object) -> AccessRecord:
+    """Return the access record that the access journal gave to the request."""
+    access: AccessRecord = getattr(request, "look", None) or AccessRecord()
+    return access

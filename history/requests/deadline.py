@@ -1,4 +1,6 @@
-"""The work for one request, and when it ends. Whatever can take long asks `check` now and then."""
+"""The work for one request, and when it must end. Whatever can take long calls `check`
+regularly.
+"""
 
 import math
 import time
@@ -8,16 +10,22 @@ from contextvars import ContextVar
 
 
 class TooLongError(RuntimeError):
-    """It takes longer than a request may: the work for it ends here."""
+    """The work takes longer than a request may, and ends here."""
 
     def __init__(self) -> None:
         super().__init__("the answer takes longer than a request may")
 
 
-class Work:
-    """until: the time.monotonic() at which it ends. login: whose request it is, once that is known.
-    expensive: whether it has asked for a place among the expensive ones; placed: whether it has
-    one. also: called at each check."""
+class RequestWork:
+    """The work for one request.
+
+    Attributes:
+        until: The time.monotonic() at which it ends.
+        login: Whose request it is, once that is known.
+        expensive: Whether it has asked for a place among the expensive ones.
+        placed: Whether it has such a place.
+        also: Called at each deadline check.
+    """
 
     __slots__ = ("also", "began", "expensive", "login", "placed", "until")
 
@@ -31,25 +39,25 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """How long the work has lasted."""
         return time.monotonic() - self.began
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return time.monotonic() >= self.until
 
 
-_current: ContextVar[Work | None] = ContextVar("work", default=None)
+_current: ContextVar[RequestWork | None] = ContextVar("work", default=None)
 
 
-def current() -> Work:
-    """The work of this thread; a new one without an end where it answers no request."""
-    return _current.get() or Work()
+def get_current_work() -> RequestWork:
+    """Return the work of this thread; a new one without an end if the thread answers no request."""
+    return _current.get() or RequestWork()
 
 
 @contextmanager
-def limited(work: Work) -> Iterator[None]:
-    """The block, in this thread, is this work."""
+def run_as_work(work: RequestWork) -> Iterator[None]:
+    """Run the block as this work, in this thread."""
     token = _current.set(work)
     try:
         yield
@@ -58,16 +66,20 @@ def limited(work: Work) -> Iterator[None]:
 
 
 def check() -> None:
-    """Raises TooLongError if the present request must end, and what Work.also raises. Cheap."""
+    """Check that the present request may go on. Cheap.
+
+    Raises:
+        TooLongError: It must end. `RequestWork.also` may raise other errors.
+    """
     work = _current.get()
     if work is None:
         return
-    if work.over:
+    if work.is_over:
         raise TooLongError
     if work.also is not None:
         work.also()
 
 
-def reason() -> TooLongError | None:
-    """Why the present request must end; None as long as it may go on."""
-    return TooLongError() if current().over else None
+def find_overrun() -> TooLongError | None:
+    """Return why the present request must end; None as long as it may go on."""
+    return TooLongError() if get_current_work().is_over else None

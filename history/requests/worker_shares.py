@@ -15,14 +15,14 @@ from typing import Final, ParamSpec, TypeVar
 
 from history import metrics
 from history.requests import deadline
-from history.requests.deadline import Work
+from history.requests.deadline import RequestWork
 
-AT_ONCE: Final = 4  # of the 16 threads of a process
+EXPENSIVE_PLACES: Final = 4  # of the 16 threads of a process
 WAIT_S: Final = 2.0
 # A question that has computed for this long is expensive, whatever it asks: sizes differ.
-CHEAP_S: Final = 0.1
+MAX_CHEAP_S: Final = 0.1
 # Requests of one login at a time, half of the threads of a process.
-MOST_BESIDE: Final = 8
+MAX_REQUESTS_OF_LOGIN: Final = 8
 # A request that has lasted this long may last much longer, so no other one waits for its thread.
 QUICK_S: Final = 1.0
 
@@ -51,7 +51,7 @@ class _Waiter:
         self.called = threading.Event()
 
 
-class Share:
+class PlacePool:
     """Places that are taken for the time of a block, and a fair queue for them.
 
     An owner has at most half of the places and half of the queue, also while nobody else wants
@@ -72,25 +72,25 @@ class Share:
         self._lock = threading.Lock()
 
     @property
-    def queued(self) -> int:
+    def count_queued(self) -> int:
         """How many blocks wait now."""
         return len(self._queue)
 
     @contextmanager
-    def taken(self, owner: object = None) -> Iterator[None]:
+    def take_place(self, owner: object = None) -> Iterator[None]:
         """Run the block on a place of this owner. None: an owner of its own.
 
         Raises:
             BusyError: at once if the queue has no room, otherwise after `WAIT_S` at most.
         """
-        waiter = _Waiter(_Alone() if owner is None else owner)
-        self._join(waiter)
+        waiter = _Waiter(_SingleOwner() if owner is None else owner)
+        self._join_queue(waiter)
         waiter.called.wait(WAIT_S)
         with self._lock:
             if not waiter.has_place:
                 if waiter in self._queue:
                     self._queue.remove(waiter)
-                raise self._refusal(waiter)
+                raise self._make_refusal(waiter)
         try:
             yield
         finally:
@@ -99,74 +99,80 @@ class Share:
                 self._held += Counter()  # forget owners that have none
                 self._give_places()
 
-    def _join(self, waiter: _Waiter) -> None:
+    def _join_queue(self, waiter: _Waiter) -> None:
         with self._lock:
             self._queue.append(waiter)
             self._give_places()
             if waiter.has_place:
                 return
-            own = sum(other.owner == waiter.owner for other in self._queue)
-            if own > _half(self._waiting):
+            owner_queued = sum(queued_waiter.owner == waiter.owner for queued_waiter in self._queue)
+            if owner_queued > _compute_half(self._waiting):
                 self._queue.remove(waiter)
-                raise BusyError(own=own > 1 or self._refusal(waiter).own)
+                raise BusyError(own=owner_queued > 1 or self._make_refusal(waiter).own)
             if len(self._queue) > self._waiting:
-                refused = max(reversed(self._queue), key=self._count)
+                refused = max(reversed(self._queue), key=self._count_of_owner)
                 self._queue.remove(refused)
                 refused.called.set()
                 if refused is waiter:
-                    raise self._refusal(waiter)
+                    raise self._make_refusal(waiter)
 
     def _give_places(self) -> None:
         while self._held.total() < self._size:
-            most = _half(self._size)
-            ready = [waiter for waiter in self._queue if self._held[waiter.owner] < most]
-            if not ready:
+            max_of_owner = _compute_half(self._size)
+            ready_waiters = [
+                waiter for waiter in self._queue if self._held[waiter.owner] < max_of_owner
+            ]
+            if not ready_waiters:
                 return
-            waiter = min(ready, key=lambda waiter: self._held[waiter.owner])
+            waiter = min(ready_waiters, key=lambda waiter: self._held[waiter.owner])
             self._queue.remove(waiter)
             self._held[waiter.owner] += 1
             waiter.has_place = True
             waiter.called.set()
 
-    def _count(self, waiter: _Waiter) -> int:
+    def _count_of_owner(self, waiter: _Waiter) -> int:
         """Return how many requests the owner has, on places and in the queue."""
-        queued = sum(other.owner == waiter.owner for other in self._queue)
+        queued = sum(queued_waiter.owner == waiter.owner for queued_waiter in self._queue)
         return self._held[waiter.owner] + queued
 
-    def _refusal(self, waiter: _Waiter) -> BusyError:
-        return BusyError(own=self._held[waiter.owner] >= _half(self._size))
+    def _make_refusal(self, waiter: _Waiter) -> BusyError:
+        return BusyError(own=self._held[waiter.owner] >= _compute_half(self._size))
 
 
-class _Alone:
+class _SingleOwner:
     """The owner of one block."""
 
 
-def _half(number: int) -> int:
+def _compute_half(number: int) -> int:
     """Return half of the places, at least one where there is any."""
     return min(number, max(1, number // 2))
 
 
-_share: Final = Share(AT_ONCE)
+_expensive_places: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example to the documents of the API, count as one login.
-_NOBODY: Final = "nobody"
+_ANONYMOUS: Final = "nobody"
 # What this process answers for logins at the moment.
-_answered: Final[set[Work]] = set()
-_ended: Final = threading.Condition()
+_answered_work: Final[set[RequestWork]] = set()
+_work_ended: Final = threading.Condition()
 
 
 @contextmanager
-def expensive(really: bool = True) -> Iterator[None]:
-    """The block answers an expensive question, really or not.
+def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
+    """Take a place for the block, if it answers an expensive question.
 
-    Raises BusyError, after WAIT_S at most."""
-    work = deadline.current()
-    if not really or work.placed:
+    Raises:
+        BusyError: No place became free in WAIT_S.
+    """
+    work = deadline.get_current_work()
+    if not is_expensive or work.placed:
         yield
         return
     work.expensive = True
     with ExitStack() as place:
         try:
-            place.enter_context(_share.taken(_NOBODY if work.login is None else work.login))
+            place.enter_context(
+                _expensive_places.take_place(_ANONYMOUS if work.login is None else work.login)
+            )
         except BusyError:
             metrics.EXPENSIVE_REFUSED.inc()
             raise
@@ -178,7 +184,7 @@ def expensive(really: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def of_login(login: object) -> Iterator[None]:
+def count_login_request(login: object) -> Iterator[None]:
     """Count the block as a request of this login, which has at most MOST_BESIDE at a time.
 
     A further one waits while all of these are quick: a program that asks many cheap questions in
@@ -188,32 +194,41 @@ def of_login(login: object) -> Iterator[None]:
     Raises:
         BusyError: after QUICK_S at most.
     """
-    work = deadline.current()
-    if work in _answered:  # the block is part of a counted request
+    work = deadline.get_current_work()
+    if work in _answered_work:  # the block is part of a counted request
         yield
         return
-    with _ended:
-        while len(others := [other for other in _answered if other.login == login]) >= MOST_BESIDE:
-            left = QUICK_S - max(other.seconds for other in others)
-            if left <= 0 or any(other.expensive for other in others):
+    with _work_ended:
+        while (
+            len(
+                login_work := [
+                    request_work for request_work in _answered_work if request_work.login == login
+                ]
+            )
+            >= MAX_REQUESTS_OF_LOGIN
+        ):
+            seconds_left = QUICK_S - max(request_work.seconds for request_work in login_work)
+            if seconds_left <= 0 or any(request_work.expensive for request_work in login_work):
                 metrics.LOGIN_REFUSED.inc()
                 raise BusyError(own=True)
-            _ended.wait(left)
+            _work_ended.wait(seconds_left)
         work.login = login
-        _answered.add(work)
+        _answered_work.add(work)
     try:
         yield
     finally:
-        with _ended:
-            _answered.discard(work)
-            _ended.notify_all()
+        with _work_ended:
+            _answered_work.discard(work)
+            _work_ended.notify_all()
 
 
 @contextmanager
-def metered(work: Work) -> Iterator[None]:
-    """The block is expensive from the check on at which it has computed for CHEAP_S since the first
-    one; that check then raises BusyError, after WAIT_S at most. What comes before the first one,
-    a password for example, does not count."""
+def meter_cost(work: RequestWork) -> Iterator[None]:
+    """Measure what the block computes, and take a place once it has computed for MAX_CHEAP_S.
+
+    The time counts from the first deadline check on, so a password for example does not count. The
+    check at which the time is over raises BusyError if no place becomes free in WAIT_S.
+    """
     until, earliest = math.inf, 0.0
 
     def look() -> None:
@@ -223,10 +238,10 @@ def metered(work: Work) -> Iterator[None]:
             return
         computed = time.thread_time()
         if until == math.inf:
-            until = computed + CHEAP_S
+            until = computed + MAX_CHEAP_S
         elif computed >= until:
             work.also = None
-            place.enter_context(expensive())
+            place.enter_context(take_expensive_place())
             return
         earliest = now + until - computed
 
@@ -238,12 +253,12 @@ def metered(work: Work) -> Iterator[None]:
             work.also = None
 
 
-def expensive_view(view: Callable[P, R]) -> Callable[P, R]:
-    """A view that answers expensive questions."""
+def mark_expensive(view: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a view that answers expensive questions: it takes a place first."""
 
     @wraps(view)
     def shared(*args: P.args, **kwargs: P.kwargs) -> R:
-        with expensive():
+        with take_expensive_place():
             return view(*args, **kwargs)
 
     return shared

@@ -29,42 +29,42 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
 """
 
 
-def in_one_state(
+def run_in_one_state(
     connection: Connection, table: str, day: date, work: Callable[[days.DayTable], T]
 ) -> T:
     """What work returns, in a transaction with one state of the day, whose table it gets; where
     tables are distributed it may be called again. `connection` is in autocommit mode. Raises
     psycopg.errors.LockNotAvailable if a transaction that writes to the table stays open."""
-    if not spread(connection, table):
+    if not is_spread(connection, table):
         with open_day(connection, table, day) as place:
             return work(place)
     for _ in range(ROUNDS):
-        before = _noted(connection, table, day)
+        noted_before = _load_noted(connection, table, day)
         with connection.transaction():
-            found = work(days.locate(connection, table, day))
-            if _noted(connection, table, day) == before:
-                return found
+            result = work(days.locate_day(connection, table, day))
+            if _load_noted(connection, table, day) == noted_before:
+                return result
             raise psycopg.Rollback  # leaves the block, and is not seen outside
     raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
 
 
-def spread(connection: Connection, table: str) -> bool:
+def is_spread(connection: Connection, table: str) -> bool:
     """Whether the rows of a table are on several nodes."""
-    return distribution.spread(connection, table)
+    return distribution.is_spread(connection, table)
 
 
-def announce(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+def start_noting(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
     """Make writers note the origin of every row that enters the day from now on. Returns when each
     row is visible or will be noted: waits for the transactions, on any node, that wrote to the day.
     `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
-    late_rows.mark(connection, table, day)
-    if spread(connection, table):
+    late_rows.mark_sealed_day(connection, table, day)
+    if is_spread(connection, table):
         days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
     else:
         late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
 
 
-def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
+def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
     """What is noted of late rows while nobody writes."""
 
     def attempt() -> tuple[object, ...] | None:
@@ -78,7 +78,7 @@ def _noted(connection: Connection, table: str, day: date) -> tuple[object, ...] 
 def _stop_writers(connection: Connection, table: str) -> None:
     """Lock the table on all nodes, not its days: who writes to a day goes through the table."""
     row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
-    before = row[0] if row else "0"
+    former_timeout = row[0] if row else "0"
     set_timeout = "SELECT set_config('statement_timeout', %s, true)"
     lock = sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(sql.Identifier(table))
     with connection.transaction():
@@ -87,7 +87,7 @@ def _stop_writers(connection: Connection, table: str) -> None:
             connection.execute(lock)
         except errors.QueryCanceled:
             raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
-        connection.execute(set_timeout, [before])
-        left = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
-        if any(each.result != "0" for each in distribution.answers(connection, left)):
+        connection.execute(set_timeout, [former_timeout])
+        left_query = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
+        if any(answer.result != "0" for answer in distribution.ask_nodes(connection, left_query)):
             raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")

@@ -8,22 +8,22 @@ from psycopg import Error, sql
 
 from history.daily.days import DayState
 from history.entities import ENTITIES
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.partitions.catalog import Partition
 from history.partitions.exclusive import reconnect
-from history.seals.seal import seal
+from history.seals.seal import seal_day
 
 # Of the days given, each a table and a day, those that may still get rows, and why.
-Unsettled = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+FindUnsettledDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
 
 
-def due(
+def find_days_to_seal(
     existing: Collection[Partition],
     today: date,
     after_days: int,
-    unsettled: Unsettled,
+    unsettled: FindUnsettledDays,
     tables: Sequence[DayRows] = ENTITIES,
 ) -> tuple[list[tuple[DayRows, date]], Mapping[tuple[str, date], str]]:
     """The attached days to be sealed now, oldest first for each table: finished, with rows and
@@ -32,20 +32,20 @@ def due(
     tables. after_days: a day is finished this many days after its end; 0: no day is sealed."""
     if not after_days:
         return [], {}
-    finished = today - timedelta(days=after_days)
-    done = set(DaySeal.objects.values_list("table", "day"))
-    done |= set(ArchivedDay.objects.values_list("table", "day"))
-    found = {
+    end = today - timedelta(days=after_days)
+    settled = set(DaySeal.objects.values_list("table", "day"))
+    settled |= set(ArchivedDay.objects.values_list("table", "day"))
+    names_by_place = {
         (part.table, part.day): part.name
         for part in existing
-        if part.day and part.day < finished and part.state is DayState.ATTACHED
+        if part.day and part.day < end and part.state is DayState.ATTACHED
     }
-    names = with_rows([name for place, name in found.items() if place not in done])
-    by_name = {each.table: each for each in tables}
+    names = find_filled([name for place, name in names_by_place.items() if place not in settled])
+    by_name = {table.table: table for table in tables}
     filled = {
         place
-        for place, name in found.items()
-        if name in names or (place not in done and by_name[place[0]].closed)
+        for place, name in names_by_place.items()
+        if name in names or (place not in settled and by_name[place[0]].closed)
     }
     waiting = unsettled(filled)
     order = list(by_name)
@@ -61,8 +61,8 @@ def seal_days(
     connection.ensure_connection()
     for rows, day in places:
         try:
-            seal(connection.connection, rows, day)
-        except (Complaint, Error) as error:
+            seal_day(connection.connection, rows, day)
+        except (ExplainedError, Error) as error:
             yield rows, day, error
             if connection.connection.closed:
                 reconnect()
@@ -70,13 +70,13 @@ def seal_days(
             yield rows, day, None
 
 
-def with_rows(names: Sequence[str]) -> set[str]:
-    """Those of the partitions that have a row."""
-    found = set()
+def find_filled(names: Sequence[str]) -> set[str]:
+    """Return the partitions that have a row."""
+    filled = set()
     with connection.cursor() as cursor:
         for name in names:
             # Of several nodes EXISTS would fetch all rows.
             cursor.execute(sql.SQL("SELECT true FROM {} LIMIT 1").format(sql.Identifier(name)))
             if cursor.fetchone() is not None:
-                found.add(name)
-    return found
+                filled.add(name)
+    return filled

@@ -8,8 +8,8 @@ from datetime import date, datetime
 from psycopg import errors, sql
 
 from history.daily import days
-from history.daily.canonical import Connection, Digest, encoded, hashes
-from history.entities import Entity
+from history.daily.canonical import Connection, DayDigest, build_encoding, stream_hashes
+from history.entities import EntityKind
 from history.kinds.kind import DayRows
 from history.models import LateRow
 
@@ -43,8 +43,8 @@ DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
 """
 
 
-def mark(connection: Connection, table: str, day: date) -> None:
-    """Have writers note the origin of rows that enter the day, as soon as they see this."""
+def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
+    """Tell writers to note the origin of rows that enter the day from now on."""
     connection.execute(
         'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
         ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
@@ -58,13 +58,13 @@ def wait_for_others(
     """Return when the transactions that hold a lock of one of the tables now have ended; they wait
     for nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
     deadline = time.monotonic() + days.LOCK_WAIT_S
-    given = [[table.as_string(connection) for table in tables], mode]
-    others = set(connection.execute(_OTHERS, given))
+    values = [[table.as_string(connection) for table in tables], mode]
+    others = set(connection.execute(_OTHERS, values))
     while others:
         if time.monotonic() > deadline:
             raise errors.LockNotAvailable("a transaction that uses it stays open")
         time.sleep(PAUSE_S)
-        others &= set(connection.execute(_OTHERS, given))
+        others &= set(connection.execute(_OTHERS, values))
 
 
 def wait_for_transactions(connection: Connection) -> None:
@@ -82,8 +82,8 @@ def wait_for_transactions(connection: Connection) -> None:
         others &= set(connection.execute(_TRANSACTIONS))
 
 
-def count(connection: Connection, table: str, day: date) -> int:
-    """The number of rows that have entered the day since its newest seal."""
+def count_late_rows(connection: Connection, table: str, day: date) -> int:
+    """Return how many rows have entered the day since its newest seal."""
     row = connection.execute(
         "SELECT count(DISTINCT row_hash) FROM late_row"
         ' WHERE "table" = %s AND day = %s AND NOT sealed',
@@ -92,12 +92,12 @@ def count(connection: Connection, table: str, day: date) -> int:
     return int(row[0]) if row else 0
 
 
-def since(table: str, day: date, moment: datetime) -> int:
-    """How many rows have entered the day after a moment."""
+def count_late_rows_since(table: str, day: date, moment: datetime) -> int:
+    """Return how many rows have entered the day after a moment."""
     return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
 
 
-def include(connection: Connection, table: str, day: date) -> None:
+def include_late_rows(connection: Connection, table: str, day: date) -> None:
     """Count the late rows as part of the newest seal."""
     connection.execute(
         'UPDATE late_row SET sealed = true WHERE "table" = %s AND day = %s AND NOT sealed',
@@ -105,24 +105,26 @@ def include(connection: Connection, table: str, day: date) -> None:
     )
 
 
-def digests(
-    connection: Connection, kept: DayRows, day: date, source: sql.Composable
-) -> tuple[Digest, Digest, int]:
+def compute_digests(
+    connection: Connection, day_rows: DayRows, day: date, source: sql.Composable
+) -> tuple[DayDigest, DayDigest, int]:
     """The digests of the rows of a day's table, with and without the late rows, and the number of
     late rows."""
-    noted = {bytes(found) for (found,) in connection.execute(_NOTED, [kept.table, day])}
-    rows, rest, late = Digest(), Digest(), 0
-    for id_, version, row_hash in hashes(connection, kept, source):
+    late_hashes = {
+        bytes(late_hash) for (late_hash,) in connection.execute(_NOTED, [day_rows.table, day])
+    }
+    rows, rest, late = DayDigest(), DayDigest(), 0
+    for id_, version, row_hash in stream_hashes(connection, day_rows, source):
         rows.add(id_, version, row_hash)
-        if row_hash in noted:
+        if row_hash in late_hashes:
             late += 1
         else:
             rest.add(id_, version, row_hash)
     return rows, rest, late
 
 
-def forget_repeats(
-    connection: Connection, entity: Entity, day: date, archived: sql.Composable, digest: str
+def forget_archived_rows(
+    connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
     """Delete what is noted of late rows that are archived, before a restored day gets these rows
     again. archived: a table with them. digest: of these rows; if they are not the sealed rows,
@@ -141,7 +143,7 @@ def forget_repeats(
             "DELETE FROM late_row WHERE {noted} AND row_hash IN (SELECT sha256({encoded})"
             " FROM {archived} WHERE (id, version) IN ("
             "SELECT known.row_id, known.version FROM late_row AS known WHERE {noted}))"
-        ).format(noted=noted, encoded=encoded(entity), archived=archived)
+        ).format(noted=noted, encoded=build_encoding(entity), archived=archived)
     )
 
 
@@ -166,9 +168,9 @@ def forget_taken_out(
         )
 
 
-def forget(connection: Connection) -> None:
+def forget_dropped_days(connection: Connection) -> None:
     """Delete what is noted of late rows of days that are neither in the table nor in the archive
     any more."""
     # Two statements: Citus refuses to delete by what a table of the coordinator says.
     for table, day in connection.execute(_GONE).fetchall():
-        connection.execute(_FORGET, [table, day, days.partition_name(table, day)])
+        connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])

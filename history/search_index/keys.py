@@ -1,4 +1,4 @@
-"""Takes the business keys (Entity.search) out of a snapshot while it is stored. Pure."""
+"""Takes the business keys of an entity kind out of a snapshot while it is stored. Pure."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from history.record import Record
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class FoundKey(NamedTuple):
+class SearchKey(NamedTuple):
     """The primary key of the search_key table. Writers insert in its order."""
 
     value: str
@@ -26,23 +26,23 @@ class FoundKey(NamedTuple):
     id: str
 
 
-class KeyRow(NamedTuple):
-    """A row of the search_key table. day: of the latest version, in days since the epoch."""
+class SearchKeyRow(NamedTuple):
+    """A row of the search_key table."""
 
-    key: FoundKey
-    day: int
+    key: SearchKey
+    day: int  # of the latest version, in days since the epoch
 
 
-Found = object  # what a text has at an entity's pointers, from its lookup's decode()
-Values = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
+DecodedValues = object  # what a text has at an entity's pointers, from its lookup's decode()
+KeyValues = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
 # A hash of an entity's kind, UTC day and values. Small: thousands fit in memory.
-Fingerprint = int
+KeyFingerprint = int
 
 
 class KnownFingerprints(Protocol):
     """By id, the fingerprint of the business keys that were stored last."""
 
-    def get(self, id: str, /) -> Fingerprint | None: ...
+    def get(self, id: str, /) -> KeyFingerprint | None: ...
 
 
 # Letters with marks as one character each, as keyboards write them.
@@ -51,16 +51,16 @@ NONE_KNOWN: KnownFingerprints = {}
 _encode = msgspec.json.Encoder().encode
 
 
-class NewKeys:
+class NewSearchKeys:
     """Collects the business keys of records, except those stored for that day already.
     fingerprints: by id, the fingerprint of the keys that were added last."""
 
     def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._known = known
-        self._latest: dict[FoundKey, int] = {}
-        self.fingerprints: dict[str, Fingerprint] = {}
+        self._latest: dict[SearchKey, int] = {}
+        self.fingerprints: dict[str, KeyFingerprint] = {}
 
-    def add(self, record: Record, found: Found | None = None) -> None:
+    def add_record(self, record: Record, decoded: DecodedValues | None = None) -> None:
         """Add the keys of one record: text and whole numbers. One that is missing, empty, longer
         than SEARCH_VALUE_LENGTH or of another type is ignored. found: what the record's data has at
         the pointers, if it was looked up before."""
@@ -68,54 +68,56 @@ class NewKeys:
         if lookup is None:
             return
         values = None
-        if found is None:
+        if decoded is None:
             if len(record.data) <= len(b"null"):
                 return
             try:
-                found = lookup.decode(record.data)
+                decoded = lookup.decode(record.data)
             except UNREADABLE:
-                values = _one_by_one(record, lookup)
-        text = _encode(found) if values is None else repr(values)
+                values = _decode_one_by_one(record, lookup)
+        text = _encode(decoded) if values is None else repr(values)
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
         # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
         fingerprint = hash((record.entity, day, text))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
         self.fingerprints[id] = fingerprint
-        for key in _keys(record, lookup.values(found) if values is None else values):
+        for key in _generate_keys(
+            record, lookup.collect_values(decoded) if values is None else values
+        ):
             self._latest[key] = max(day, self._latest.get(key, day))
 
-    def rows(self) -> list[KeyRow]:
-        """Each key once, with its latest day, in the order of insertion."""
-        return [KeyRow(key, day) for key, day in sorted(self._latest.items())]
+    def list_rows(self) -> list[SearchKeyRow]:
+        """Return each key once, with its latest day, in the order of insertion."""
+        return [SearchKeyRow(key, day) for key, day in sorted(self._latest.items())]
 
 
-def _one_by_one(record: Record, lookup: PointerLookup) -> Values:
-    """The values of a snapshot stored as a string, or with one of another type."""
+def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
+    """Return the values of a snapshot stored as a string, or with a value of another type."""
     data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
     try:
         return lookup(data)
     except UNREADABLE:
-        return [_alone(pointer, data) for _, pointer in BY_NAME[record.entity].search]
+        return [_decode_one(pointer, data) for _, pointer in BY_NAME[record.entity].search]
 
 
-def _alone(pointer: str, data: bytes | memoryview) -> object:
-    """One value alone, used when another one is not of the expected type."""
+def _decode_one(pointer: str, data: bytes | memoryview) -> object:
+    """Return one value alone, when another one does not have the expected type."""
     try:
-        (value,) = _lookup((pointer,))(data)
+        (value,) = _make_lookup((pointer,))(data)
     except UNREADABLE:
         return None
-    found: object = value
-    return found
+    result: object = value
+    return result
 
 
-def _keys(record: Record, values: Values) -> Iterator[FoundKey]:
+def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKey]:
     for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
         text = unicodedata.normalize(STORED_FORM, str(value))
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
-            yield FoundKey(text, name, record.entity, record.id)
+            yield SearchKey(text, name, record.entity, record.id)
 
 
 def stored_values(text: str) -> list[str]:
@@ -129,12 +131,14 @@ def stored_values(text: str) -> list[str]:
 
 
 @cache
-def _lookup(pointers: tuple[str, ...]) -> PointerLookup:
+def _make_lookup(pointers: tuple[str, ...]) -> PointerLookup:
     return PointerLookup([(pointer, str | int) for pointer in pointers])
 
 
 # By an entity's name; None if it declares no keys.
 LOOKUPS = {
-    entity.name: _lookup(tuple(pointer for _, pointer in entity.search)) if entity.search else None
+    entity.name: _make_lookup(tuple(pointer for _, pointer in entity.search))
+    if entity.search
+    else None
     for entity in ENTITIES
 }

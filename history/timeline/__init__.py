@@ -1,49 +1,51 @@
-"""The history of an entity: versions in order, each compared with the one before.
+"""The history of an entity: versions in order, each compared with the previous one.
 
-The API and the screens read versions through this package only.
+The API and the screens read versions through this package only. Begin with `fetch_page` in
+`pages.py`: it fetches rows through `gate.py`, pairs them in `keys.py` and compares them in
+`compose.py`.
 """
 
-from history.timeline.compose import LabelledChange, Origin, Version
-from history.timeline.gate import OpenQuestion, Reader
-from history.timeline.pages import Page, newest, page
+from history.timeline.compose import LabelledChange, ValueOrigin, Version
+from history.timeline.gate import HistoryReader, OpenMessagesQuestion
+from history.timeline.pages import TimelinePage, fetch_newest_version, fetch_page
 from history.timeline.query import (
     Absence,
     ArchiveUnavailableError,
     BadParameterError,
-    Filters,
     Include,
     NotFoundError,
     NoVersionError,
     OlderThanRetentionError,
-    Order,
-    Query,
-    Sort,
+    TimelineOrder,
+    TimelineQuery,
+    TimelineSort,
+    VersionFilters,
 )
-from history.timeline.readers import of_request, on_host
+from history.timeline.readers import make_host_reader, make_request_reader
 from history.timeline.search import (
-    Found,
-    Results,
-    documents,
-    held_of,
-    open_messages,
+    SearchPage,
+    SearchResult,
+    fetch_newest_documents,
+    fetch_open_messages,
+    find_without_document,
     search,
     search_all,
-    visible,
-    without_document,
+    select_messages_about,
+    select_visible,
 )
 from history.timeline.states import (
     ApplicationState,
-    Comparison,
     MissingPart,
-    application_at,
-    at,
-    compare,
-    differences,
-    given_twice,
-    masked_values,
-    open_at,
-    unmask,
-    version,
+    VersionComparison,
+    compare_snapshots,
+    compare_versions,
+    fetch_application_at,
+    fetch_version,
+    fetch_version_at,
+    find_masked_values,
+    find_repeated_numbers,
+    select_open_at,
+    unmask_value,
 )
-from history.timeline.values import BlamedLeaf, FieldValue, blame, field
-from history.versions import Numbered
+from history.timeline.values import BlamedLeaf, FieldValue, blame_leaves, fetch_field_history
+from history.versions import VersionNumberRef

@@ -1,8 +1,8 @@
-"""Why a version is not in the store, as far as what is left shows it.
+"""Explains why a version is not in the store, as far as the versions that are left show it.
 
-The store has no record of what retention removed. Its witnesses are the snapshot's createdAt, the
-times of the versions that are left, and the list of archived days
-(docs/decisions/0018-missing-versions.md). What is in quarantine is known too: history.quarantined.
+The store has no record of what retention removed. Its witnesses are createdAt in the snapshots, the
+moments of the versions that are left, and the list of archived days
+(docs/decisions/0018-missing-versions.md). What is in quarantine is known from history.quarantined.
 """
 
 from __future__ import annotations
@@ -14,111 +14,133 @@ from django.utils.translation import gettext as _
 
 from history.base import clock
 from history.daily.window import Window
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import ChangeType
-from history.timeline.gate import Reader
+from history.timeline.gate import HistoryReader
 from history.timeline.query import (
     Absence,
-    Filters,
     NotFoundError,
     NoVersionError,
     OlderThanRetentionError,
+    VersionFilters,
 )
-from history.versions import CLOCK_TOLERANCE, Key, Pair, parse
+from history.versions import CLOCK_TOLERANCE, VersionKey, VersionWithPrevious, parse_snapshot
 
 
-def kept_from() -> datetime:
-    """The first moment of the days that are kept, now; what is older may be gone any time."""
+def get_retention_start() -> datetime:
+    """Return the first moment of the days that retention keeps now. Older versions may go any
+    time.
+    """
     window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
     return datetime.combine(window.oldest, time(), UTC)
 
 
-def check_retention(filters: Filters) -> None:
-    """Raise OlderThanRetentionError where only days before retention are asked for."""
-    start = kept_from()
+def check_retention(filters: VersionFilters) -> None:
+    """Raise OlderThanRetentionError if only moments before retention are asked for."""
+    start = get_retention_start()
     if filters.until is not None and filters.until <= start:
         text = _("versions before {day} are not kept")
         raise OlderThanRetentionError(text.format(day=f"{start:%Y-%m-%d}"))
 
 
-def below(reader: Reader, pair: Pair) -> Absence | None:
-    """Why the store has no version below this one, its lowest; None if there never was one. One
-    query where there is an archive."""
+def explain_missing_below(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
+    """Return why the store has no version below its lowest one; None if there never was one.
+
+    Runs one query if this installation has an archive.
+    """
     entity, row = pair.entity, pair.row
-    first = row.type == ChangeType.CREATE
-    if row.version == 0 or (first and row.version == 1):
+    is_create = row.type == ChangeType.CREATE
+    if row.version == 0 or (is_create and row.version == 1):
         return None
-    if first:  # deleted and created again: createdAt is about the second life
-        return _in_archive(reader, entity, row.id) or Absence.UNKNOWN
-    created, start = _created(pair), _start(reader, entity)
+    if is_create:  # deleted and created again: createdAt is about the second life
+        return _look_in_archive(reader, entity, row.id) or Absence.UNKNOWN
+    created, start = _parse_created_at(pair), _find_first_read_moment(reader, entity)
     if created is not None and created >= start + CLOCK_TOLERANCE and pair.trusted:
-        return _never(reader)
-    archived = _in_archive(reader, entity, row.id)
+        return _claim_never_arrived(reader)
+    archived = _look_in_archive(reader, entity, row.id)
     if archived or created is None or created >= start - CLOCK_TOLERANCE:
         return archived or Absence.UNKNOWN
     return Absence.REMOVED
 
 
-def between(reader: Reader, pair: Pair) -> Absence | None:
-    """Why versions between a version and the one before it are missing; None if none is."""
-    row, before = pair.row, pair.before
-    if before is None or before.version >= row.version - 1:
+def explain_missing_between(reader: HistoryReader, pair: VersionWithPrevious) -> Absence | None:
+    """Return why versions between a version and its previous one are missing; None if none is."""
+    row, previous = pair.row, pair.previous
+    if previous is None or previous.version >= row.version - 1:
         return None
-    return above(reader, pair.entity, before.key, pair.trusted)
+    return explain_missing_above(reader, pair.entity, previous.key, pair.trusted)
 
 
-def above(reader: Reader, entity: Entity, key: Key, trusted: bool) -> Absence:
-    """Why versions right above a key are missing.
+def explain_missing_above(
+    reader: HistoryReader, entity: EntityKind, key: VersionKey, has_trusted_times: bool
+) -> Absence:
+    """Return why versions right above a key are missing.
 
-    A version that is dated after the one before it stays in the store as long as that one. So it
-    never arrived, unless clocks were wrong: where the one before is near the start of retention, or
-    where the times of the entity contradict its numbers.
+    Retention removes a version that is dated later not before the earlier one. So a missing version
+    above a kept one never arrived, unless clocks were wrong: where the key is near the start of
+    retention, or where the moments of the document contradict its numbers.
     """
-    kept = key.updated_at >= _start(reader, entity) + CLOCK_TOLERANCE
-    return _never(reader) if kept and trusted else Absence.UNKNOWN
+    is_surely_kept = key.updated_at >= _find_first_read_moment(reader, entity) + CLOCK_TOLERANCE
+    return _claim_never_arrived(reader) if is_surely_kept and has_trusted_times else Absence.UNKNOWN
 
 
-def before(reader: Reader, pair: Pair, moment: datetime) -> Absence | None:
-    """Why the store has nothing of an entity at a moment before this version, its lowest; None if
-    the entity did not exist then."""
-    created = _created(pair)
+def explain_missing_before(
+    reader: HistoryReader, pair: VersionWithPrevious, moment: datetime
+) -> Absence | None:
+    """Return why the store has nothing of an entity at a moment before its lowest version.
+
+    None means that the entity did not exist at that moment.
+    """
+    created = _parse_created_at(pair)
     if created is not None and moment < created and pair.row.type != ChangeType.CREATE:
         return None
-    return below(reader, pair)
+    return explain_missing_below(reader, pair)
 
 
-def error(why: Absence | None, name: str, version: int | None = None) -> NotFoundError:
-    """The exception for a version that is not there. name: what was asked for. version: its number
-    where the store has others of the entity."""
-    if why is not None and why.was_kept:
+def make_not_found_error(
+    absence: Absence | None, name: str, version: int | None = None
+) -> NotFoundError:
+    """Make the exception for a version that is not there.
+
+    Args:
+        name: What was asked for, in words.
+        version: Its number, if the store has other versions of the entity.
+    """
+    if absence is not None and absence.was_kept:
         text = _("{name}: older than what is kept")
-        if why is Absence.UNKNOWN:
+        if absence is Absence.UNKNOWN:
             text = _("{name}: not in the store; retention may have removed it")
-        return OlderThanRetentionError(text.format(name=name), version, why)
-    return NoVersionError(_("the store has no {name}").format(name=name), version, why)
+        return OlderThanRetentionError(text.format(name=name), version, absence)
+    return NoVersionError(_("the store has no {name}").format(name=name), version, absence)
 
 
-def _never(reader: Reader) -> Absence:
-    """It never arrived; but as long as the old service does not answer, it may have it."""
+def _claim_never_arrived(reader: HistoryReader) -> Absence:
+    """Return NEVER_ARRIVED, or UNKNOWN while the old service does not answer: it may have the
+    version.
+    """
     return Absence.UNKNOWN if reader.old.failed else Absence.NEVER_ARRIVED
 
 
-def _start(reader: Reader, entity: Entity) -> datetime:
-    """The first moment of what is read: of the days that are kept, or of the archived ones."""
-    oldest = reader.archive.oldest_day(entity) if reader.archive else None
-    kept = kept_from()
-    return kept if oldest is None else min(kept, datetime.combine(oldest, time(), UTC))
+def _find_first_read_moment(reader: HistoryReader, entity: EntityKind) -> datetime:
+    """Return the first moment that is read: of the days that are kept, or of the archived ones."""
+    oldest = reader.archive.find_oldest_day(entity) if reader.archive else None
+    retention_start = get_retention_start()
+    return (
+        retention_start
+        if oldest is None
+        else min(retention_start, datetime.combine(oldest, time(), UTC))
+    )
 
 
-def _in_archive(reader: Reader, entity: Entity, id: str) -> Absence | None:
-    """Whether the archive may have it, unless it is read already."""
+def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Absence | None:
+    """Return ARCHIVED if the archive may have the version and was not read; otherwise None."""
     archive = None if reader.archive else reader.open_archive()
     return Absence.ARCHIVED if archive and archive.may_have(entity, id) else None
 
 
-def _created(pair: Pair) -> datetime | None:
-    """When it was created; without an offset it is UTC, as everywhere in the messages."""
-    snapshot = parse(pair.row.data)
+def _parse_created_at(pair: VersionWithPrevious) -> datetime | None:
+    """Return createdAt of the snapshot. Without an offset it is UTC, as everywhere in messages."""
+    snapshot = parse_snapshot(pair.row.data)
     value = snapshot.get(pair.entity.created_at) if isinstance(snapshot, dict) else None
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None

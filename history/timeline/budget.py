@@ -1,6 +1,8 @@
-"""How large an answer may become, and how long a page may take: pages._fill and values._scan end
-early and say how to get the rest (docs/decisions/0017-answers.md). What one statement may bring is
-READ_BYTES in history.timeline.sources.statements."""
+"""Limits of one answer: how large it may become, and how long a page may take.
+
+Pages and field histories end early and say how to get the rest (docs/decisions/0017-answers.md).
+What one statement may bring is READ_BYTES in history.timeline.sources.statements.
+"""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -15,26 +17,26 @@ PAGE_BYTES = 4 * 1024 * 1024
 PAGE_SECONDS = 5.0
 # A path filter, blame and the history of a field read BATCH versions at a time; a page ends after
 # SCAN versions.
-BATCH = 250
-SCAN = 10_000
+BATCH_VERSIONS = 250
+SCAN_VERSIONS = 10_000
 # Changes of one version, and leaves of a blame, that one answer lists.
-MOST_CHANGES = 1_000
-MOST_LEAVES = 5_000
+MAX_CHANGES = 1_000
+MAX_LEAVES = 5_000
 
 
-class Budget:
-    """What is left of one page."""
+class PageBudget:
+    """The bytes and the seconds that one page may still use."""
 
     def __init__(self) -> None:
         self._bytes = PAGE_BYTES
         self._until = time.monotonic() + PAGE_SECONDS
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         return time.monotonic() >= self._until
 
-    def takes(self, size: int) -> bool:
-        """Whether something of this many bytes still fits; then they are spent."""
+    def try_spend(self, size: int) -> bool:
+        """Spend this many bytes and return True, or return False if they do not fit any more."""
         if size > self._bytes:
             self._bytes = 0
             return False
@@ -42,28 +44,27 @@ class Budget:
         return True
 
 
-class Listed(NamedTuple):
-    """How many entries of a list are in one answer, and their size in bytes."""
+class ListedEntries(NamedTuple):
+    """The number of entries of a list that are in one answer, and their size in bytes."""
 
-    number: int
-    size: int
+    number: int  # how many entries are in the answer
+    size: int  # bytes
 
 
-def listed(changes: Sequence[Change]) -> Listed:
-    """How many of these changes, from the first one on, one answer lists."""
-    first = changes[:MOST_CHANGES]
+def limit_changes(changes: Sequence[Change]) -> ListedEntries:
+    """Return how many of the changes one answer lists, beginning with the first."""
+    first = changes[:MAX_CHANGES]
     size = len(dumps(first))  # all at once: usually they fit
     if size <= PAGE_BYTES:
-        return Listed(len(first), size)
-    return fitting(len(dumps(change)) for change in first)
+        return ListedEntries(len(first), size)
+    return limit_sizes(len(dumps(change)) for change in first)
 
 
-def fitting(sizes: Iterable[int]) -> Listed:
-    """How many entries of these sizes, from the first one on, one answer takes; at least one if
-    there is any."""
+def limit_sizes(sizes: Iterable[int]) -> ListedEntries:
+    """Return how many entries of these sizes fit into one answer; at least one if there is any."""
     number = total = 0
     for size in sizes:
         if number and total + size > PAGE_BYTES:
             break
         number, total = number + 1, total + size
-    return Listed(number, total)
+    return ListedEntries(number, total)

@@ -1,4 +1,4 @@
-"""Versions, made of rows: who, when, and what changed; with names and labels."""
+"""Makes versions of rows: who made them, when, and what changed, with names and labels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import msgspec
 
 from history import diff as differ
 from history import labels, people
-from history.diff import Change, Diff, Identity, Operation, matching_first
-from history.documents.exactjson import Alike, Json, dumps
-from history.entities import Entity
-from history.held_messages import Quarantined, VersionRange
-from history.labels import Label
-from history.people import Author, unnamed
+from history.diff import Change, Diff, ListIdentity, Operation, order_matching_first
+from history.documents.exactjson import Json, SnapshotCache, dumps
+from history.entities import EntityKind
+from history.held_messages import QuarantinedMessage, VersionRange
+from history.labels import FieldText
+from history.people import NamedLogin, make_unnamed_login
 from history.record import ChangeType
 from history.requests import deadline
 from history.timeline import absence, budget
-from history.timeline.gate import Reader
+from history.timeline.gate import HistoryReader
 from history.timeline.query import Absence, Include
-from history.versions import Located, Pair, VersionRow, parse
+from history.versions import VersionRef, VersionRow, VersionWithPrevious, parse_snapshot
 
 _NOTHING = Diff((), [])
 
@@ -32,195 +32,200 @@ class LabelledChange(msgspec.Struct, frozen=True, gc=False):
     """One change with the label of its field; None for a field without a label."""
 
     change: Change
-    label: Label | None
+    label: FieldText | None
 
     @property
     def technical(self) -> bool:
         return self.label is not None and self.label.technical
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """Who made a version, and when. updated_at: aware, UTC. service: the one of client_id. author:
-    None where the message named nobody."""
+class VersionAuthorship(msgspec.Struct, frozen=True, kw_only=True):
+    """Who made a version, and when."""
 
     version: int
     type: ChangeType
-    updated_at: datetime
+    updated_at: datetime  # aware, UTC
     client_id: str
-    service: Author
-    author: Author | None
+    service: NamedLogin  # the one of client_id
+    author: NamedLogin | None  # None if the message named nobody
 
 
-class Version(Made, frozen=True, kw_only=True):
-    """One version of one entity, compared with the version before it.
+class Version(VersionAuthorship, frozen=True, kw_only=True):
+    """One version of one entity, compared with its previous version."""
 
-    snapshot: JSON text in UTF-8, as the database gives it; data: the same parsed, not to be
-    modified.
-    previous_version: the nearest lower version number in the store, previous_updated_at its
-    moment; None where there is none. missing: the numbers in between; a range, so that a wide gap
-    costs nothing. missing_why: never arrived, or unknown; None where none is missing. older: why
-    there is nothing below the lowest version in the store; None for every other version, and
-    where there never was anything. came: those of the missing or older versions that came and
-    could not be stored, ascending; of the others missing_why and older say why.
-    patch: RFC 6902 from the snapshot of previous_version to this one; None without a previous
-    version. changes: the same for people. Both are empty or None where not asked for. listed: how
-    many of the changes one answer lists; size: bytes of these, of the patch and the snapshot.
-    old: the store does not have it, the old service does. other_moment: when the old service has
-    it, if its clock differs from ours.
-    """
-
-    entity: Entity
+    entity: EntityKind
     id: str
     product_instance_id: str | None
-    snapshot: bytes
-    data: Json
-    previous_version: int | None
-    previous_updated_at: datetime | None
-    missing: range
-    missing_why: Absence | None
+    snapshot: bytes  # JSON text in UTF-8, as the database gives it
+    data: Json  # the parsed snapshot; do not modify it
+    previous_version: int | None  # the next lower number in the store; None if there is none
+    previous_updated_at: datetime | None  # the moment of the previous version
+    missing: range  # the numbers in between; a range, so that a wide gap is cheap
+    missing_why: Absence | None  # never arrived, or unknown; None if none is missing
+    # why nothing is below the lowest version; None for others, and if there never was anything
     older: Absence | None
-    came: Mapping[int, Quarantined]
+    # messages in quarantine with missing or older versions, by number, ascending
+    came: Mapping[int, QuarantinedMessage]
+    # RFC 6902 from the previous snapshot to this one; None without one, or if not asked for
     patch: list[Operation] | None
-    changes: tuple[LabelledChange, ...]
-    listed: int
-    size: int
-    old: bool = False
+    changes: tuple[LabelledChange, ...]  # the same for people; empty if not asked for
+    listed: int  # how many of the changes one answer lists
+    size: int  # bytes of the listed changes, the patch and the snapshot
+    old: bool = False  # the old service has it, and the store does not
+    # when the old service has it, if its clock differs from ours
     other_moment: datetime | None = None
 
-    def without_snapshot(self) -> Version:
-        """The same version with an empty snapshot; of data it has only what other answers show."""
-        known = {self.entity.created_at: self.created_at}
+    def drop_snapshot(self) -> Version:
+        """Return the same version with an empty snapshot.
+
+        `data` keeps only the fields that other answers show.
+        """
+        shown_fields = {self.entity.created_at: self.created_at}
         if self.entity.closed_at is not None:
-            known[self.entity.closed_at] = self.closed_at
-        return msgspec.structs.replace(self, snapshot=b"", data=known)
+            shown_fields[self.entity.closed_at] = self.closed_at
+        return msgspec.structs.replace(self, snapshot=b"", data=shown_fields)
 
     @property
     def created_at(self) -> Json:
-        """When the entity was created, as the snapshot says it; None where it does not."""
+        """When the entity was created, as the snapshot says it; None if it does not."""
         return self.data.get(self.entity.created_at) if isinstance(self.data, dict) else None
 
     @property
     def closed_at(self) -> Json:
-        """When it was closed, of a kind that declares where that is."""
+        """When the entity was closed; None if its kind does not declare the field for it."""
         if self.entity.closed_at is None or not isinstance(self.data, dict):
             return None
         return self.data.get(self.entity.closed_at)
 
 
 @cache
-def identity(entity: Entity) -> Identity:
-    """Which fields identify the items of lists in the snapshots of this kind."""
-    return Identity(entity.list_keys, entity.list_places)
+def get_identity(entity: EntityKind) -> ListIdentity:
+    """Return the fields that identify the items of lists in the snapshots of a kind."""
+    return ListIdentity(entity.list_keys, entity.list_places)
 
 
 @dataclass
-class Composer:
-    """Makes versions of these pairs, one after another. At most one query for all authors, and one
-    for the labels when they are no longer fresh. first: a path; the changes that fit it come before
-    the others, so that a list that ends early has them."""
+class VersionComposer:
+    """Makes versions of pairs, one after another.
 
-    reader: Reader
-    pairs: Sequence[Pair]
+    Runs at most one query for all authors, and one for the labels when these are no longer fresh.
+    """
+
+    reader: HistoryReader
+    pairs: Sequence[VersionWithPrevious]
     include: frozenset[Include]
+    # a path; the changes that match it come first, so that a list that ends early has them
     first: str | None = None
 
     def __post_init__(self) -> None:
-        self.snapshots = Alike(parse)
+        self.snapshots = SnapshotCache(parse_snapshot)
         self._wants_patch = Include.DIFF in self.include
         self._wants_changes = Include.CHANGES in self.include
 
     @cached_property
-    def _authors(self) -> Mapping[str, Author]:
-        return _people(self.pairs)
+    def _logins(self) -> Mapping[str, NamedLogin]:
+        return _load_logins(self.pairs)
 
-    def version(self, pair: Pair) -> Version:
+    def compose_version(self, pair: VersionWithPrevious) -> Version:
         deadline.check()
-        row, before = pair.row, pair.before
-        found = _NOTHING
-        if before is not None and (self._wants_patch or self._wants_changes):
-            both = self.snapshots.both(before.data, row.data)
-            found = differ.compare(*both, identity(pair.entity))
-        patch = found.patch if before and self._wants_patch else None
-        changes = found.changes if self._wants_changes else ()
+        row, previous = pair.row, pair.previous
+        difference = _NOTHING
+        if previous is not None and (self._wants_patch or self._wants_changes):
+            snapshots = self.snapshots.parse_pair(previous.data, row.data)
+            difference = differ.compare_snapshots(*snapshots, get_identity(pair.entity))
+        patch = difference.patch if previous and self._wants_patch else None
+        changes = difference.changes if self._wants_changes else ()
         if self.first is not None:
-            changes = matching_first(self.first, changes)
-        listed = budget.listed(changes)
-        missing = range(before.version + 1, row.version) if before else range(0)
-        older = None if before else absence.below(self.reader, pair)
-        gone = missing or (range(row.version) if older else range(0))
-        came = self._came.get(pair.named, {}) if gone else {}
+            changes = order_matching_first(self.first, changes)
+        listed_entries = budget.limit_changes(changes)
+        missing = range(previous.version + 1, row.version) if previous else range(0)
+        older = None if previous else absence.explain_missing_below(self.reader, pair)
+        absent_numbers = missing or (range(row.version) if older else range(0))
+        messages = self._quarantined.get(pair.entity_ref, {}) if absent_numbers else {}
         return Version(
-            **_made(row, self._authors),
+            **_make_authorship_fields(row, self._logins),
             entity=pair.entity,
             id=row.id,
             product_instance_id=row.product_instance_id,
             snapshot=row.data,
-            data=self.snapshots.value(row.data),
-            previous_version=before.version if before else None,
-            previous_updated_at=before.updated_at if before else None,
+            data=self.snapshots.parse(row.data),
+            previous_version=previous.version if previous else None,
+            previous_updated_at=previous.updated_at if previous else None,
             missing=missing,
-            missing_why=absence.between(self.reader, pair),
+            missing_why=absence.explain_missing_between(self.reader, pair),
             older=older,
-            came={number: each for number, each in came.items() if number in gone},
+            came={
+                number: message for number, message in messages.items() if number in absent_numbers
+            },
             patch=patch,
-            changes=labelled(pair.entity, changes),
-            listed=listed.number,
-            size=len(row.data) + len(dumps(patch)) + listed.size,
+            changes=label_changes(pair.entity, changes),
+            listed=listed_entries.number,
+            size=len(row.data) + len(dumps(patch)) + listed_entries.size,
             old=row.old,
-            other_moment=self.reader.shown_old.other_moment(row),
+            other_moment=self.reader.shown_old.find_other_moment(row),
         )
 
     @cached_property
-    def _came(self) -> Mapping[tuple[Entity, str], Mapping[int, Quarantined]]:
-        """What is in quarantine of the versions that are missing in these pairs. A query for each
-        kind with a gap."""
-        wanted: dict[Entity, list[VersionRange]] = {}
+    def _quarantined(self) -> Mapping[tuple[EntityKind, str], Mapping[int, QuarantinedMessage]]:
+        """The messages in quarantine with versions that these pairs lack. One query for each
+        kind.
+        """
+        ranges_by_kind: dict[EntityKind, list[VersionRange]] = {}
         for pair in self.pairs:
-            entity, row, before = pair.entity, pair.row, pair.before
-            low = before.version + 1 if before else 0
-            if low < row.version and (before or row.type != ChangeType.CREATE):
-                wanted.setdefault(entity, []).append((row.id, low, row.version - 1))
+            entity, row, previous = pair.entity, pair.row, pair.previous
+            low = previous.version + 1 if previous else 0
+            if low < row.version and (previous or row.type != ChangeType.CREATE):
+                ranges_by_kind.setdefault(entity, []).append((row.id, low, row.version - 1))
         return {
-            (entity, id): each
-            for entity, ranges in wanted.items()
-            for id, each in self.reader.came(entity, ranges).items()
+            (entity, id): messages
+            for entity, ranges in ranges_by_kind.items()
+            for id, messages in self.reader.find_quarantined(entity, ranges).items()
         }
 
 
-def versions(
-    reader: Reader, pairs: Sequence[Pair], include: frozenset[Include], first: str | None = None
+def compose_versions(
+    reader: HistoryReader,
+    pairs: Sequence[VersionWithPrevious],
+    include: frozenset[Include],
+    first: str | None = None,
 ) -> list[Version]:
-    """The pairs as versions, in their order. first: as in Composer."""
-    composer = Composer(reader, pairs, include, first)
-    return [composer.version(pair) for pair in pairs]
+    """Make versions of the pairs, in their order. `first` is explained in VersionComposer."""
+    composer = VersionComposer(reader, pairs, include, first)
+    return [composer.compose_version(pair) for pair in pairs]
 
 
-def labelled(entity: Entity, found: Sequence[Change]) -> tuple[LabelledChange, ...]:
-    """Changes with the labels of their fields."""
-    catalogue = labels.catalogue()
+def label_changes(entity: EntityKind, changes: Sequence[Change]) -> tuple[LabelledChange, ...]:
+    """Add to each change the label of its field."""
+    catalogue = labels.get_catalogue()
     return tuple(
-        LabelledChange(change, catalogue.find(entity.name, change.path)) for change in found
+        LabelledChange(change, catalogue.find(entity.name, change.path)) for change in changes
     )
 
 
-def _people(pairs: Iterable[Pair]) -> dict[str, Author]:
-    """The people and services that made these versions, by login and client id. No query, where
-    the sources gave their names with all of them; otherwise one."""
-    known: dict[str, Author] = {}
-    unknown: set[str] = set()
+def _load_logins(pairs: Iterable[VersionWithPrevious]) -> dict[str, NamedLogin]:
+    """Return the people and services that made these versions, by login and client id.
+
+    Runs no query if the sources gave all names with the rows; otherwise one.
+    """
+    logins: dict[str, NamedLogin] = {}
+    logins_to_load: set[str] = set()
     for row in (pair.row for pair in pairs):
-        for login, named in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
-            if login is None or login in known:
+        for login, name_and_kind in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
+            if login is None or login in logins:
                 continue
-            if not named:
-                unknown.add(login)
+            if not name_and_kind:
+                logins_to_load.add(login)
             else:
-                known[login] = unnamed(login) if named[0] is None else Author(login, *named)
-    return known | people.authors(unknown - known.keys())
+                logins[login] = (
+                    make_unnamed_login(login)
+                    if name_and_kind[0] is None
+                    else NamedLogin(login, *name_and_kind)
+                )
+    return logins | people.fetch_named_logins(logins_to_load - logins.keys())
 
 
-def _made(row: VersionRow, authors: Mapping[str, Author]) -> dict[str, Any]:
-    """The fields of Made."""
+def _make_authorship_fields(row: VersionRow, authors: Mapping[str, NamedLogin]) -> dict[str, Any]:
+    """Return the fields of VersionAuthorship for a row."""
     return {
         "version": row.version,
         "type": ChangeType(row.type),
@@ -231,27 +236,28 @@ def _made(row: VersionRow, authors: Mapping[str, Author]) -> dict[str, Any]:
     }
 
 
-class Origin(Made, frozen=True, kw_only=True):
-    """The version that set a value. exact: False if an older version, which the store does not
-    have, may have set it."""
+class ValueOrigin(VersionAuthorship, frozen=True, kw_only=True):
+    """The version that set a value."""
 
-    exact: bool
+    exact: bool  # False if an older version that the store does not have may have set it
 
 
-def origins(pairs: Collection[Pair]) -> Mapping[Located, Origin]:
-    """The version of each pair as an origin. No query where all were read before. The same pair may
-    be given for many values; it is looked at once."""
-    each_once = {pair.row.located: pair for pair in pairs}
-    authors = _people(each_once.values())
+def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, ValueOrigin]:
+    """Return the version of each pair as the origin of a value. Runs at most one query.
+
+    The same pair may be given for many values; it is looked at once.
+    """
+    pairs_by_ref = {pair.row.ref: pair for pair in pairs}
+    authors = _load_logins(pairs_by_ref.values())
     return {
-        place: Origin(**_made(pair.row, authors), exact=_exact(pair))
-        for place, pair in each_once.items()
+        ref: ValueOrigin(**_make_authorship_fields(pair.row, authors), exact=_is_exact(pair))
+        for ref, pair in pairs_by_ref.items()
     }
 
 
-def _exact(pair: Pair) -> bool:
-    """Whether no version is missing before it that may have set the value."""
-    row, before = pair.row, pair.before
-    if before is not None:
-        return before.version == row.version - 1
+def _is_exact(pair: VersionWithPrevious) -> bool:
+    """Return whether no version that may have set the value is missing before this one."""
+    row, previous = pair.row, pair.previous
+    if previous is not None:
+        return previous.version == row.version - 1
     return row.version == 0 or (row.type == ChangeType.CREATE and row.version == 1)

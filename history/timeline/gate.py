@@ -1,9 +1,8 @@
-"""The gate: every document and every key of the sources passes here on its way to a reader, and so
-does everything else that is said of a document by its id: what of it is in quarantine, whether the
-archive may have it.
+"""The gate: everything that is told to a reader about a document passes here.
 
-It asks the rule of need-to-know, notes for the access journal whose data was read, and masks. The
-sources know nothing of readers; the questions of this package ask no source themselves.
+That is every document and key of the sources, what of a document is in quarantine, and whether the
+archive may have it. The gate asks the rule of need-to-know, notes for the access journal whose data
+was read, and masks. The sources know nothing about readers; this package asks no source elsewhere.
 """
 
 from __future__ import annotations
@@ -22,33 +21,38 @@ from django.utils.translation import gettext_lazy
 from history import need_to_know, quarantined
 from history.blocks.form import DamagedBlockError
 from history.database import prepared
-from history.diff import BadPath, PathFault
-from history.diff import parse as parse_path
+from history.diff import BadPathError, PathFault
+from history.diff import parse_path as parse_path
 from history.documents.exactjson import Json
 from history.documents.fields import select_fields
-from history.entities import BY_NAME, Entity, root
-from history.held_messages import MessagePlace, OpenMessages, Quarantined, VersionRange
-from history.masking.mask import leads_into_mark, mask_of, searchable_keys
+from history.entities import BY_NAME, EntityKind, get_root
+from history.held_messages import MessagePosition, OpenMessages, QuarantinedMessage, VersionRange
+from history.masking.mask import get_viewer_mask, is_path_into_mark, list_searchable_keys
 from history.masking.viewer import Viewer
-from history.timeline.query import BadParameterError, Query
+from history.timeline.query import BadParameterError, TimelineQuery
 from history.timeline.sources import tables
-from history.timeline.sources.merged import Archived, Merged, Source, Supplement
-from history.timeline.sources.old_service import OldService
-from history.timeline.sources.statements import Fields
-from history.timeline.sources.tables import First, Tables
+from history.timeline.sources.merged import (
+    ArchivedSource,
+    MergedSource,
+    SupplementSource,
+    VersionSource,
+)
+from history.timeline.sources.old_service import OldServiceSource
+from history.timeline.sources.statements import FieldNames
+from history.timeline.sources.tables import SearchHits, TableSource
 from history.versions import (
     Damaged,
-    Key,
-    Located,
-    Named,
-    Newest,
-    Place,
-    Read,
+    EntityRef,
+    FetchedVersions,
+    NewestVersion,
+    TimelinePosition,
+    VersionKey,
+    VersionRef,
     VersionRow,
-    parse,
+    parse_snapshot,
 )
 
-Rows: TypeAlias = dict[Located, VersionRow]
+RowsByRef: TypeAlias = dict[VersionRef, VersionRow]
 _PATH_FAULTS = {
     PathFault.SLASH: gettext_lazy("must begin with a slash: {part}"),
     PathFault.TILDE: gettext_lazy("has a ~ without a digit from 0 to 4 after it: {part}"),
@@ -57,403 +61,505 @@ _PATH_FAULTS = {
 
 
 # In the token of a page: which sources were read.
-OURS: Final = "ours"
-BOTH: Final = "both"
+STORE_ALONE: Final = "ours"
+WITH_OLD_SERVICE: Final = "both"
 
 
 @dataclass(frozen=True, slots=True)
-class OpenQuestion:
-    """A question for the open messages about documents, and about applications with their children.
-    `statement` may be sent together with others; Reader.open_messages makes the answer of its rows.
-    kinds: those of which the messages that name no document are counted."""
+class OpenMessagesQuestion:
+    """A question for the messages in quarantine about documents, and applications with their
+    children.
 
-    kinds: Sequence[Entity]
-    documents: Collection[Named]
+    `statement` may be sent together with others. HistoryReader.select_open_messages makes the
+    answer of its rows.
+    """
+
+    kinds: Sequence[EntityKind]  # messages of these kinds that name no document are counted
+    documents: Collection[EntityRef]
     applications: Collection[str] = ()
 
     @classmethod
-    def about(cls, kinds: Sequence[Entity], entity: Entity | None, id: str) -> OpenQuestion:
+    def about(
+        cls, kinds: Sequence[EntityKind], entity: EntityKind | None, id: str
+    ) -> OpenMessagesQuestion:
         """Ask about a document, or (entity None) about an application with its children."""
         if entity is None:
-            return cls(kinds, [(root(), id)], [id])
+            return cls(kinds, [(get_root(), id)], [id])
         return cls(kinds, [(entity, id)])
 
     @property
     def statement(self) -> prepared.Statement:
-        return quarantined.ask_open_messages(self.kinds, self.documents, self.applications)
+        return quarantined.make_open_messages_query(self.kinds, self.documents, self.applications)
 
 
 # What readers see who must not see the old service: none, which is never asked.
-_HIDDEN: Final = OldService()
+_HIDDEN_OLD_SERVICE: Final = OldServiceSource()
 
 
-class Course(NamedTuple):
-    """Who reads a page. mark: for the token of the next one; None where there is no old service.
-    waits: the old service failed between two pages, so this page is for later."""
+class PageSource(NamedTuple):
+    """From where one page is read."""
 
-    reader: Reader
-    mark: str | None = None
-    waits: bool = False
+    reader: HistoryReader  # who reads the page
+    mark: str | None = None  # for the next token; None without an old service
+    # the old service failed between two pages: the page must be read later
+    is_for_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
-    """Who asks, and where the answer is read. Made once for a request, by
-    history.timeline.readers, and passed to every question.
+class HistoryReader:
+    """Who asks, and where the answer is read.
 
-    viewer: for whom the documents are. open_archive: gives the archive; None where there is none.
-    old: the old service, with what it was asked. alone: it is hidden, and not asked for what is
-    shown. archive: the archive, if it is asked too. fields: the only top-level fields that
-    documents have for this reader; None: all. damaged: what lists have left out because it cannot
-    be read, with the errors."""
+    Made once for a request, by history.timeline.readers, and passed to every question.
+    """
 
-    viewer: Viewer
-    open_archive: Callable[[], Archived | None]
-    old: OldService = field(default_factory=OldService)
-    alone: bool = False
-    archive: Archived | None = None
-    fields: Fields = None
+    viewer: Viewer  # for whom the documents are
+    open_archive: Callable[[], ArchivedSource | None]  # gives the archive; None if there is none
+    # the old service, with the answers of this request
+    old: OldServiceSource = field(default_factory=OldServiceSource)
+    alone: bool = False  # the old service is hidden, and not asked for what is shown
+    archive: ArchivedSource | None = None  # the archive, if it is read too
+    fields: FieldNames = None  # the only top-level fields of documents for this reader; None: all
+    # what lists have left out because it cannot be read, with the errors
     damaged: Damaged = field(default_factory=dict)
 
-    def in_clear(self) -> Reader:
-        """The same reader, who sees masked values too: for one that is unmasked."""
+    def show_masked_values(self) -> HistoryReader:
+        """Return the same reader, but with masked values shown: for one that is unmasked."""
         return replace(self, viewer=replace(self.viewer, in_clear=True))
 
-    def with_fields(self, fields: tuple[str, ...]) -> Reader:
-        """Return the same reader, to whom documents have only these top-level fields, as far as
-        they are not large: for titles, which then cost the same whatever the document's size.
-        Nothing that is compared may be read so."""
+    def limit_to_fields(self, fields: tuple[str, ...]) -> HistoryReader:
+        """Return the same reader, for which documents have only these top-level fields, if not
+        large.
+
+        Titles are read so: they cost the same whatever the size of the document. What is compared
+        must not be read so.
+        """
         return replace(self, fields=fields)
 
-    def without_documents(self) -> Reader:
-        """Return the same reader, to whom documents are empty: for who changed them, and when."""
+    def omit_documents(self) -> HistoryReader:
+        """Return the same reader, for which documents are empty: for who changed them, and when."""
         return replace(self, fields=())
 
-    def without_old_service(self) -> Reader:
-        """The same reader, to whom the old service is hidden."""
+    def hide_old_service(self) -> HistoryReader:
+        """Return the same reader, from which the old service is hidden."""
         return replace(self, alone=True)
 
-    def with_archive(self) -> Reader:
-        """The same reader of the store and the archive. Raises BadParameterError if there is no
-        archive."""
+    def include_archive(self) -> HistoryReader:
+        """Return the same reader, which reads the archive too.
+
+        Raises:
+            BadParameterError: This installation has no archive.
+        """
         archive = self.open_archive()
         if archive is None:
             raise BadParameterError("archive", _("this installation has no archive"))
         return replace(self, alone=True, archive=archive)
 
     @property
-    def shown_old(self) -> OldService:
-        """The old service, as far as its versions are shown."""
-        return _HIDDEN if self.alone else self.old
+    def shown_old(self) -> OldServiceSource:
+        """The old service, or one without versions if its versions are not shown."""
+        return _HIDDEN_OLD_SERVICE if self.alone else self.old
 
     @property
-    def _source(self) -> Source:
-        return self._source_with(Tables(self.fields))
+    def _source(self) -> VersionSource:
+        return self._add_supplements(TableSource(self.fields))
 
     @property
-    def _source_of_lists(self) -> Source:
-        """The same source, which notes what cannot be read, and answers for the rest."""
-        return self._source_with(Tables(self.fields, self.damaged))
+    def _source_of_lists(self) -> VersionSource:
+        """The same source, which notes what cannot be read and answers for the rest."""
+        return self._add_supplements(TableSource(self.fields, self.damaged))
 
-    def _source_with(self, tables: Tables) -> Source:
+    def _add_supplements(self, tables: TableSource) -> VersionSource:
         # Of one version the first that has it counts.
-        others: list[Supplement] = [self.archive] if self.archive else []
+        supplements: list[SupplementSource] = [self.archive] if self.archive else []
         if self.shown_old.possible:
-            others.append(self.old)
-        return Merged(others, tables) if others else tables
+            supplements.append(self.old)
+        return MergedSource(supplements, tables) if supplements else tables
 
     # The gate.
 
-    def _shown(self, entity: Entity, found: list[VersionRow]) -> list[VersionRow]:
-        """The rows of a kind as the viewer may see them. Every document passes through here before
-        anything is computed from it. Raises what need_to_know.permit raises."""
+    def _prepare_rows(self, entity: EntityKind, rows: list[VersionRow]) -> list[VersionRow]:
+        """Return the rows of one kind as the viewer may see them: with need-to-know asked, and
+        masked.
+
+        Every document passes through here before anything is computed from it.
+
+        Raises:
+            NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+        """
         if not entity.alone:
-            applications = dict.fromkeys(row.application for row in found)
-            self.viewer.look.read(applications)
-            self._permit(applications)
+            applications = dict.fromkeys(row.application for row in rows)
+            self.viewer.access.note_read(applications)
+            self._check_permitted(applications)
         if (fields := self.fields) is not None:
-            found = [row._replace(data=select_fields(row.data, fields)) for row in found]
-        mask = mask_of(self.viewer, entity)
+            rows = [row._replace(data=select_fields(row.data, fields)) for row in rows]
+        mask = get_viewer_mask(self.viewer, entity)
         if mask is None:
-            return found
-        return [row._replace(data=mask(row.id, row.data)) for row in found]
+            return rows
+        return [row._replace(data=mask(row.id, row.data)) for row in rows]
 
-    def _permit(self, applications: Iterable[str]) -> None:
-        need_to_know.permit(self.viewer, applications, self._root_documents)
+    def _check_permitted(self, applications: Iterable[str]) -> None:
+        need_to_know.check_permitted(self.viewer, applications, self._load_root_documents)
 
-    def confine(self, *named: Named) -> set[str]:
-        """Refuse an answer about these entities, as far as they exist, unless the viewer may open
-        them: how many versions there are, or that none fits, says something of a document too.
-        Returns the applications that they belong to."""
-        ids: defaultdict[Entity, list[str]] = defaultdict(list)
-        for entity, id in named:
+    def check_visible(self, *entity_refs: EntityRef) -> set[str]:
+        """Refuse an answer about entities that exist, unless the viewer may open their
+        applications.
+
+        The number of versions, or that none fits, tells something about a document too.
+
+        Returns:
+            The applications that the entities belong to.
+        """
+        ids: defaultdict[EntityKind, list[str]] = defaultdict(list)
+        for entity, id in entity_refs:
             ids[entity].append(id)
-        owners = (self._source.owners(entity, its).values() for entity, its in ids.items())
-        found = {each for its in chain.from_iterable(owners) for each in its}
-        self._permit(found)
-        return found
+        owners_by_kind = (
+            self._source.fetch_owners(entity, kind_ids).values() for entity, kind_ids in ids.items()
+        )
+        applications = {
+            application for owners in chain.from_iterable(owners_by_kind) for application in owners
+        }
+        self._check_permitted(applications)
+        return applications
 
     @contextmanager
-    def _damage_confined(self, named: Iterable[Named]) -> Iterator[None]:
-        """Tell of damage only who may open these entities: it says that they exist."""
+    def _check_visible_on_damage(self, entity_refs: Iterable[EntityRef]) -> Iterator[None]:
+        """Tell of damage only viewers who may open these entities: it says that they exist."""
         try:
             yield
         except DamagedBlockError:
-            self._confine(named)
+            self._check_visible_under_rule(entity_refs)
             raise
 
-    def _confine(self, named: Iterable[Named]) -> None:
-        if need_to_know.applies(self.viewer):
-            self.confine(*named)
+    def _check_visible_under_rule(self, entity_refs: Iterable[EntityRef]) -> None:
+        if need_to_know.is_rule_applied(self.viewer):
+            self.check_visible(*entity_refs)
 
-    def visible(self, applications: Collection[str]) -> set[str]:
-        """Those of these applications that the viewer may see; for lists, which leave out the
-        others."""
-        allowed = need_to_know.may_see(self.viewer, applications, self._root_documents)
-        self.viewer.look.leave_out(sorted(set(applications) - allowed))
+    def select_visible(self, applications: Collection[str]) -> set[str]:
+        """Return those of the applications that the viewer may see. For lists, which leave out the
+        others.
+        """
+        allowed = need_to_know.select_visible(self.viewer, applications, self._load_root_documents)
+        self.viewer.access.note_left_out(sorted(set(applications) - allowed))
         return allowed
 
-    def _root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
-        """The newest document of each of these applications, not masked: for the rule of
-        need-to-know, which decides before anything is shown. As need_to_know.Documents."""
-        damaged: Damaged = {}
-        rows = tables.newest_documents(root(), applications, damaged=damaged)
-        found = {row.id: parse(row.data) for row in rows}
-        # Not in self.damaged: who may open these is not known.
-        lacking = set(applications) - found.keys() - {id for _, id, _ in damaged}
-        return {**self.old.root_documents(lacking), **found}
+    def _load_root_documents(self, applications: Collection[str]) -> Mapping[str, Json]:
+        """Return the newest document of each application, not masked, for the rule of need-to-know.
 
-    def check_path(self, kinds: Iterable[Entity], path: str) -> None:
-        """Raises BadParameterError if this is neither a pointer nor a key path, or if it leads into
-        a field of one of these kinds that is masked for the viewer as a whole."""
+        The rule decides before anything is shown. This is a need_to_know.LoadDocuments.
+        """
+        damaged: Damaged = {}
+        rows = tables.fetch_newest_documents(get_root(), applications, damaged=damaged)
+        documents = {row.id: parse_snapshot(row.data) for row in rows}
+        # Not in self.damaged: who may open these is not known.
+        lacking = set(applications) - documents.keys() - {id for _, id, _ in damaged}
+        return {**self.old.load_root_documents(lacking), **documents}
+
+    def check_path(self, kinds: Iterable[EntityKind], path: str) -> None:
+        """Check a path that a caller gives.
+
+        Raises:
+            BadParameterError: The path is neither a pointer nor a key path, or it leads into a
+                field that is masked for the viewer as a whole, in one of these kinds.
+        """
         try:
             parse_path(path)
-        except BadPath as error:
+        except BadPathError as error:
             text = _PATH_FAULTS[error.fault].format(part=repr(error.part))
             raise BadParameterError("path", text) from None
-        if leads_into_mark(self.viewer, kinds, path):
+        if is_path_into_mark(self.viewer, kinds, path):
             text = _("leads into a masked field; ask for the field itself")
             raise BadParameterError("path", text)
 
     # What the sources have.
 
-    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
-        """As Tables.page."""
-        named = (entity, query.id)
-        with self._damage_confined([named]):
-            found = self._source.page(entity, query, after, limit)
-        theirs = self.shown_old.of(*named)
-        if not found.rows or (theirs and need_to_know.applies(self.viewer)):
-            self.confine(named)
-        return Read(self._shown(entity, found.rows), found.unread)
+    def fetch_page(
+        self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> FetchedVersions:
+        """Return one page of versions of an entity, masked. See TableSource.fetch_page."""
+        entity_ref = (entity, query.id)
+        with self._check_visible_on_damage([entity_ref]):
+            fetched = self._source.fetch_page(entity, query, after, limit)
+        old_versions = self.shown_old.get_by_number(*entity_ref)
+        if not fetched.rows or (old_versions and need_to_know.is_rule_applied(self.viewer)):
+            self.check_visible(entity_ref)
+        return FetchedVersions(self._prepare_rows(entity, fetched.rows), fetched.unread)
 
-    def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        """As Tables.keys."""
-        with self._damage_confined((entity, id) for id in ids):
-            found = self._source.keys(entity, ids)
-        self._confine((entity, id) for id in found)
-        return found
+    def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
+        """Return the keys of all versions of these entities. See TableSource.fetch_keys."""
+        with self._check_visible_on_damage((entity, id) for id in ids):
+            keys = self._source.fetch_keys(entity, ids)
+        self._check_visible_under_rule((entity, id) for id in keys)
+        return keys
 
-    def newest(
-        self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], Rows]:
-        """As Tables.newest."""
-        with self._damage_confined([(entity, id)]):
-            keys, rows = self._source.newest(entity, id, below, count)
-        self._confine([(entity, id)])
-        return keys, {row.located: row for row in self._shown(entity, rows)}
+    def fetch_newest(
+        self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
+    ) -> tuple[list[VersionKey], RowsByRef]:
+        """Return all keys of an entity, and its newest versions, masked. See
+        TableSource.fetch_newest.
+        """
+        with self._check_visible_on_damage([(entity, id)]):
+            keys, rows = self._source.fetch_newest(entity, id, limits, count)
+        self._check_visible_under_rule([(entity, id)])
+        return keys, {row.ref: row for row in self._prepare_rows(entity, rows)}
 
-    def documents(
-        self, wanted: Iterable[Located], *, as_list: bool = False
-    ) -> tuple[Rows, set[Located]]:
-        """As Tables.documents: versions, and which of those that are wanted are unread. as_list:
-        what cannot be read is left out, and noted in `damaged`."""
+    def fetch_versions(
+        self, refs: Iterable[VersionRef], *, as_list: bool = False
+    ) -> tuple[RowsByRef, set[VersionRef]]:
+        """Return versions by ref, masked, and those that are not read yet. See
+        TableSource.fetch_versions.
+
+        Args:
+            as_list: Leave out what cannot be read, and note it in `damaged`.
+        """
         source = self._source_of_lists if as_list else self._source
-        places = list(wanted)
-        with self._damage_confined(place[:2] for place in places):
-            rows, unread = source.documents(places)
-        kinds: defaultdict[Entity, list[VersionRow]] = defaultdict(list)
+        places = list(refs)
+        with self._check_visible_on_damage(place[:2] for place in places):
+            rows, unread = source.fetch_versions(places)
+        rows_by_kind: defaultdict[EntityKind, list[VersionRow]] = defaultdict(list)
         for row in rows:
-            kinds[row.entity].append(row)
-        shown = chain.from_iterable(self._shown(*each) for each in kinds.items())
-        return {row.located: row for row in shown}, set(unread)
+            rows_by_kind[row.entity].append(row)
+        prepared_rows = chain.from_iterable(
+            self._prepare_rows(*rows_of_kind) for rows_of_kind in rows_by_kind.items()
+        )
+        return {row.ref: row for row in prepared_rows}, set(unread)
 
-    def bodies(self, wanted: Iterable[Located], *, as_list: bool = False) -> Rows:
-        """All of these versions that are still there. as_list: as in documents()."""
-        found: Rows = {}
-        left = list(wanted)
-        most = len(left)
-        while left:
-            read, unread = self.documents(left[:most], as_list=as_list)
-            left = [*(place for place in left if place in unread), *left[most:]]
-            most = max(1, 2 * len(read))
-            found |= read
-        return found
+    def fetch_all_versions(self, refs: Iterable[VersionRef], *, as_list: bool = False) -> RowsByRef:
+        """Return all of these versions that are still stored. `as_list` is as in fetch_versions."""
+        rows: RowsByRef = {}
+        refs_to_read = list(refs)
+        count = len(refs_to_read)
+        while refs_to_read:
+            read, unread = self.fetch_versions(refs_to_read[:count], as_list=as_list)
+            refs_to_read = [*(ref for ref in refs_to_read if ref in unread), *refs_to_read[count:]]
+            count = max(1, 2 * len(read))
+            rows |= read
+        return rows
 
-    def members(self, application: str) -> dict[Named, list[Key]]:
-        """As Tables.members. What cannot be read is left out, and noted in `damaged`."""
-        found = self._source_of_lists.members(application)
-        if found or self.damaged:
-            self._permit([application])
-        self._confine([*found, *(place[:2] for place in self.damaged)])
-        return found
+    def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
+        """Return the application and its children with their keys. See TableSource.fetch_members.
 
-    def of_application(
-        self, query: Query, after: Place | None, limit: int
-    ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """As Tables.of_application. Of what cannot be read there are no keys; it is noted in
-        `damaged`."""
-        found, keys = self._source_of_lists.of_application(query, after, limit)
-        if found or self.shown_old.of_application(query.id):
-            self._permit([query.id])
-        self._confine([*keys, *(place[:2] for place in self.damaged)])
-        return found, keys
+        What cannot be read is left out, and noted in `damaged`.
+        """
+        members = self._source_of_lists.fetch_members(application)
+        if members or self.damaged:
+            self._check_permitted([application])
+        self._check_visible_under_rule([*members, *(place[:2] for place in self.damaged)])
+        return members
+
+    def fetch_application_page(
+        self, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> tuple[list[VersionRef], dict[EntityRef, list[VersionKey]]]:
+        """Return one page of an application and its children. See
+        TableSource.fetch_application_page.
+
+        Entities that cannot be read have no keys here; they are noted in `damaged`.
+        """
+        refs, keys = self._source_of_lists.fetch_application_page(query, after, limit)
+        if refs or self.shown_old.list_members(query.id):
+            self._check_permitted([query.id])
+        self._check_visible_under_rule([*keys, *(place[:2] for place in self.damaged)])
+        return refs, keys
 
     # What other records say of a document by its id.
 
-    def open_messages(self, question: OpenQuestion, rows: prepared.Rows) -> OpenMessages:
-        """Return the open messages in quarantine that the viewer may know of. Ask after the
-        documents were read, of rows that were read before: a message that was stored in between is
-        then named too often, and not too seldom.
+    def select_open_messages(
+        self, question: OpenMessagesQuestion, rows: prepared.FetchedRows
+    ) -> OpenMessages:
+        """Return the messages in quarantine that the viewer may know about.
 
-        A child may have messages that do not name its application. Where there are any of such
-        children, two more queries find them by the children that the store has.
+        Read the rows before the documents and call this after them: a message that is stored in
+        between is then told too often, and not too seldom. A child may have messages that do not
+        name its application; if there are any, two more queries find them by the children that the
+        store has.
         """
-        read = quarantined.read_open_messages(rows)
-        messages = {each.place: each for each in read.messages}
-        children: Mapping[Named, set[str]] = {}
-        if read.others:
-            children = tables.children(question.applications)
-            more = OpenQuestion((), children).statement if children else None
-            found = quarantined.read_open_messages(prepared.fetch(*more)).messages if more else ()
-            messages |= {each.place: each for each in found}
-        shown = sorted(self._tellable(messages.values()), key=_arrival, reverse=True)
-        most = quarantined.MOST
-        owners = {(entity.name, id): its for (entity, id), its in children.items()}
-        return OpenMessages(shown[:most], len(shown) > most, read.nameless, owners)
+        decoded = quarantined.decode_open_messages(rows)
+        messages = {message.position: message for message in decoded.messages}
+        children: Mapping[EntityRef, set[str]] = {}
+        if decoded.may_have_nameless_children:
+            children = tables.fetch_children(question.applications)
+            more = OpenMessagesQuestion((), children).statement if children else None
+            more_messages = (
+                quarantined.decode_open_messages(prepared.fetch_rows(*more)).messages
+                if more
+                else ()
+            )
+            messages |= {message.position: message for message in more_messages}
+        visible_messages = sorted(
+            self._select_tellable(messages.values()), key=_get_arrival, reverse=True
+        )
+        max_messages = quarantined.MAX_MESSAGES
+        owners = {
+            (entity.name, id): applications for (entity, id), applications in children.items()
+        }
+        return OpenMessages(
+            visible_messages[:max_messages],
+            len(visible_messages) > max_messages,
+            decoded.nameless,
+            owners,
+        )
 
-    def ask_open_messages(self, question: OpenQuestion) -> OpenMessages:
-        """Return the same, read now."""
-        return self.open_messages(question, prepared.fetch(*question.statement))
+    def fetch_open_messages(self, question: OpenMessagesQuestion) -> OpenMessages:
+        """Fetch the messages in quarantine that the viewer may know about, now."""
+        return self.select_open_messages(question, prepared.fetch_rows(*question.statement))
 
-    def came(
-        self, entity: Entity, ranges: Iterable[VersionRange]
-    ) -> Mapping[str, Mapping[int, Quarantined]]:
-        """As quarantined.of_versions."""
-        found = quarantined.of_versions(entity, ranges)
-        shown = self._tellable([each for its in found.values() for each in its.values()])
-        places = {each.place for each in shown}
+    def find_quarantined(
+        self, entity: EntityKind, ranges: Iterable[VersionRange]
+    ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
+        """Return the messages in quarantine with versions of these ranges. See find_by_versions."""
+        messages = quarantined.find_by_versions(entity, ranges)
+        visible_messages = self._select_tellable(
+            [message for messages_of_id in messages.values() for message in messages_of_id.values()]
+        )
+        places = {message.position for message in visible_messages}
         return {
-            id: {number: each for number, each in its.items() if each.place in places}
-            for id, its in found.items()
+            id: {number: each for number, each in its.items() if each.position in places}
+            for id, its in messages.items()
         }
 
-    def left_quarantine(self, entity: Entity, id: str, version: int) -> Quarantined | None:
-        """As quarantined.resolved."""
-        found = quarantined.resolved(entity, id, version)
-        return found if found and self._tellable([found]) else None
+    def find_resolved(self, entity: EntityKind, id: str, version: int) -> QuarantinedMessage | None:
+        """Return the message that was stored out of quarantine as this version, if the viewer may
+        know it.
+        """
+        message = quarantined.find_resolved(entity, id, version)
+        return message if message and self._select_tellable([message]) else None
 
-    def may_be_archived(self, entity: Entity, id: str) -> bool:
-        """Return whether the archive may have versions of a document of which the store has none.
-        Nothing says whose it is, so it is not said to readers for whom a rule decides."""
+    def may_be_archived(self, entity: EntityKind, id: str) -> bool:
+        """Return whether the archive may have versions of a document that the store does not have.
+
+        Nothing says whose document it is, so a viewer for whom a rule decides is not told.
+        """
         archive = self.open_archive()
-        if archive is None or (need_to_know.applies(self.viewer) and not entity.alone):
+        if archive is None or (need_to_know.is_rule_applied(self.viewer) and not entity.alone):
             return False
         return archive.may_have(entity, id)
 
-    def _tellable(self, messages: Collection[Quarantined]) -> list[Quarantined]:
-        """Return those of the messages that the viewer may know of: the viewer may see every
-        application that a stored version of the document names, and the one that the message names.
-        What names none belongs to nobody who could be asked, and stays closed."""
-        if not messages or not need_to_know.applies(self.viewer):
-            return list(messages)
-        whose = self._whose(messages)
-        opened = self._opened(set().union(*whose.values()))
-        shown = [
-            each
-            for each in messages
-            if BY_NAME[each.entity].alone or (whose[each.place] and whose[each.place] <= opened)
-        ]
-        self.viewer.look.read(dict.fromkeys(id for each in shown for id in whose[each.place]))
-        return shown
+    def _select_tellable(
+        self, messages: Collection[QuarantinedMessage]
+    ) -> list[QuarantinedMessage]:
+        """Return the messages that the viewer may know about.
 
-    def _whose(self, messages: Collection[Quarantined]) -> dict[MessagePlace, set[str]]:
+        The viewer must be allowed to see every application that a stored version of the document
+        names, and the one that the message names. A message that names none stays closed: there is
+        no application that the rule could decide about.
+        """
+        if not messages or not need_to_know.is_rule_applied(self.viewer):
+            return list(messages)
+        owners = self._find_owners(messages)
+        open_applications = self._select_open(set().union(*owners.values()))
+        tellable = [
+            message
+            for message in messages
+            if BY_NAME[message.entity].alone
+            or (owners[message.position] and owners[message.position] <= open_applications)
+        ]
+        self.viewer.access.note_read(
+            dict.fromkeys(id for message in tellable for id in owners[message.position])
+        )
+        return tellable
+
+    def _find_owners(
+        self, messages: Collection[QuarantinedMessage]
+    ) -> dict[MessagePosition, set[str]]:
         """Return the applications that each message belongs to."""
-        ids: defaultdict[Entity, set[str]] = defaultdict(set)
-        for each in messages:
-            if (entity := BY_NAME[each.entity]).parent is not None:
-                ids[entity].add(each.id)
+        ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
+        for message in messages:
+            if (entity := BY_NAME[message.entity]).parent is not None:
+                ids[entity].add(message.id)
         owners = {
-            (entity.name, id): its
+            (entity.name, id): applications
             for entity, children in ids.items()
-            for id, its in self._source.owners(entity, children).items()
+            for id, applications in self._source.fetch_owners(entity, children).items()
         }
         return {
-            each.place: {each.id}
-            if BY_NAME[each.entity].root
-            else owners.get((each.entity, each.id), set()) | ({each.application} - {""})
-            for each in messages
+            message.position: {message.id}
+            if BY_NAME[message.entity].root
+            else owners.get((message.entity, message.id), set()) | ({message.application} - {""})
+            for message in messages
         }
 
-    def _opened(self, applications: set[str]) -> set[str]:
-        """Return those of these applications that the viewer may see. Without a document the rule
-        has nothing to decide by: then only an earlier answer in this request opens one."""
+    def _select_open(self, applications: set[str]) -> set[str]:
+        """Return those of the applications that the viewer may see.
+
+        Without a document the rule has nothing to decide by: then only an earlier answer in this
+        request opens an application.
+        """
         unknown = applications - self.viewer.decided.keys()
-        documents = self._root_documents(unknown) if unknown else {}
-        known = {id for id, document in documents.items() if document is not None}
-        asked = (applications - unknown) | known
-        allowed = need_to_know.may_see(self.viewer, asked, lambda _: documents)
-        self.viewer.look.leave_out(sorted(asked - allowed))
+        documents = self._load_root_documents(unknown) if unknown else {}
+        with_document = {id for id, document in documents.items() if document is not None}
+        candidates = (applications - unknown) | with_document
+        allowed = need_to_know.select_visible(self.viewer, candidates, lambda _: documents)
+        self.viewer.access.note_left_out(sorted(candidates - allowed))
         return allowed
 
     # Lists of the store alone, which leave out what is not `visible`.
 
-    def first(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> First:
-        """As tables.first, with the business keys that the viewer may search by."""
-        return tables.first(texts, ids, searchable_keys(self.viewer), limit)
+    def fetch_search_hits(self, texts: Sequence[str], ids: Sequence[str], limit: int) -> SearchHits:
+        """Return what has one of these ids or values, among the business keys that the viewer may
+        search.
+        """
+        return tables.fetch_search_hits(texts, ids, list_searchable_keys(self.viewer), limit)
 
-    def newest_documents(self, entity: Entity, ids: Collection[str]) -> list[VersionRow]:
-        """As tables.newest_documents. What cannot be read is left out, and noted in `damaged`."""
-        rows = tables.newest_documents(entity, ids, self.fields, self.damaged)
-        return self._shown(entity, rows)
+    def fetch_newest_documents(self, entity: EntityKind, ids: Collection[str]) -> list[VersionRow]:
+        """Return the newest version with a document of each entity. See
+        tables.fetch_newest_documents.
 
-    def newest_bytes(self, named: Collection[Named], most: int) -> dict[Named, int]:
-        """As tables.newest_bytes, of entities that the viewer was shown."""
-        return tables.newest_bytes(named, most)
+        What cannot be read is left out, and noted in `damaged`.
+        """
+        rows = tables.fetch_newest_documents(entity, ids, self.fields, self.damaged)
+        return self._prepare_rows(entity, rows)
 
-    def newest_keys(self, entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-        """As tables.newest_keys."""
-        return tables.newest_keys(entity, ids)
+    def measure_newest_documents(
+        self, entity_refs: Collection[EntityRef], max_bytes: int
+    ) -> dict[EntityRef, int]:
+        """Return how large the newest documents are of entities that the viewer was shown."""
+        return tables.measure_newest_documents(entity_refs, max_bytes)
 
-    def newest_children(self, applications: Collection[str]) -> dict[str, datetime]:
-        """As tables.newest_children."""
-        return tables.newest_children(applications)
+    def fetch_newest_keys(
+        self, entity: EntityKind, ids: Collection[str]
+    ) -> dict[str, NewestVersion]:
+        """Return the newest version of each entity. See tables.fetch_newest_keys."""
+        return tables.fetch_newest_keys(entity, ids)
 
-    def owners(self, entity: Entity, ids: Collection[str]) -> Mapping[str, set[str]]:
-        """The applications that any stored version of each of these belongs to."""
-        return Tables().owners(entity, ids)
+    def fetch_newest_child_moments(self, applications: Collection[str]) -> dict[str, datetime]:
+        """Return the moment of the newest version of a child, for each application that has
+        children.
+        """
+        return tables.fetch_newest_child_moments(applications)
+
+    def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> Mapping[str, set[str]]:
+        """Return the applications that any stored version of each entity belongs to."""
+        return TableSource().fetch_owners(entity, ids)
 
     # The old service.
 
-    def follow(
-        self, entity: Entity | None, id: str, page_token: str | None, mark: str | None
-    ) -> Course:
-        """The course of a page of an entity, or (None) of an application with its children. mark:
-        of the token, if there is one."""
-        alone, possible = self.without_old_service(), self.shown_old.possible
-        if possible and (page_token is None or mark == BOTH):
-            if self.old.want(entity, id):
-                return Course(self, BOTH)
-            return Course(alone, mark or OURS, waits=mark == BOTH)
+    def choose_page_source(
+        self, entity: EntityKind | None, id: str, page_token: str | None, mark: str | None
+    ) -> PageSource:
+        """Choose where a page is read: with the old service or without it.
+
+        Args:
+            entity: None for an application with its children.
+            mark: What the page token says about the sources of the page before, if there is a
+                token.
+        """
+        without_old_service, possible = self.hide_old_service(), self.shown_old.possible
+        if possible and (page_token is None or mark == WITH_OLD_SERVICE):
+            if self.old.request(entity, id):
+                return PageSource(self, WITH_OLD_SERVICE)
+            return PageSource(
+                without_old_service, mark or STORE_ALONE, is_for_later=mark == WITH_OLD_SERVICE
+            )
         if page_token is not None and (mark or possible):
-            self.old.missed()
-        return Course(alone, mark)
+            self.old.note_missed()
+        return PageSource(without_old_service, mark)
 
-    def old_keys(self, entity: Entity, id: str) -> list[Key]:
-        """The keys of all versions that the old service has of an entity whose keys the reader
-        has."""
-        return list(self.shown_old.rows(entity, id))
+    def list_old_keys(self, entity: EntityKind, id: str) -> list[VersionKey]:
+        """Return the keys of all versions that the old service has of an entity.
+
+        Call it only for entities whose stored keys the reader has.
+        """
+        return list(self.shown_old.load_rows(entity, id))
 
 
-def _arrival(message: Quarantined) -> tuple[datetime, MessagePlace]:
-    return message.came_at, message.place
+def _get_arrival(message: QuarantinedMessage) -> tuple[datetime, MessagePosition]:
+    return message.came_at, message.position

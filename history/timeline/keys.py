@@ -11,36 +11,48 @@ from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 
-from history.entities import Entity
+from history.entities import EntityKind
 from history.timeline import budget
-from history.timeline.gate import Reader
-from history.timeline.query import storable, unknown
-from history.versions import CLOCK_TOLERANCE, FIRST, LAST, Key, Located, Named, Pair, VersionRow
+from history.timeline.gate import HistoryReader
+from history.timeline.query import is_storable_id, make_unknown_error
+from history.versions import (
+    CLOCK_TOLERANCE,
+    FIRST,
+    LAST,
+    EntityRef,
+    VersionKey,
+    VersionRef,
+    VersionRow,
+    VersionWithPrevious,
+)
 
 
-class Keys:
-    """Keys of one entity, ascending: all that the store has, at least one."""
+class VersionIndex:
+    """The version numbers and moments of one entity that are in the store, in number order.
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    Never empty. A number can occur twice with different moments if a producer used it twice.
+    """
+
+    def __init__(self, keys: Sequence[VersionKey]) -> None:
         self._keys = sorted(keys)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keys) and self._keys == other._keys
+        return isinstance(other, VersionIndex) and self._keys == other._keys
 
     def __hash__(self) -> int:
         return hash(tuple(self._keys))
 
     @property
-    def newest(self) -> Key:
+    def newest(self) -> VersionKey:
         return self._keys[-1]
 
     @property
-    def lowest(self) -> Key:
+    def lowest(self) -> VersionKey:
         return self._keys[0]
 
     @cached_property
-    def trusted(self) -> bool:
-        """Whether the times follow the numbers, up to CLOCK_TOLERANCE."""
+    def has_trusted_times(self) -> bool:
+        """Whether the moments follow the numbers, give or take CLOCK_TOLERANCE."""
         newest = FIRST.updated_at
         for key in self._keys:
             if newest - key.updated_at > CLOCK_TOLERANCE:
@@ -48,146 +60,186 @@ class Keys:
             newest = max(newest, key.updated_at)
         return True
 
-    def current(self, moment: datetime) -> Key | None:
-        """The highest key that was there at the moment; None before the first one."""
-        there = (key for key in reversed(self._keys) if key.updated_at <= moment)
-        return next(there, None)
+    def find_current(self, moment: datetime) -> VersionKey | None:
+        """Return the newest version written at or before `moment`, or None before the first."""
+        candidates = (key for key in reversed(self._keys) if key.updated_at <= moment)
+        return next(candidates, None)
 
-    def previous(self, key: Key) -> Key | None:
-        """The key with the nearest lower version number; None if there is none.
+    def find_previous(self, key: VersionKey) -> VersionKey | None:
+        """Return the key with the next lower version number; None if there is none.
 
-        Where a producer gave that number twice: the latest one that is not younger than `key`,
-        else the oldest.
+        If a producer gave that number twice, it is the latest one that is not younger than `key`,
+        or else the oldest.
         """
-        below = bisect_left(self._keys, (key.version,))
-        if below == 0:
+        index = bisect_left(self._keys, (key.version,))
+        if index == 0:
             return None
-        low = self._keys[below - 1]
-        if below > 1 and self._keys[below - 2].version == low.version:
-            twins = self.of_version(low.version)
+        lower = self._keys[index - 1]
+        if index > 1 and self._keys[index - 2].version == lower.version:
+            twins = self.list_with_number(lower.version)
             return next(
                 (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
             )
-        return low
+        return lower
 
-    def after_gap(self, version: int) -> Key | None:
-        """The lowest key above this number; None where no number between the two is missing."""
-        place = bisect_left(self._keys, (version + 1,))
-        following = self._keys[place] if place < len(self._keys) else None
-        return following if following and following.version > version + 1 else None
+    def find_after_gap(self, version: int) -> VersionKey | None:
+        """Return the next key above this number, if numbers between the two are missing; otherwise
+        None.
+        """
+        index = bisect_left(self._keys, (version + 1,))
+        next_key = self._keys[index] if index < len(self._keys) else None
+        return next_key if next_key and next_key.version > version + 1 else None
 
-    def above(self, key: Key | None) -> Key | None:
-        """The lowest key with a number above that of a key; of None, the lowest one."""
-        place = bisect_left(self._keys, (key.version + 1,)) if key else 0
-        return self._keys[place] if place < len(self._keys) else None
+    def find_above(self, key: VersionKey | None) -> VersionKey | None:
+        """Return the lowest key with a higher number than that of `key`; of None, the lowest
+        one.
+        """
+        index = bisect_left(self._keys, (key.version + 1,)) if key else 0
+        return self._keys[index] if index < len(self._keys) else None
 
-    def down(self, key: Key) -> Iterator[Key]:
-        """This key, or the highest one below it; and each that is the previous one of the one
-        before."""
-        place = bisect_right(self._keys, key)
-        lower = self._keys[place - 1] if place else None
+    def descend_from(self, key: VersionKey) -> Iterator[VersionKey]:
+        """Generate this key, or the highest one below it, and then each previous one."""
+        index = bisect_right(self._keys, key)
+        lower = self._keys[index - 1] if index else None
         while lower is not None:
             yield lower
-            lower = self.previous(lower)
+            lower = self.find_previous(lower)
 
-    def proves(self, key: Key) -> bool:
-        """Whether the previous key of this one is that of the entity, if these are all of its keys
-        from some place of an order to another: no other one can be between the two."""
-        if (low := self.previous(key)) is None:
+    def has_certain_previous(self, key: VersionKey) -> bool:
+        """Return whether the previous key found in this index is the true one.
+
+        The index may hold only a slice of the entity's versions. The previous key is certain if its
+        number is exactly one lower and its moment is not later: then no version outside the slice
+        can lie between the two.
+        """
+        if (previous := self.find_previous(key)) is None:
             return key.version == 0
-        return low.version == key.version - 1 and low.updated_at <= key.updated_at
+        return previous.version == key.version - 1 and previous.updated_at <= key.updated_at
 
-    def of_version(self, version: int) -> Sequence[Key]:
-        """Every key with this version number: none, one, or the twins."""
+    def list_with_number(self, version: int) -> Sequence[VersionKey]:
+        """Return every key with this number: none, one, or several if a producer used it again."""
         start = bisect_left(self._keys, (version,))
         return self._keys[start : bisect_left(self._keys, (version + 1,))]
 
 
-def batches(
-    reader: Reader,
-    wanted: Sequence[Located],
-    known: Mapping[Named, Keys],
-    read: Mapping[Located, VersionRow] = MappingProxyType({}),
+def generate_pairs(
+    reader: HistoryReader,
+    refs: Sequence[VersionRef],
+    indexes: Mapping[EntityRef, VersionIndex],
+    rows_read: Mapping[VersionRef, VersionRow] = MappingProxyType({}),
     *,
     as_list: bool = False,
-) -> Iterator[list[Pair]]:
-    """These versions in their order, each with its previous version. Lists, for each of which one
-    query reads the documents: BATCH of them, fewer where READ_BYTES allow no more.
+) -> Iterator[list[VersionWithPrevious]]:
+    """Generate pairs of these versions, in their order and in batches.
 
-    known: all keys of each of the entities. read: what was read before; no query where that is all.
-    What retention has just removed is left out. as_list: so is what cannot be read, and what would
-    be compared with it; Reader.damaged has the former.
+    One query reads the documents of a batch: BATCH_VERSIONS of them, fewer if READ_BYTES do not
+    allow more. Versions that retention has just removed are left out.
+
+    Args:
+        indexes: The keys of each of the entities.
+        rows_read: The versions that were read before. There is no query if these are all.
+        as_list: Leave out what cannot be read, and what would be compared with it.
+            HistoryReader.damaged then has the former.
     """
-    left, most, rows = list(wanted), budget.BATCH, dict(read)
-    while left:
-        pairs = [(place, _lower(place, known)) for place in left[:most]]
-        needed = dict.fromkeys(each for pair in pairs for each in pair if each is not None)
-        ready = len(pairs)
-        if lacking := [place for place in needed if place not in rows]:
-            found, unread = reader.documents(lacking, as_list=as_list)
-            rows = {place: rows[place] for place in needed if place in rows} | found
+    refs_to_pair, count, rows = list(refs), budget.BATCH_VERSIONS, dict(rows_read)
+    while refs_to_pair:
+        pairs = [(ref, _find_previous_ref(ref, indexes)) for ref in refs_to_pair[:count]]
+        needed_refs = dict.fromkeys(ref for pair in pairs for ref in pair if ref is not None)
+        ready_count = len(pairs)
+        if missing_refs := [ref for ref in needed_refs if ref not in rows]:
+            fetched, unread = reader.fetch_versions(missing_refs, as_list=as_list)
+            rows = {ref: rows[ref] for ref in needed_refs if ref in rows} | fetched
             if unread:
-                ready = next(at for at, pair in enumerate(pairs) if not unread.isdisjoint(pair))
+                ready_count = next(
+                    position for position, pair in enumerate(pairs) if not unread.isdisjoint(pair)
+                )
         # Where documents are large, all that are asked for are measured.
-        left, most = left[ready:], min(budget.BATCH, 2 * max(1, ready))
-        if made := [
-            Pair(rows[place], rows.get(low) if low else None, known[place[:2]].trusted)
-            for place, low in pairs[:ready]
-            if place in rows and not (low and low in reader.damaged)
+        refs_to_pair, count = (
+            refs_to_pair[ready_count:],
+            min(budget.BATCH_VERSIONS, 2 * max(1, ready_count)),
+        )
+        if batch := [
+            VersionWithPrevious(
+                rows[ref],
+                rows.get(previous) if previous else None,
+                indexes[ref[:2]].has_trusted_times,
+            )
+            for ref, previous in pairs[:ready_count]
+            if ref in rows and not (previous and previous in reader.damaged)
         ]:
-            yield made
+            yield batch
 
 
-def _lower(place: Located, known: Mapping[Named, Keys]) -> Located | None:
-    entity, id, key = place
-    low = known[entity, id].previous(key)
-    return None if low is None else (entity, id, low)
+def _find_previous_ref(
+    ref: VersionRef, indexes: Mapping[EntityRef, VersionIndex]
+) -> VersionRef | None:
+    entity, id, key = ref
+    previous = indexes[entity, id].find_previous(key)
+    return None if previous is None else (entity, id, previous)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """All keys of one entity, and those of its versions that came with them."""
+class EntityVersions:
+    """All keys of one entity, and the versions that were read together with them."""
 
-    reader: Reader
-    entity: Entity
+    reader: HistoryReader
+    entity: EntityKind
     id: str
-    keys: Keys
-    rows: Mapping[Located, VersionRow]
+    keys: VersionIndex
+    rows: Mapping[VersionRef, VersionRow]
 
     @classmethod
-    def of(
-        cls, reader: Reader, entity: Entity, id: str, below: Sequence[Key] = (), count: int = 0
-    ) -> Document:
-        """With its highest versions up to each of these numbers and moments, this many of each. The
-        old service is asked too. One query. Raises NoVersionError where there is nothing of it."""
-        if storable(id):
-            reader.shown_old.want(entity, id)
-            keys, rows = reader.newest(entity, id, below, count)
+    def load(
+        cls,
+        reader: HistoryReader,
+        entity: EntityKind,
+        id: str,
+        limits: Sequence[VersionKey] = (),
+        count: int = 0,
+    ) -> EntityVersions:
+        """Load all keys of an entity, and the newest `count` versions at or before each of
+        `limits`.
+
+        Asks the old service too. Runs one query.
+
+        Raises:
+            NoVersionError: There is nothing of the entity.
+        """
+        if is_storable_id(id):
+            reader.shown_old.request(entity, id)
+            keys, rows = reader.fetch_newest(entity, id, limits, count)
             if keys:
-                return cls(reader, entity, id, Keys(keys), rows)
-        raise unknown(entity, id)
+                return cls(reader, entity, id, VersionIndex(keys), rows)
+        raise make_unknown_error(entity, id)
 
-    def batches(self, keys: Iterable[Key]) -> Iterator[list[Pair]]:
-        """The versions with these keys, as in batches()."""
-        named = (self.entity, self.id)
-        places = [(*named, key) for key in keys]
-        return batches(self.reader, places, {named: self.keys}, self.rows)
+    def generate_pairs(self, keys: Iterable[VersionKey]) -> Iterator[list[VersionWithPrevious]]:
+        """Generate the versions with these keys in batches. See generate_pairs."""
+        entity_ref = (self.entity, self.id)
+        refs = [(*entity_ref, key) for key in keys]
+        return generate_pairs(self.reader, refs, {entity_ref: self.keys}, self.rows)
 
-    def pairs(self, *keys: Key) -> list[Pair]:
-        """All of them at once."""
-        return list(chain.from_iterable(self.batches(keys)))
+    def read_pairs(self, *keys: VersionKey) -> list[VersionWithPrevious]:
+        """Return the versions with these keys, all at once."""
+        return list(chain.from_iterable(self.generate_pairs(keys)))
 
-    def lowest(self) -> Pair | None:
-        """The lowest stored version; None where retention has just removed it."""
-        return next(iter(self.pairs(self.keys.lowest)), None)
+    def read_lowest(self) -> VersionWithPrevious | None:
+        """Return the lowest stored version; None if retention has just removed it."""
+        return next(iter(self.read_pairs(self.keys.lowest)), None)
 
 
-def descending(reader: Reader, entity: Entity, id: str, start: Key = LAST) -> Iterator[Pair]:
-    """The versions from `start` down, or from the highest one below it; each is the one that the
-    pair before it was compared with. A twin that no version is compared with is not among them.
-    Raises NoVersionError where there is nothing of the entity."""
-    document = Document.of(reader, entity, id, [start], budget.BATCH + 1)
-    for pair in chain.from_iterable(document.batches(document.keys.down(start))):
+def descend_versions(
+    reader: HistoryReader, entity: EntityKind, id: str, start: VersionKey = LAST
+) -> Iterator[VersionWithPrevious]:
+    """Generate the versions of an entity from `start` down, or from the highest one below it.
+
+    Each version is the one that the pair before it was compared with. A version of a repeated
+    number that no version is compared with is left out.
+
+    Raises:
+        NoVersionError: There is nothing of the entity.
+    """
+    document = EntityVersions.load(reader, entity, id, [start], budget.BATCH_VERSIONS + 1)
+    for pair in chain.from_iterable(document.generate_pairs(document.keys.descend_from(start))):
         yield pair
-        if pair.before is None:
+        if pair.previous is None:
             return

@@ -1,5 +1,6 @@
-"""Pages of versions: of an entity, from the store or with its archive; and of an application with
-its children. Page tokens, and the filter by changed path."""
+"""Pages of timelines: of an entity, from the store or with its archive, or of an application with
+its children. Has the page tokens and the filter by changed path.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,42 +8,48 @@ from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
-from history.diff import touches
-from history.entities import ENTITIES, Entity
+from history.diff import is_touched
+from history.entities import ENTITIES, EntityKind
 from history.record import ID_LENGTH
 from history.requests import deadline
 from history.timeline import absence, budget, compose
-from history.timeline.budget import Budget
+from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
-from history.timeline.gate import Reader
-from history.timeline.keys import Keys, batches
+from history.timeline.gate import HistoryReader
+from history.timeline.keys import VersionIndex, generate_pairs
 from history.timeline.query import (
     NO_FILTERS,
     BadParameterError,
     NoVersionError,
-    Query,
-    Sort,
+    TimelineQuery,
+    TimelineSort,
+    is_storable_id,
     issue_token,
+    make_unknown_error,
     read_token,
-    storable,
-    unknown,
 )
-from history.versions import Damaged, DamagedPlace, Pair, Place, VersionRow
+from history.versions import (
+    Damaged,
+    DamagedPlace,
+    TimelinePosition,
+    VersionRow,
+    VersionWithPrevious,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TimelinePage:
     """Some versions in display order. next_token: None on the last page. A page that its budget
     ended has fewer versions than asked for, with a path filter even none, and a token. damaged:
     what a page of an application lacks, because it cannot be read: versions, or all of an entity;
     with these, the versions that would be compared with them."""
 
     versions: tuple[Version, ...]
-    next_token: str | None
+    next_token: str | None  # None on the last page
     damaged: tuple[DamagedPlace, ...] = ()
 
 
-def page(reader: Reader, query: Query) -> Page:
+def fetch_page(reader: HistoryReader, query: TimelineQuery) -> TimelinePage:
     """The page of a timeline that the query asks for. Versions of an application with its children
     are ordered by time; those of one moment in the order of ENTITIES, id, version.
 
@@ -56,132 +63,167 @@ def page(reader: Reader, query: Query) -> Page:
     damaged: Damaged = {}  # of this answer alone
     every, reader = reader.damaged, replace(reader, damaged=damaged)
     if query.archive:
-        reader = reader.with_archive()
-    _check(reader, query)
-    place, mark = None, None
+        reader = reader.include_archive()
+    _check_query(reader, query)
+    last_position, mark = None, None
     if query.page_token is not None:
         position = read_token(query.binding, query.page_token)
-        size = len(Place._fields)
-        place, mark = Place(*position[:size]), (*position, None)[size]
-    course = reader.follow(query.entity, query.id, query.page_token, mark)
-    if course.waits:
-        return Page((), query.page_token)
-    found, place = _fill(course.reader, query, place)
+        size = len(TimelinePosition._fields)
+        last_position, mark = TimelinePosition(*position[:size]), (*position, None)[size]
+    source = reader.choose_page_source(query.entity, query.id, query.page_token, mark)
+    if source.is_for_later:
+        return TimelinePage((), query.page_token)
+    versions, last_position = _fill_page(source.reader, query, last_position)
     every.update(damaged)
-    if not found and query.page_token is None:
+    if not versions and query.page_token is None:
         for error in damaged.values():
             raise error
-        if query.filters == NO_FILTERS or not _known(reader, query):
-            raise unknown(query.entity, query.id, archive=query.archive)
+        if query.filters == NO_FILTERS or not _is_known(reader, query):
+            raise make_unknown_error(query.entity, query.id, archive=query.archive)
         if not query.archive:
             absence.check_retention(query.filters)
-    if place is None:
-        return Page(tuple(found), None, tuple(damaged))
-    token = issue_token(query.binding, (*place, course.mark), compress=False)
-    return Page(tuple(found), token, tuple(damaged))
+    if last_position is None:
+        return TimelinePage(tuple(versions), None, tuple(damaged))
+    token = issue_token(query.binding, (*last_position, source.mark), compress=False)
+    return TimelinePage(tuple(versions), token, tuple(damaged))
 
 
-def newest(reader: Reader, entity: Entity, id: str) -> Version:
-    """The version with the highest number, without its diff and changes. Raises NoVersionError."""
-    query = Query(entity=entity, id=id, sort=Sort.VERSION, page_size=1, include=frozenset())
-    return page(reader, query).versions[0]
+def fetch_newest_version(reader: HistoryReader, entity: EntityKind, id: str) -> Version:
+    """Return the version with the highest number, without its diff and changes.
+
+    Raises:
+        NoVersionError: There is nothing of the entity.
+    """
+    query = TimelineQuery(
+        entity=entity, id=id, sort=TimelineSort.VERSION, page_size=1, include=frozenset()
+    )
+    return fetch_page(reader, query).versions[0]
 
 
-def _fill(reader: Reader, query: Query, place: Place | None) -> tuple[list[Version], Place | None]:
-    """The versions of the page after this place, until it is full, its budget is spent, or nothing
-    follows; with a path filter even a full page goes on, to see if any other version fits. And the
-    place of the last version that was examined; None where nothing follows."""
+def _fill_page(
+    reader: HistoryReader, query: TimelineQuery, position: TimelinePosition | None
+) -> tuple[list[Version], TimelinePosition | None]:
+    """Return the versions of one page, and the position of the last version that was examined.
+
+    The page ends when it is full or its budget is spent. With a path filter a full page goes on, to
+    see whether any other version fits. The position is None if nothing follows.
+    """
     size, path = query.page_size, query.filters.path
-    size, most = (size, size) if path is None else (budget.BATCH, budget.SCAN)
-    found, examined, left = list[Version](), 0, Budget()
-    for pairs, more in _slices(reader, query, place, size):
-        composer = compose.Composer(reader, pairs, query.include, path)
+    size, max_examined = (
+        (size, size) if path is None else (budget.BATCH_VERSIONS, budget.SCAN_VERSIONS)
+    )
+    versions, examined, budget_left = list[Version](), 0, PageBudget()
+    for pairs, has_more in _generate_slices(reader, query, position, size):
+        composer = compose.VersionComposer(reader, pairs, query.include, path)
         for pair in pairs:
             deadline.check()
-            if examined and left.late:
-                return found, place
-            if path is None or _touches(path, pair, composer):
-                if len(found) == query.page_size:
-                    return found, place
-                version = composer.version(pair)
-                if not left.takes(version.size) and found:
-                    return found, place
-                found.append(version)
+            if examined and budget_left.is_late:
+                return versions, position
+            if path is None or _is_path_touched(path, pair, composer):
+                if len(versions) == query.page_size:
+                    return versions, position
+                version = composer.compose_version(pair)
+                if not budget_left.try_spend(version.size) and versions:
+                    return versions, position
+                versions.append(version)
             examined += 1
-            place = Place.of(pair.row.located)
-        if more and (left.late or examined >= most):
-            return found, place
-    return found, None
+            position = TimelinePosition.from_ref(pair.row.ref)
+        if has_more and (budget_left.is_late or examined >= max_examined):
+            return versions, position
+    return versions, None
 
 
-def _check(reader: Reader, query: Query) -> None:
+def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
     since, until = query.filters.since, query.filters.until
     if since and until and since > until:
         raise BadParameterError("from", _("must not be later than to"))
     if query.filters.path is not None:
         reader.check_path([query.entity] if query.entity else ENTITIES, query.filters.path)
-    if not storable(query.id):
+    if not is_storable_id(query.id):
         raise NoVersionError(_("an id has 1 to {n} characters").format(n=ID_LENGTH))
 
 
-def _known(reader: Reader, query: Query) -> bool:
+def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
     if query.entity is None:
-        return bool(reader.members(query.id))
-    return bool(reader.keys(query.entity, [query.id]))
+        return bool(reader.fetch_members(query.id))
+    return bool(reader.fetch_keys(query.entity, [query.id]))
 
 
-def _touches(path: str, pair: Pair, composer: compose.Composer) -> bool:
-    if pair.before is None:
+def _is_path_touched(
+    path: str, pair: VersionWithPrevious, composer: compose.VersionComposer
+) -> bool:
+    if pair.previous is None:
         return False
-    both = composer.snapshots.both(pair.before.data, pair.row.data)
-    return touches(path, *both, compose.identity(pair.entity))
+    snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)
+    return is_touched(path, *snapshots, compose.get_identity(pair.entity))
 
 
 # Versions in display order, and whether others follow.
-Slices: TypeAlias = Iterator[tuple[list[Pair], bool]]
+Slices: TypeAlias = Iterator[tuple[list[VersionWithPrevious], bool]]
 
 
-def _slices(reader: Reader, query: Query, place: Place | None, most: int) -> Slices:
-    """All versions after a place (None: from the start), without the path filter. most: how many
-    are probably wanted at once."""
-    if query.entity is None:
-        return _of_application(reader, query, place, most)
-    return _of_entity(reader, query.entity, query, place, most)
-
-
-def _of_entity(
-    reader: Reader, entity: Entity, query: Query, place: Place | None, most: int
+def _generate_slices(
+    reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
 ) -> Slices:
-    filters, named = query.filters, (entity, query.id)
-    gapless = not filters.by_row
+    """Generate all versions after a position in slices, without the path filter.
+
+    Args:
+        after: None for the start of the timeline.
+        size: How many versions are probably wanted at once.
+    """
+    if query.entity is None:
+        return _generate_application_slices(reader, query, after, size)
+    return _generate_entity_slices(reader, query.entity, query, after, size)
+
+
+def _generate_entity_slices(
+    reader: HistoryReader,
+    entity: EntityKind,
+    query: TimelineQuery,
+    start: TimelinePosition | None,
+    max_size: int,
+) -> Slices:
+    filters, entity_ref = query.filters, (entity, query.id)
+    is_gapless = not filters.by_row
     # Whether no version is outside of the rows that were read.
-    whole = gapless and place is None and (filters.since, filters.until) == (None, None)
-    after, size, shown, more = place, most, list[VersionRow](), True
-    while more:
-        found, unread = reader.page(entity, query, after, size + 1)
-        more = bool(unread) or len(found) > size
-        read = {row.located: row for row in (*shown[-1:], *found)}
+    is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
+    last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
+    while has_more:
+        rows, unread = reader.fetch_page(entity, query, last_position, size + 1)
+        has_more = bool(unread) or len(rows) > size
+        rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
         # Of large documents too the last one that was read is kept to compare the one before with.
-        shown = found[: max(1, len(found) - 1)] if more else found
-        keys = Keys([key for *_, key in read])
-        proven = all(row.version == 0 or (gapless and keys.proves(row.key)) for row in shown)
-        if not proven and (more or not whole):
-            keys = Keys(reader.keys(entity, [query.id]).get(query.id, []))
-        places = [row.located for row in shown]
-        for pairs in batches(reader, places, {named: keys}, read):
-            yield pairs, more or pairs[-1].row.located != places[-1]
-        if more:
-            whole, after, size = False, Place.of(places[-1]), min(most, 2 * len(shown))
+        shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
+        keys = VersionIndex([key for *_, key in rows_by_ref])
+        are_pairs_certain = all(
+            row.version == 0 or (is_gapless and keys.has_certain_previous(row.key))
+            for row in shown_rows
+        )
+        if not are_pairs_certain and (has_more or not is_whole):
+            keys = VersionIndex(reader.fetch_keys(entity, [query.id]).get(query.id, []))
+        refs = [row.ref for row in shown_rows]
+        for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
+            yield pairs, has_more or pairs[-1].row.ref != refs[-1]
+        if has_more:
+            is_whole, last_position, size = (
+                False,
+                TimelinePosition.from_ref(refs[-1]),
+                min(max_size, 2 * len(shown_rows)),
+            )
 
 
-def _of_application(reader: Reader, query: Query, after: Place | None, size: int) -> Slices:
-    more = True
-    while more:
-        found, keys = reader.of_application(query, after, size + 1)
-        shown, more = found[:size], len(found) > size
-        known = {named: Keys(its) for named, its in keys.items()}
-        places = [place for place in shown if place[:2] in known]
-        for pairs in batches(reader, places, known, as_list=True):
-            yield pairs, more or pairs[-1].row.located != places[-1]
-        if more:
-            after = Place.of(shown[-1])
+def _generate_application_slices(
+    reader: HistoryReader, query: TimelineQuery, after: TimelinePosition | None, size: int
+) -> Slices:
+    has_more = True
+    while has_more:
+        refs, keys = reader.fetch_application_page(query, after, size + 1)
+        shown_refs, has_more = refs[:size], len(refs) > size
+        indexes = {
+            entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
+        }
+        known_refs = [ref for ref in shown_refs if ref[:2] in indexes]
+        for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
+            yield pairs, has_more or pairs[-1].row.ref != known_refs[-1]
+        if has_more:
+            after = TimelinePosition.from_ref(shown_refs[-1])

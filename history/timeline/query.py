@@ -1,5 +1,7 @@
-"""Queries of a timeline, the errors for those that cannot be answered, and the tokens of pages,
-which are signed, and bound to what was asked for."""
+"""Queries of a timeline, the errors for those that cannot be answered, and page tokens.
+
+A page token is signed, and valid only for the query that it was made for.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,21 +11,21 @@ from typing import Any
 from django.core import signing
 from django.utils.translation import gettext as _
 
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import ID_LENGTH, ChangeType
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500
 
 
-class Sort(Enum):
-    """The number by which a timeline is ordered; the other one breaks ties."""
+class TimelineSort(Enum):
+    """The value by which a timeline is ordered; the other one breaks ties."""
 
     UPDATED_AT = "updatedAt"
     VERSION = "version"
 
 
-class Order(Enum):
+class TimelineOrder(Enum):
     DESC = "desc"
     ASC = "asc"
 
@@ -68,16 +70,15 @@ class Absence(Enum):
         return self not in (Absence.NEVER_ARRIVED, Absence.QUARANTINED)
 
 
-class AskedState(Enum):
-    """What came of the questions that one request asked the old service."""
+class FallbackState(Enum):
+    """How the questions went that one request asked the old service."""
 
     ANSWERED = "answered"
     FAILED = "failed"  # of at least one
 
 
 class NotFoundError(LookupError):
-    """There is nothing to show; the subclass says why. version: the number that is missing, where
-    the store has other versions of the entity; why: None if nothing shows that it existed."""
+    """There is nothing to show. The subclass says why."""
 
     def __init__(self, reason: str, version: int | None = None, why: Absence | None = None) -> None:
         super().__init__(reason)
@@ -86,17 +87,23 @@ class NotFoundError(LookupError):
 
 
 class NoVersionError(NotFoundError):
-    """The store has no such version, or no version of this entity at all."""
+    """The store has no such version, or no version of the entity at all."""
 
 
-def storable(id: str, length: int = ID_LENGTH) -> bool:
-    """Whether an entity can have this id; or, with its length, a document this business key."""
+def is_storable_id(id: str, length: int = ID_LENGTH) -> bool:
+    """Return whether an entity can have this id. With a length: a document this business key."""
     return 0 < len(id) <= length and "\0" not in id
 
 
-def unknown(entity: Entity | None, id: str, *, archive: bool = False) -> NoVersionError:
-    """The error for an entity, or (None) an application, of which the store has nothing, and the
-    archive, if it was asked."""
+def make_unknown_error(
+    entity: EntityKind | None, id: str, *, archive: bool = False
+) -> NoVersionError:
+    """Make the error for an entity of which the store has nothing.
+
+    Args:
+        entity: None for an application.
+        archive: Whether the archive was asked too.
+    """
     if entity is None:
         return NoVersionError(_("the store has nothing of application {id}").format(id=id))
     text = _("the store has no version of {kind} {id}")
@@ -106,11 +113,11 @@ def unknown(entity: Entity | None, id: str, *, archive: bool = False) -> NoVersi
 
 
 class OlderThanRetentionError(NotFoundError):
-    """What is asked for is older than the days that are kept."""
+    """Everything that is asked for is older than the days that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class VersionFilters:
     """Which versions to show. Times are aware and half-open: since <= updated_at < until.
 
     `path` keeps the versions that changed something at, below or around this pointer or key
@@ -126,36 +133,37 @@ class Filters:
 
     @property
     def by_row(self) -> bool:
-        """Whether the database may leave out rows between two shown ones."""
+        """Whether the database may leave out rows between two rows that it gives."""
         return (self.author, self.client_id, self.type) != (None, None, None)
 
 
-NO_FILTERS = Filters()
+NO_FILTERS = VersionFilters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class TimelineQuery:
     """A page of the timeline of an entity; or (entity None) of the merged one of an application and
     its children, by time. page_token: the next_token of the page before. archive: with the versions
     of the entity that are in the archive."""
 
-    entity: Entity | None = None
+    # None: the merged timeline of an application with its children, by time
+    entity: EntityKind | None = None
     id: str
-    filters: Filters = NO_FILTERS
-    sort: Sort = Sort.UPDATED_AT
-    order: Order = Order.DESC
+    filters: VersionFilters = NO_FILTERS
+    sort: TimelineSort = TimelineSort.UPDATED_AT
+    order: TimelineOrder = TimelineOrder.DESC
     page_size: int = DEFAULT_PAGE_SIZE
-    page_token: str | None = None
+    page_token: str | None = None  # next_token of the page before
     include: frozenset[Include] = EVERYTHING
-    archive: bool = False
+    archive: bool = False  # also the versions of the entity that are in the archive
 
     @property
     def binding(self) -> tuple[object, ...]:
-        """All that must stay the same from page to page."""
+        """The values that must stay the same from page to page."""
         if self.entity is None:
             return ("application", self.id, self.order, self.filters)
-        of = (self.entity.name, self.id, self.archive)
-        return ("timeline", *of, self.sort, self.order, self.filters)
+        subject = (self.entity.name, self.id, self.archive)
+        return ("timeline", *subject, self.sort, self.order, self.filters)
 
 
 PREFIX = "v1:"  # of a token
@@ -166,22 +174,28 @@ MICROSECOND = timedelta(microseconds=1)
 def issue_token(
     binding: tuple[object, ...], position: tuple[Any, ...], *, compress: bool = True
 ) -> str:
-    """The token of a position. `binding`: the values that the next request must not change.
-    compress: takes longer than all else here, and makes nothing of a Place shorter."""
+    """Make the page token of a position.
+
+    Args:
+        binding: The values that the next request must not change.
+        compress: Costs more time than everything else here; a TimelinePosition does not get
+            shorter.
+    """
     values = [
         {"us": (value - EPOCH) // MICROSECOND} if isinstance(value, datetime) else value
         for value in position
     ]
-    return PREFIX + signing.dumps(values, salt=_salt(binding), compress=compress)
+    return PREFIX + signing.dumps(values, salt=_make_salt(binding), compress=compress)
 
 
 def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
-    """The position in a token, moments as aware datetimes in UTC.
+    """Return the position in a page token, moments as aware datetimes in UTC.
 
-    Raises BadParameterError for a token with a wrong signature or of another query.
+    Raises:
+        BadParameterError: The token has a wrong signature or belongs to another query.
     """
     try:
-        values = signing.loads(token.removeprefix(PREFIX), salt=_salt(binding))
+        values = signing.loads(token.removeprefix(PREFIX), salt=_make_salt(binding))
     except signing.BadSignature:
         values = None
     if values is None or not token.startswith(PREFIX):
@@ -194,16 +208,18 @@ def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
     ]
 
 
-def _salt(binding: tuple[object, ...]) -> str:
-    return "history.page " + repr([_plain(value) for value in binding])
+def _make_salt(binding: tuple[object, ...]) -> str:
+    return "history.page " + repr([_to_comparable(value) for value in binding])
 
 
-def _plain(value: object) -> object:
-    """A form whose repr is equal in every process and for every notation of one moment."""
+def _to_comparable(value: object) -> object:
+    """Return a value whose repr is the same in every process and for every notation of one
+    moment.
+    """
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, Enum):
         return value.name
     if hasattr(value, "__dataclass_fields__"):
-        return [_plain(getattr(value, name)) for name in value.__dataclass_fields__]
+        return [_to_comparable(getattr(value, name)) for name in value.__dataclass_fields__]
     return value

@@ -4,20 +4,28 @@ from functools import partial
 
 from history.fallback import client
 from history.masking.viewer import Caller, Viewer
-from history.requests.accesses import Look
-from history.timeline.gate import Reader
+from history.requests.accesses import AccessRecord
+from history.timeline.gate import HistoryReader
 from history.timeline.sources import archive
-from history.timeline.sources.old_service import OldService
+from history.timeline.sources.old_service import OldServiceSource
 
 
-def of_request(user: Caller, look: Look) -> Reader:
-    """The reader of a request."""
-    service = client.service()
-    old = OldService(partial(client.call, service), service.seconds) if service else OldService()
-    return Reader(Viewer(user, look), archive.configured, old)
+def make_request_reader(user: Caller, access: AccessRecord) -> HistoryReader:
+    """Make the reader of one HTTP request."""
+    service = client.load_endpoint()
+    old_service = (
+        OldServiceSource(partial(client.call_in_thread, service), service.seconds)
+        if service
+        else OldServiceSource()
+    )
+    return HistoryReader(Viewer(user, access), archive.open_archive, old_service)
 
 
-def on_host(*, in_clear: bool = False) -> Reader:
-    """A program on the host, which reads every application, of the store alone. in_clear: not
-    masked; for one that compares documents and shows none."""
-    return Reader(Viewer(None, in_clear=in_clear), archive.configured)
+def make_host_reader(*, in_clear: bool = False) -> HistoryReader:
+    """Make the reader of a program on the host, which reads every application, from the store
+    alone.
+
+    Args:
+        in_clear: Show masked values: for a program that compares documents and prints none.
+    """
+    return HistoryReader(Viewer(None, in_clear=in_clear), archive.open_archive)

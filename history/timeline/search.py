@@ -17,68 +17,63 @@ from django.utils.translation import gettext as _
 
 from history import need_to_know
 from history.documents.exactjson import Json
-from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, Entity, root
-from history.held_messages import NO_OPEN_MESSAGES, OpenMessages, Quarantined
+from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, EntityKind, get_root
+from history.held_messages import NO_OPEN_MESSAGES, OpenMessages, QuarantinedMessage
 from history.record import ChangeType
 from history.search_index.keys import stored_values
-from history.timeline.gate import OpenQuestion, Reader
+from history.timeline.gate import HistoryReader, OpenMessagesQuestion
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
     BadParameterError,
+    is_storable_id,
     issue_token,
     read_token,
-    storable,
 )
-from history.versions import Key, Named, Newest, VersionRow, parse
+from history.versions import EntityRef, NewestVersion, VersionKey, VersionRow, parse_snapshot
 
-ID = "id"
+ID_KEY = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
 # the newest version is looked up in every day.
 MAX_DOCUMENTS = 1_000
 # Bytes that name a hit in a page token: two of MAX_DOCUMENTS have the same ones once in two million
 # searches.
-MARK = 5
+MARK_BYTES = 5
 
 
 @dataclass(frozen=True)
-class Found:
-    """An entity with the id, or an application with the business key.
+class SearchResult:
+    """An entity with the id, or an application with the business key."""
 
-    key: name of the business key, or ID. newest: key of its newest version; None for an application
-    of which the store has only children. updated_at: of that version, or of the newest one of the
-    carriers; for an id, of the children. carriers: the documents with the key; none for an id.
-    row: the newest version, once it is read.
-    """
-
-    entity: Entity
+    entity: EntityKind
     id: str
-    key: str
-    newest: Key | None
+    key: str  # name of the business key, or ID_KEY
+    # key of its newest version; None for an application with only children
+    newest: VersionKey | None
+    # of that version, or of the newest one of the carriers; for an id, of the children
     updated_at: datetime
-    carriers: tuple[Named, ...] = ()
-    row: VersionRow | None = None
+    carriers: tuple[EntityRef, ...] = ()  # the documents with the key; none for an id
+    row: VersionRow | None = None  # the newest version, once it is read
 
     @property
-    def named(self) -> Named:
+    def entity_ref(self) -> EntityRef:
         return self.entity, self.id
 
     @property
     def position(self) -> tuple[object, ...]:
-        """Its place in the results: ids by kind, then keys, the newest change first."""
-        if self.key == ID:
+        """The sort key of the result: ids first by kind, then keys, the newest change first."""
+        if self.key == ID_KEY:
             return (0, ENTITIES.index(self.entity), self.id)
         return (1, EPOCH - self.updated_at, self.id)
 
     @property
     def mark(self) -> bytes:
-        """Names it in a page token."""
-        return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=MARK).digest()
+        """The bytes that name the result in a page token."""
+        return blake2b(f"{self.entity.name} {self.id}".encode(), digest_size=MARK_BYTES).digest()
 
     @property
     def application(self) -> str | None:
-        """The id of its application, its own for an application; None for a kind that stands
-        alone."""
+        """The id of its application, its own if it is one; None for a kind that stands alone."""
         if self.entity.alone:
             return None
         return (self.row.product_instance_id if self.row else None) or self.id
@@ -93,141 +88,169 @@ class Found:
 
     @cached_property
     def data(self) -> Json:
-        return parse(self.row.data) if self.row else None
+        return parse_snapshot(self.row.data) if self.row else None
 
 
-class Results(NamedTuple):
-    """Entities with the id first, in the order of ENTITIES; then applications with the key, newest
-    change first. Each is there once. limited: more documents have the key than MAX_DOCUMENTS, and
-    only those seen last were looked at. next_token: None at the end."""
+class SearchPage(NamedTuple):
+    """One page of search results, each once.
 
-    found: Sequence[Found]
-    limited: bool
-    next_token: str | None = None
+    Entities with the id come first, in the order of ENTITIES; then applications with the key, the
+    newest change first.
+    """
+
+    found: Sequence[SearchResult]
+    limited: bool  # more documents than MAX_DOCUMENTS have the key; the others were not looked at
+    next_token: str | None = None  # None at the end
 
 
 def search(
-    reader: Reader, text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
-) -> Results:
-    """A page of what has this id, or this value of a business key, letter for letter. The Unicode
-    form of a key does not matter: "й" can be one character or two.
+    reader: HistoryReader, text: str, size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+) -> SearchPage:
+    """Return one page of what has this id, or exactly this value of a business key.
 
-    Each page has the newest of what was on no earlier one, which the token says, so nothing is lost
-    or repeated while versions arrive. A fixed number of queries. Raises BadParameterError.
+    Each page has the newest results that were on no earlier page, which the token says. So nothing
+    is lost or repeated while versions arrive. Runs a fixed number of queries.
+
+    Raises:
+        BadParameterError: The text cannot be an id or a key, or the token is wrong.
     """
-    if not storable(text, SEARCH_VALUE_LENGTH):
-        why = _("must have 1 to {n} characters")
-        raise BadParameterError("q", why.format(n=SEARCH_VALUE_LENGTH))
+    if not is_storable_id(text, SEARCH_VALUE_LENGTH):
+        reason = _("must have 1 to {n} characters")
+        raise BadParameterError("q", reason.format(n=SEARCH_VALUE_LENGTH))
     binding = ("search", text, "marks")
     marks = b"" if page_token is None else b64decode(read_token(binding, page_token)[0])
-    shown = {marks[at : at + MARK] for at in range(0, len(marks), MARK)}
-    found = _find(reader, [text])[text]
-    rest = [hit for hit in found.found if hit.mark not in shown]
-    following = None
-    if len(rest) > size:
-        marks += b"".join(hit.mark for hit in rest[:size])
-        following = issue_token(binding, (b64encode(marks).decode(),))
-    return _loaded(reader, {text: Results(rest[:size], found.limited, following)})[text]
+    shown_marks = {marks[start : start + MARK_BYTES] for start in range(0, len(marks), MARK_BYTES)}
+    results = _find_results(reader, [text])[text]
+    unshown = [hit for hit in results.found if hit.mark not in shown_marks]
+    next_token = None
+    if len(unshown) > size:
+        marks += b"".join(hit.mark for hit in unshown[:size])
+        next_token = issue_token(binding, (b64encode(marks).decode(),))
+    return _load_newest_versions(
+        reader, {text: SearchPage(unshown[:size], results.limited, next_token)}
+    )[text]
 
 
 def search_all(
-    reader: Reader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
-) -> dict[str, Results]:
-    """The first results of each of these texts, without tokens. As many queries as for one."""
-    nothing = dict.fromkeys(texts, Results([], limited=False))
-    found = nothing | _find(reader, [text for text in texts if storable(text, SEARCH_VALUE_LENGTH)])
-    first = {text: its._replace(found=its.found[:size]) for text, its in found.items()}
-    return _loaded(reader, first)
+    reader: HistoryReader, texts: Sequence[str], size: int = DEFAULT_PAGE_SIZE
+) -> dict[str, SearchPage]:
+    """Return the first results of each text, without tokens. Runs as many queries as for one
+    text.
+    """
+    empty_pages = dict.fromkeys(texts, SearchPage([], limited=False))
+    pages = empty_pages | _find_results(
+        reader, [text for text in texts if is_storable_id(text, SEARCH_VALUE_LENGTH)]
+    )
+    first_pages = {text: page._replace(found=page.found[:size]) for text, page in pages.items()}
+    return _load_newest_versions(reader, first_pages)
 
 
-def open_messages(reader: Reader, found: Sequence[Found]) -> OpenMessages:
-    """Return the messages in quarantine about what was found, and about the children of the
-    applications among it. One query; three where children have messages that do not name their
-    application."""
-    if not found:
+def fetch_open_messages(reader: HistoryReader, results: Sequence[SearchResult]) -> OpenMessages:
+    """Return the messages in quarantine about the results, and about children of the applications.
+
+    Runs one query; three if children have messages that do not name their application.
+    """
+    if not results:
         return NO_OPEN_MESSAGES
-    applications = [each.id for each in found if each.entity.root]
-    return reader.ask_open_messages(
-        OpenQuestion(ENTITIES, [each.named for each in found], applications)
+    applications = [result.id for result in results if result.entity.root]
+    return reader.fetch_open_messages(
+        OpenMessagesQuestion(ENTITIES, [result.entity_ref for result in results], applications)
     )
 
 
-def held_of(named: Named, messages: OpenMessages) -> list[Quarantined]:
-    """Return those of these messages that are about a document; of an application also those about
-    its children."""
-    entity, id = named
+def select_messages_about(
+    entity_ref: EntityRef, messages: OpenMessages
+) -> list[QuarantinedMessage]:
+    """Return the messages about a document; about an application, also those about its children."""
+    entity, id = entity_ref
     if entity.root:
-        return messages.of_application(entity.name, id)
-    return messages.about(entity.name, id)
+        return messages.list_of_application(entity.name, id)
+    return messages.list_about(entity.name, id)
 
 
-def documents(reader: Reader, carriers: Collection[Named]) -> dict[Named, Json]:
-    """The newest snapshots of these, without those of which the store has none. For a deleted one
-    it may be older than its newest version. One query for each kind."""
-    found: dict[Named, Json] = {}
+def fetch_newest_documents(
+    reader: HistoryReader, carriers: Collection[EntityRef]
+) -> dict[EntityRef, Json]:
+    """Return the newest snapshot of each document that the store has. One query for each kind.
+
+    The snapshot of a deleted document may be older than its newest version.
+    """
+    documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
-        for row in reader.newest_documents(entity, _of(entity, carriers)):
-            found[entity, row.id] = parse(row.data)
-    return found
+        for row in reader.fetch_newest_documents(entity, _list_ids(entity, carriers)):
+            documents[entity, row.id] = parse_snapshot(row.data)
+    return documents
 
 
-def without_document(reader: Reader, carriers: Collection[Named]) -> set[Named]:
-    """Return those of these whose newest version is a deletion that has no document."""
-    newest = _newest(reader, carriers)
+def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
+    """Return the documents whose newest version is a deletion without a snapshot."""
+    newest = _fetch_newest_keys(reader, carriers)
     rows = {
         (entity, row.id): row.key
         for entity in ENTITIES
-        for row in reader.without_documents().newest_documents(entity, _of(entity, carriers))
+        for row in reader.omit_documents().fetch_newest_documents(
+            entity, _list_ids(entity, carriers)
+        )
     }
-    return {carrier for carrier, its in newest.items() if rows.get(carrier) != its.key}
-
-
-def _loaded(reader: Reader, results: Mapping[str, Results]) -> dict[str, Results]:
-    """The same with the newest version of each; without what retention has just removed."""
-    every = [hit for its in results.values() for hit in its.found]
-    wanted = {(*hit.named, hit.newest) for hit in every if hit.newest}
-    rows = reader.bodies(wanted, as_list=True)
-    there = {place[:2]: row for place, row in rows.items()}
     return {
-        text: its._replace(
+        carrier
+        for carrier, newest_version in newest.items()
+        if rows.get(carrier) != newest_version.key
+    }
+
+
+def _load_newest_versions(
+    reader: HistoryReader, results: Mapping[str, SearchPage]
+) -> dict[str, SearchPage]:
+    """Return the same pages with the newest version of each result.
+
+    Results that retention has just removed are left out.
+    """
+    hits = [hit for page in results.values() for hit in page.found]
+    wanted = {(*hit.entity_ref, hit.newest) for hit in hits if hit.newest}
+    rows = reader.fetch_all_versions(wanted, as_list=True)
+    rows_by_entity = {ref[:2]: row for ref, row in rows.items()}
+    return {
+        text: page._replace(
             found=[
-                replace(hit, row=there.get(hit.named))
-                for hit in its.found
-                if hit.newest is None or hit.named in there
+                replace(hit, row=rows_by_entity.get(hit.entity_ref))
+                for hit in page.found
+                if hit.newest is None or hit.entity_ref in rows_by_entity
             ]
         )
-        for text, its in results.items()
+        for text, page in results.items()
     }
 
 
-def _find(reader: Reader, texts: Sequence[str]) -> dict[str, Results]:
-    """All results of each text, not loaded. The number of queries does not depend on the texts."""
+def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, SearchPage]:
+    """Return all results of each text, without their versions. The number of queries is fixed."""
     if not texts:
         return {}
-    found: dict[str, dict[Named, Found]] = {text: {} for text in texts}
+    results: dict[str, dict[EntityRef, SearchResult]] = {text: {} for text in texts}
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
     values = {text: stored_values(text) for text in texts}
-    asked = reader.first(
+    hits = reader.fetch_search_hits(
         list(dict.fromkeys(value for forms in values.values() for value in forms)),
-        list(filter(storable, texts)),
+        list(filter(is_storable_id, texts)),
         MAX_DOCUMENTS + 1,
     )
-    documents = _of_texts(values, asked.documents)
+    documents = _of_texts(values, hits.documents)
     for entity in ENTITIES:
-        for id, newest in asked.newest[entity].items():
-            found[id][entity, id] = Found(entity, id, ID, newest, newest.updated_at)
-    for id, moment in asked.children.items():
-        found[id].setdefault((root(), id), Found(root(), id, ID, None, moment))
-    for text, its in _by_key(reader, documents):
-        found[text].setdefault(its.named, its)
-    found = _visible(reader, found)
+        for id, newest in hits.newest[entity].items():
+            results[id][entity, id] = SearchResult(entity, id, ID_KEY, newest, newest.updated_at)
+    for id, moment in hits.children.items():
+        results[id].setdefault((get_root(), id), SearchResult(get_root(), id, ID_KEY, None, moment))
+    for text, result in _generate_key_results(reader, documents):
+        results[text].setdefault(result.entity_ref, result)
+    results = _drop_hidden_results(reader, results)
     counts = Counter(text for text, *_ in documents)
     return {
-        text: Results(
-            sorted(those.values(), key=attrgetter("position")), counts[text] > MAX_DOCUMENTS
+        text: SearchPage(
+            sorted(results_of_text.values(), key=attrgetter("position")),
+            counts[text] > MAX_DOCUMENTS,
         )
-        for text, those in found.items()
+        for text, results_of_text in results.items()
     }
 
 
@@ -251,77 +274,97 @@ def _of_texts(
     )
 
 
-def _by_key(
-    reader: Reader, rows: Iterable[tuple[str, str, str, str]]
-) -> Iterator[tuple[str, Found]]:
-    """What is shown for the documents that have each value, given as value, key, kind and id: the
-    application, or a document that stands alone.
+def _generate_key_results(
+    reader: HistoryReader, rows: Iterable[tuple[str, str, str, str]]
+) -> Iterator[tuple[str, SearchResult]]:
+    """Generate the results for documents that have a business key.
 
-    A child belongs to the application that its newest version names; one of which no version is
-    kept belongs to none."""
+    A result is the application of the document, or a document that stands alone. A child belongs to
+    the application that its newest version names; without a kept version it belongs to none.
+
+    Args:
+        rows: Value, key name, kind and id.
+    """
     documents = sorted(
         ((value, name, BY_NAME[kind], id) for value, name, kind, id in rows),
-        key=lambda each: (each[1], ENTITIES.index(each[2]), each[3]),
+        key=lambda document: (document[1], ENTITIES.index(document[2]), document[3]),
     )
-    newest = _newest(reader, {(entity, id) for *_, entity, id in documents if entity.parent})
-    grouped: defaultdict[tuple[str, Named], dict[Named, str]] = defaultdict(dict)
+    newest = _fetch_newest_keys(
+        reader, {(entity, id) for *_, entity, id in documents if entity.parent}
+    )
+    grouped: defaultdict[tuple[str, EntityRef], dict[EntityRef, str]] = defaultdict(dict)
     for value, name, entity, id in documents:
         carrier = entity, id
         if entity.parent is None:
             grouped[value, carrier].setdefault(carrier, name)
         elif carrier in newest:
-            place = root(), newest[carrier].application
-            grouped[value, place].setdefault(carrier, name)
-    newest |= _newest(reader, {place for _value, place in grouped})
-    for (value, place), names in grouped.items():
-        own = newest.get(place)
-        known = [own] if own else [newest[each] for each in names if each in newest]
-        if known:
-            moment = max(each.key.updated_at for each in known)
-            key, first = own.key if own else None, next(iter(names.values()))
-            yield value, Found(*place, first, key, moment, tuple(names))
+            owner = get_root(), newest[carrier].application
+            grouped[value, owner].setdefault(carrier, name)
+    newest |= _fetch_newest_keys(reader, {owner for _value, owner in grouped})
+    for (value, owner), names in grouped.items():
+        own_version = newest.get(owner)
+        versions = (
+            [own_version] if own_version else [newest[child] for child in names if child in newest]
+        )
+        if versions:
+            moment = max(version.key.updated_at for version in versions)
+            key, first_name = own_version.key if own_version else None, next(iter(names.values()))
+            yield value, SearchResult(*owner, first_name, key, moment, tuple(names))
 
 
-def _newest(reader: Reader, places: Collection[Named]) -> dict[Named, Newest]:
+def _fetch_newest_keys(
+    reader: HistoryReader, entity_refs: Collection[EntityRef]
+) -> dict[EntityRef, NewestVersion]:
     return {
-        (entity, id): its
+        (entity, id): newest_version
         for entity in ENTITIES
-        for id, its in reader.newest_keys(entity, _of(entity, places)).items()
+        for id, newest_version in reader.fetch_newest_keys(
+            entity, _list_ids(entity, entity_refs)
+        ).items()
     }
 
 
-def _visible(reader: Reader, found: dict[str, dict[Named, Found]]) -> dict[str, dict[Named, Found]]:
-    """The hits that the reader may see. The others are gone before pages are made of them,
-    so that no page has a gap and no count tells of them."""
-    hits = [hit for its in found.values() for hit in its.values()]
-    shown = visible(reader, {place for hit in hits for place in (hit.named, *hit.carriers)})
+def _drop_hidden_results(
+    reader: HistoryReader, results: dict[str, dict[EntityRef, SearchResult]]
+) -> dict[str, dict[EntityRef, SearchResult]]:
+    """Return the results that the viewer may see.
+
+    The others are dropped before pages are made: so no page has a gap, and no count tells of them.
+    """
+    hits = [hit for results_of_text in results.values() for hit in results_of_text.values()]
+    visible_refs = select_visible(
+        reader, {entity_ref for hit in hits for entity_ref in (hit.entity_ref, *hit.carriers)}
+    )
     return {
         text: {
-            place: replace(hit, carriers=tuple(filter(shown.__contains__, hit.carriers)))
-            for place, hit in its.items()
-            if place in shown and (not hit.carriers or shown.intersection(hit.carriers))
+            entity_ref: replace(
+                hit, carriers=tuple(filter(visible_refs.__contains__, hit.carriers))
+            )
+            for entity_ref, hit in results_of_text.items()
+            if entity_ref in visible_refs
+            and (not hit.carriers or visible_refs.intersection(hit.carriers))
         }
-        for text, its in found.items()
+        for text, results_of_text in results.items()
     }
 
 
-def visible(reader: Reader, places: Collection[Named]) -> set[Named]:
-    """Those of these that the reader may see; for lists."""
-    if not need_to_know.applies(reader.viewer):
-        return set(places)
+def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) -> set[EntityRef]:
+    """Return those of the entities that the viewer may see. For lists."""
+    if not need_to_know.is_rule_applied(reader.viewer):
+        return set(entity_refs)
     owners = {
         (entity, id): {id} if entity.root else set[str]()
-        for entity, id in places
+        for entity, id in entity_refs
         if entity.parent is None
     }
     for entity in CHILDREN:
-        if ids := _of(entity, places):
-            known = reader.owners(entity, ids)
-            owners |= {(entity, id): its for id, its in known.items()}
-    allowed = reader.visible(set().union(*owners.values()))
-    return {place for place, its in owners.items() if its <= allowed}
+        if ids := _list_ids(entity, entity_refs):
+            owners_by_id = reader.fetch_owners(entity, ids)
+            owners |= {(entity, id): applications for id, applications in owners_by_id.items()}
+    allowed = reader.select_visible(set().union(*owners.values()))
+    return {entity_ref for entity_ref, applications in owners.items() if applications <= allowed}
 
 
-def _of(entity: Entity, places: Iterable[Named]) -> set[str]:
-    """The ids of those of one kind."""
-    return {id for kind, id in places if kind is entity}
+def _list_ids(entity: EntityKind, entity_refs: Iterable[EntityRef]) -> set[str]:
+    """Return the ids of the entities of one kind."""
+    return {id for kind, id in entity_refs if kind is entity}

@@ -1,19 +1,27 @@
-"""What became of one version or message: stored, in quarantine, unread, lost, never seen."""
+"""The fate of one version or message: stored, in quarantine, unread, lost, never seen."""
 
-from history.held_messages import MessagePlace
-from history.trace.fate import Bounds, Fate, Name, State, of_message, of_version, quarantined_fate
-from history.trace.words import as_object, plain, said
+from history.held_messages import MessagePosition
+from history.trace.fate import (
+    BrokerBounds,
+    Fate,
+    FateState,
+    VersionName,
+    make_quarantined_fate,
+    trace_message,
+    trace_version,
+)
+from history.trace.words import as_object, describe_fate, format_minute
 
 __all__ = [
-    "Bounds",
+    "BrokerBounds",
     "Fate",
-    "MessagePlace",
-    "Name",
-    "State",
+    "FateState",
+    "MessagePosition",
+    "VersionName",
     "as_object",
-    "of_message",
-    "of_version",
-    "plain",
-    "quarantined_fate",
-    "said",
+    "describe_fate",
+    "format_minute",
+    "make_quarantined_fate",
+    "trace_message",
+    "trace_version",
 ]

@@ -1,1 +1,1 @@
-"""What the ledger proves: counts, faults, days that must wait."""
+"""What the ledger proves: counts, faults, losses, and days that must be held."""

@@ -1,4 +1,4 @@
-"""When unread messages are lost and how long catching up takes, from the ledger's figures."""
+"""When unread messages are lost and how long catching up takes, by the figures of the ledger."""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -8,8 +8,8 @@ from math import inf, isfinite
 from typing import Any
 
 from history.base.silence import SILENT
-from history.base.table import counted
-from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, Seen, catch_up
+from history.base.table import pluralize
+from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, SeenEnd, compute_catch_up
 from ingest.models import Ledger
 from ingest.source.message import KafkaPartition
 
@@ -19,10 +19,16 @@ UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """One topic partition. seconds: until the broker deletes its oldest unread message; inf for
-    never. catch_up: seconds until it is read to its end if a consumer begins now; inf if never.
-    kept: for how many seconds a message that comes now is kept. unread: messages."""
+class LossForecast:
+    """The forecast of one topic partition.
+
+    Attributes:
+        seconds: Until the broker deletes its oldest unread message; inf for never.
+        catch_up: Seconds until it is read to its end if a consumer begins now; inf for never.
+        kept: For how many seconds a new message is kept.
+        unread: The number of unread messages.
+        halted: Whether its consumer has stopped reading.
+    """
 
     seconds: float
     catch_up: float
@@ -47,14 +53,21 @@ class Loss:
         return self.seconds == 0
 
 
-def losses(
+def forecast_losses(
     entries: Sequence[Ledger],
     never_read: Mapping[KafkaPartition, Outlook] | None = None,
     now: datetime | None = None,
-) -> dict[KafkaPartition, Loss]:
-    """The partitions with a forecast, the most endangered first; without retired topics and earlier
-    topics of the same name. never_read: what the brokers answered about partitions that are not in
-    the ledger. What came since the last known end is added at the rate of then."""
+) -> dict[KafkaPartition, LossForecast]:
+    """Return the forecast of each topic partition, the most endangered first.
+
+    Retired topics and earlier topics of the same name are left out. Messages that arrived since
+    the last known end are added at the rate of that time.
+
+    Args:
+        entries: The ledger rows.
+        never_read: The answers of the brokers about partitions that are not in the ledger.
+        now: The moment of the forecast, by default the clock.
+    """
     # The brokers' clock, which no test moves.
     moment = now or datetime.fromtimestamp(time.time(), UTC)
     backlogs: dict[KafkaPartition, Backlog] = {}
@@ -63,83 +76,92 @@ def losses(
         if entry.current and not entry.retired and entry.forecast_at is not None:
             arriving = entry.arriving_rate or 0.0
             age = (moment - (entry.end_known_at or entry.forecast_at)).total_seconds()
-            came = arriving * age if age > SILENT.total_seconds() else 0.0
+            arrived = arriving * age if age > SILENT.total_seconds() else 0.0
             seconds = inf
             if entry.loss_at is not None:
                 seconds = max(0.0, (entry.loss_at - moment).total_seconds())
-            kept = inf if entry.kept_seconds is None else entry.kept_seconds
-            unread = (entry.lag or 0) + int(came)
-            backlogs[entry.topic, entry.partition] = Backlog(unread, arriving, seconds, kept)
+            kept_seconds = inf if entry.kept_seconds is None else entry.kept_seconds
+            unread = (entry.lag or 0) + int(arrived)
+            backlogs[entry.topic, entry.partition] = Backlog(
+                unread, arriving, seconds, kept_seconds
+            )
             if entry.halted_at is not None:
                 halted.add((entry.topic, entry.partition))
-    for place, found in (never_read or {}).items():
-        said = found.forecast
-        if said is not None:
-            seconds = inf if said.at is None else max(0.0, said.at - moment.timestamp())
-            kept = inf if said.kept is None else said.kept
-            backlogs[place] = Backlog(said.unread, found.log.arriving, seconds, kept)
-    read = {place: each for place, each in backlogs.items() if place not in halted}
-    took = catch_up(read, reading_rate(entries))
-    took |= {place: inf if backlogs[place].unread else 0.0 for place in halted}
+    for place, outlook in (never_read or {}).items():
+        forecast = outlook.forecast
+        if forecast is not None:
+            seconds = inf if forecast.at is None else max(0.0, forecast.at - moment.timestamp())
+            kept_seconds = inf if forecast.kept is None else forecast.kept
+            backlogs[place] = Backlog(forecast.unread, outlook.log.arriving, seconds, kept_seconds)
+    read = {place: backlog for place, backlog in backlogs.items() if place not in halted}
+    catch_up_seconds = compute_catch_up(read, get_reading_rate(entries))
+    catch_up_seconds |= {place: inf if backlogs[place].unread else 0.0 for place in halted}
     ordered = sorted(backlogs.items(), key=lambda item: item[1].seconds)
     return {
-        place: Loss(
-            seconds=each.seconds,
-            catch_up=took[place],
-            kept=each.kept,
-            unread=each.unread,
+        place: LossForecast(
+            seconds=backlog.seconds,
+            catch_up=catch_up_seconds[place],
+            kept=backlog.kept,
+            unread=backlog.unread,
             halted=place in halted,
         )
-        for place, each in ordered
+        for place, backlog in ordered
     }
 
 
-def deleted(outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]) -> list[str]:
-    """A sentence for each partition of which the broker has deleted unread messages already."""
+def describe_deleted(
+    outlooks: Mapping[KafkaPartition, Outlook], retired: Container[str]
+) -> list[str]:
+    """Return a sentence for each topic partition with unread messages that the broker deleted."""
     return [
         f"{topic}[{partition}]: the broker has deleted "
-        + counted(each.forecast.deleted, "message that was not read", "messages that were not read")
-        for (topic, partition), each in sorted(outlooks.items())
-        if each.forecast is not None and each.forecast.deleted and topic not in retired
+        + pluralize(
+            outlook.forecast.deleted, "message that was not read", "messages that were not read"
+        )
+        for (topic, partition), outlook in sorted(outlooks.items())
+        if outlook.forecast is not None and outlook.forecast.deleted and topic not in retired
     ]
 
 
-def as_json(found: Mapping[KafkaPartition, Loss]) -> list[dict[str, Any]]:
-    """The same as JSON values; null for what never happens."""
+def as_json(losses: Mapping[KafkaPartition, LossForecast]) -> list[dict[str, Any]]:
+    """Return the forecasts as JSON values; null stands for never."""
     return [
         {
             "topic": topic,
             "partition": partition,
-            "unread": each.unread,
-            "lossSeconds": _finite(each.seconds),
-            "catchUpSeconds": _finite(each.catch_up),
-            "keptSeconds": _finite(each.kept),
+            "unread": loss.unread,
+            "lossSeconds": _finite(loss.seconds),
+            "catchUpSeconds": _finite(loss.catch_up),
+            "keptSeconds": _finite(loss.kept),
         }
-        for (topic, partition), each in found.items()
+        for (topic, partition), loss in losses.items()
     ]
 
 
-def in_words(seconds: float, name: Callable[[str], str] = str) -> str:
-    """A time in two units, rounded down: "2 h 10 min". name: translates d, h, min and s."""
-    left = int(seconds)
+def format_duration(seconds: float, translate: Callable[[str], str] = str) -> str:
+    """Write a duration in two units, rounded down: "2 h 10 min".
+
+    `translate` translates d, h, min and s.
+    """
+    remaining = int(seconds)
     words: list[str] = []
     for unit, size in UNITS:
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count or words or unit == "s":
-            words.append(f"{count} {name(unit)}")
+            words.append(f"{count} {translate(unit)}")
     return " ".join(words[:2])
 
 
-def reading_rate(entries: Sequence[Ledger]) -> float:
-    """Messages per second of the fastest consumer, as measured when it was behind."""
-    known = [entry.reading_rate for entry in entries if entry.reading_rate]
-    return max(known, default=ASSUMED_RATE)
+def get_reading_rate(entries: Sequence[Ledger]) -> float:
+    """Return the messages per second of the fastest consumer, measured while it was behind."""
+    rates = [entry.reading_rate for entry in entries if entry.reading_rate]
+    return max(rates, default=ASSUMED_RATE)
 
 
-def seen(entries: Sequence[Ledger]) -> dict[KafkaPartition, Seen]:
-    """The end of each partition when a consumer saw it last."""
+def collect_seen_ends(entries: Sequence[Ledger]) -> dict[KafkaPartition, SeenEnd]:
+    """Return the end of each topic partition when a consumer last saw it."""
     return {
-        (entry.topic, entry.partition): Seen(
+        (entry.topic, entry.partition): SeenEnd(
             entry.end_known_at.timestamp(),
             entry.high_watermark,
             entry.arriving_rate or 0.0,
@@ -149,19 +171,21 @@ def seen(entries: Sequence[Ledger]) -> dict[KafkaPartition, Seen]:
     }
 
 
-def take(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
-    """Put what the brokers answered just now into the entries, which are not saved."""
+def update_entries(entries: Sequence[Ledger], outlooks: Mapping[KafkaPartition, Outlook]) -> None:
+    """Put the current answers of the brokers into the entries, without saving them."""
     for entry in entries:
-        found = outlooks.get((entry.topic, entry.partition))
-        if found is None or not entry.current:
+        outlook = outlooks.get((entry.topic, entry.partition))
+        if outlook is None or not entry.current:
             continue
-        at, said = datetime.fromtimestamp(found.log.at, UTC), found.forecast
-        entry.high_watermark, entry.end_known_at = found.log.end, at
-        entry.arriving_rate = found.log.arriving
-        entry.forecast_at = None if said is None else at
-        if said is not None:
-            entry.loss_at = None if said.at is None else datetime.fromtimestamp(said.at, UTC)
-            entry.kept_seconds = said.kept
+        moment, forecast = datetime.fromtimestamp(outlook.log.at, UTC), outlook.forecast
+        entry.high_watermark, entry.end_known_at = outlook.log.end, moment
+        entry.arriving_rate = outlook.log.arriving
+        entry.forecast_at = None if forecast is None else moment
+        if forecast is not None:
+            entry.loss_at = (
+                None if forecast.at is None else datetime.fromtimestamp(forecast.at, UTC)
+            )
+            entry.kept_seconds = forecast.kept
 
 
 def _finite(seconds: float) -> float | None:

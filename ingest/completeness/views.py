@@ -11,16 +11,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from history.api import access, describe
-from history.api.answers import Answer
-from history.api.call import Call, Question
-from history.base.plain_text import figure
+from history.api.answers import AnswerData
+from history.api.call import ApiRequest, ApiView
+from history.base.plain_text import format_figure
 from history.entities import BY_TOPIC
 from history.gaps import read as gaps
 from ingest.completeness import figures, losses
-from ingest.completeness.figures import as_json, entries, faults
-from ingest.completeness.losses import Loss
+from ingest.completeness.figures import as_json, find_faults, load_entries
+from ingest.completeness.losses import LossForecast
 from ingest.models import Ledger
-from ingest.sentences import translated
+from ingest.sentences import translate_sentences
 
 COUNTS: Final = {
     "read": gettext_lazy("Read"),
@@ -33,26 +33,26 @@ COUNTS: Final = {
 }
 
 
-def page(request: HttpRequest) -> HttpResponse:
-    """The lag is the consumer's last record: a page view does not ask Kafka."""
-    entries = figures.entries()
-    forecasts = losses.losses(entries)
+def show_completeness(request: HttpRequest) -> HttpResponse:
+    """Show the ledger, with the lag that the consumer recorded last: Kafka is not asked."""
+    entries = figures.load_entries()
+    forecasts = losses.forecast_losses(entries)
     lines: dict[bool, list[Any]] = {True: [], False: []}
     # Where nobody reads, one sentence says it for all.
-    one_by_one = any(not each.silence for each in entries if each.current and not each.retired)
+    one_by_one = any(not entry.silence for entry in entries if entry.current and not entry.retired)
     for entry in entries:
         loss = forecasts.get((entry.topic, entry.partition)) if entry.current else None
         line = (
             entry,
-            [(words, figure(getattr(entry, name))) for name, words in COUNTS.items()],
-            figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
-            "?" if entry.lag is None else figure(entry.lag),
-            *_loss(loss),
+            [(words, format_figure(getattr(entry, name))) for name, words in COUNTS.items()],
+            format_figure(entry.lost_acknowledged) if entry.lost_acknowledged else "",
+            "?" if entry.lag is None else format_figure(entry.lag),
+            *_format_loss(loss),
         )
-        away = entry.silence is not None and one_by_one
-        lines[away or _needs_a_look(entry, loss)].append(line)
+        is_folded = entry.silence is not None and one_by_one
+        lines[is_folded or _needs_attention(entry, loss)].append(line)
     totals = [
-        (words, figure(sum(getattr(each, name) for each in entries)))
+        (words, format_figure(sum(getattr(entry, name) for entry in entries)))
         for name, words in COUNTS.items()
     ]
     return render(
@@ -60,62 +60,85 @@ def page(request: HttpRequest) -> HttpResponse:
         "ingest/completeness.html",
         {
             **admin.site.each_context(request),
-            **admin.site.freshness(),  # type: ignore[attr-defined] # see history.admin.site.apps
+            **admin.site.get_completeness(),  # type: ignore[attr-defined] # see history.admin.site.apps
             "title": _("Completeness"),
             "wrong": lines[True],
             "right": lines[False],
             "totals": totals,
             "counted": COUNTS.values(),
-            "faults": figures.faults(entries),
-            "gaps": gaps.totals(),
+            "faults": figures.find_faults(entries),
+            "gaps": gaps.fetch_totals(),
             "pressing": [
-                (topic, partition, in_words(each.seconds), in_words(each.catch_up), each)
-                for (topic, partition), each in forecasts.items()
-                if each.pressing
+                (
+                    topic,
+                    partition,
+                    translate_duration(loss.seconds),
+                    translate_duration(loss.catch_up),
+                    loss,
+                )
+                for (topic, partition), loss in forecasts.items()
+                if loss.pressing
             ],
             "first_loss": next(
-                (in_words(each.seconds) for each in forecasts.values() if each.seconds < inf), ""
+                (
+                    translate_duration(loss.seconds)
+                    for loss in forecasts.values()
+                    if loss.seconds < inf
+                ),
+                "",
             ),
-            "never_read": figures.never_read(entries) if entries else [],
-            "undeclared": figures.undeclared(entries),
-            "missing": figures.unexpectedly_absent(entries),
+            "never_read": figures.find_never_read_topics(entries) if entries else [],
+            "undeclared": figures.find_undeclared_topics(entries),
+            "missing": figures.find_unexpectedly_absent_topics(entries),
             "absent": [
-                topic for topic in figures.absent(entries) if topic != BY_TOPIC[topic].topics[0]
+                topic
+                for topic in figures.find_absent_topics(entries)
+                if topic != BY_TOPIC[topic].topics[0]
             ],
-            "halted": halted(entries),
+            "halted": list_halted(entries),
         },
     )
 
 
-def _needs_a_look(entry: Ledger, loss: Loss | None) -> bool:
-    """Whether the page shows a partition first: it is wrong, or not read to its end."""
+def _needs_attention(entry: Ledger, loss: LossForecast | None) -> bool:
+    """Return whether a topic partition is shown first: it is faulty or not read to its end."""
     behind = entry.lag != 0 and not entry.retired
-    return bool(halted([entry]) or behind or figures.faults([entry]) or (loss and loss.pressing))
+    return bool(
+        list_halted([entry]) or behind or figures.find_faults([entry]) or (loss and loss.pressing)
+    )
 
 
-def _loss(found: Loss | None) -> tuple[str, str]:
-    """When it is lost and how long catching up takes, in words."""
-    return ("", "") if found is None else (in_words(found.seconds), in_words(found.catch_up))
+def _format_loss(loss: LossForecast | None) -> tuple[str, str]:
+    """Return when unread messages are lost and how long catching up takes, in words."""
+    return (
+        ("", "")
+        if loss is None
+        else (translate_duration(loss.seconds), translate_duration(loss.catch_up))
+    )
 
 
-def in_words(seconds: float) -> str:
-    """A time in the language of the page."""
+def translate_duration(seconds: float) -> str:
+    """Write a duration in the language of the page."""
     units = {
         "d": _("d"),
         "h": _("h"),
         "min": _("min"),
         "s": _("s"),
     }
-    return losses.in_words(seconds, units.__getitem__) if seconds < inf else _("never")
+    return losses.format_duration(seconds, units.__getitem__) if seconds < inf else _("never")
 
 
-def halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:
-    """The partitions of which reading has stopped, and why."""
-    return [(each, why(each.halted_why)) for each in entries if each.current and each.halted_at]
+def list_halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:
+    """Return the halted topic partitions with the reason in the language of the page."""
+    return [
+        (entry, translate_reasons(entry.halted_why))
+        for entry in entries
+        if entry.current and entry.halted_at
+    ]
 
 
 # The reasons of ingest.consumer.positions and ingest.completeness.holds.
-_WHY: Final = (
+_REASON_TEMPLATES: Final = (
     gettext_noop("{n} bad messages in a row"),
     gettext_noop("{n} of the last {all} messages are bad"),
     gettext_noop("{n} unresolved in quarantine"),
@@ -129,25 +152,29 @@ _WHY: Final = (
 )
 
 
-def why(reasons: str) -> str:
-    """Why reading has stopped, or days are held, in the language of the page."""
-    return translated(reasons.replace(",", ""), _WHY)
+def translate_reasons(reasons: str) -> str:
+    """Translate the reasons of a halt or a hold into the language of the page."""
+    return translate_sentences(reasons.replace(",", ""), _REASON_TEMPLATES)
 
 
-@describe.call(
+@describe.describe_call(
     "completeness",
     "How complete the store is: what was read, stored, repeated, expired, quarantined, the lag, "
     "and the versions that never arrived.",
     describe.ZONE,
     data="Store",
-    missing=False,
+    may_be_missing=False,
 )
-class Completeness(Call):
+class CompletenessCall(ApiView):
     """GET completeness"""
 
     permission = access.READ_COMPLETENESS
 
-    def answer(self, question: Question) -> Answer:  # noqa: ARG002
-        found = entries()
-        ledger = as_json(found, faults(found), losses.as_json(losses.losses(found)))
-        return {**ledger, "gaps": gaps.totals().as_json()}
+    def make_answer(self, request: ApiRequest) -> AnswerData:  # noqa: ARG002
+        ledger_rows = load_entries()
+        ledger = as_json(
+            ledger_rows,
+            find_faults(ledger_rows),
+            losses.as_json(losses.forecast_losses(ledger_rows)),
+        )
+        return {**ledger, "gaps": gaps.fetch_totals().as_json()}

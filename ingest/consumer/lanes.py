@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from history.entities import BY_TOPIC
-from history.search_index.keys import Fingerprint
+from history.search_index.keys import KeyFingerprint
 from ingest.source.message import KafkaPartition
 from ingest.store.batch import Batch, Claim, Claims, Limits
 
@@ -17,15 +17,15 @@ class FingerprintCache:
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size
-        self._new: dict[str, Fingerprint] = {}
-        self._old: dict[str, Fingerprint] = {}
+        self._new: dict[str, KeyFingerprint] = {}
+        self._old: dict[str, KeyFingerprint] = {}
 
-    def get(self, name: str) -> Fingerprint | None:
+    def get(self, name: str) -> KeyFingerprint | None:
         """Return the last fingerprint of a name, or None if it is not in the cache."""
         fingerprint = self._new.get(name)
         return self._old.get(name) if fingerprint is None else fingerprint
 
-    def update(self, values: Mapping[str, Fingerprint]) -> None:
+    def update(self, values: Mapping[str, KeyFingerprint]) -> None:
         """Set the fingerprints of these names."""
         self._new.update(values)
         if len(self._new) >= self._size:
@@ -70,7 +70,7 @@ class Lane:
         """Whether the filling batch can be launched."""
         return self.flight is None and bool(self.filling.progress)
 
-    def remember(self, fingerprints: Mapping[str, Fingerprint]) -> None:
+    def remember(self, fingerprints: Mapping[str, KeyFingerprint]) -> None:
         """Remember search keys that are stored, so that they are not stored again."""
         self._fingerprints.update(fingerprints)
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 import psycopg
 
 from history.base.error_text import describe
-from history.failure.complaints import Complaint
-from history.failure.database import is_refused, no_connection
+from history.failure.complaints import ExplainedError
+from history.failure.database import explain_no_connection, is_refused
 from ingest import metrics
 from ingest.consumer.lanes import Flight
 from ingest.source.message import TopicPartition
@@ -146,7 +146,7 @@ class AbandonedError(Exception):
     """The work was given up between two attempts. Nothing is known to be committed."""
 
 
-class RefusedByDatabaseError(Complaint):
+class RefusedByDatabaseError(ExplainedError):
     """Raised where the database goes on to refuse the work. Nothing of it was committed."""
 
 
@@ -284,7 +284,7 @@ def _is_lasting(error: psycopg.Error) -> bool:
 
 def _explain_refusal(error: psycopg.Error) -> str:
     """Return what the database refuses, and who can correct it."""
-    if (sentence := no_connection(error)) is not None:
+    if (sentence := explain_no_connection(error)) is not None:
         return f"{sentence}. Nothing is lost"
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return (
@@ -301,7 +301,7 @@ def _explain_refusal(error: psycopg.Error) -> str:
 def _log_error(error: psycopg.Error) -> None:
     if _is_lasting(error):
         logger.error("%s; trying again", _explain_refusal(error))
-    elif (sentence := no_connection(error)) is not None:
+    elif (sentence := explain_no_connection(error)) is not None:
         logger.warning("%s. Nothing is lost; trying again", sentence)
     elif classify_error(error) is ErrorCause.OUTAGE:
         logger.warning("the database is not available, trying again: %s", describe(error))

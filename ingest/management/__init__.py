@@ -1,1 +1,1 @@
-"""What the commands about messages share."""
+"""Helpers for the commands about messages."""

@@ -1,4 +1,4 @@
-"""Refuses questions about topics and messages that do not exist: their answer would be nothing."""
+"""Checks of arguments: a topic or message that does not exist is refused, not answered empty."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +10,7 @@ from ingest.models import Ledger, Quarantined
 
 
 def refuse_unknown_topic(topic: str | None) -> None:
-    """Raises CommandError for a topic of which nothing is declared, read or in quarantine."""
+    """Raise CommandError for a topic that is not declared, read or in quarantine."""
     if topic is None or topic in BY_TOPIC:
         return
     if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):
@@ -21,10 +21,10 @@ def refuse_unknown_topic(topic: str | None) -> None:
 
 
 def refuse_missing_ids(ids: Iterable[int]) -> None:
-    """Raises CommandError for ids of which the quarantine has no message."""
-    wanted = set(ids)
-    there = set(Quarantined.objects.filter(id__in=wanted).values_list("id", flat=True))
-    if missing := sorted(wanted - there):
+    """Raise CommandError for ids that are not in quarantine."""
+    requested = set(ids)
+    stored = set(Quarantined.objects.filter(id__in=requested).values_list("id", flat=True))
+    if missing := sorted(requested - stored):
         raise CommandError(
             f"there is no message {', '.join(map(str, missing))} in quarantine, so nothing was "
             "done. `quarantine list --ids` has the ids."

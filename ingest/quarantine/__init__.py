@@ -1,1 +1,1 @@
-"""Messages that could not be stored: kept, retried, discarded."""
+"""The quarantine: messages that could not be stored are kept, retried or discarded."""

@@ -1,4 +1,4 @@
-"""The messages of the quarantine, one by one. What is asked for is in ingest.quarantine.screen."""
+"""The list of quarantined messages. Groups and requests are in ingest.quarantine.screen."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,45 +29,54 @@ else:  # Django's class takes no parameters where it runs
 # The web's database login may not read them: see annals.access.grants.
 CONTENTS = ("key", "value", "headers")
 # In one address; a page of the list has a hundred.
-MOST = 500
+MAX_MESSAGES = 500
 PLACE = ("topic", "partition", "offset", "sent")
 FATE = ("status", "attempts", "seen", "again", "settled", "outcome")
 
 
-class OfGroup(admin.SimpleListFilter):
-    """The messages of one group of the page before, whose address has its query."""
+class GroupFilter(admin.SimpleListFilter):
+    """Filters by one group of the page "Quarantine", whose links have the query of the group."""
 
     title, parameter_name = gettext_lazy("group"), "group"
 
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
-        asked = self._asked()
-        named = [in_words(asked["reason"]), asked["client_id"], asked["field"], asked["topic"]]
-        return [(str(self.value()), " · ".join(filter(None, named)))] if self.value() else []
+        group = self._parse_group()
+        words = [
+            describe_reason(group["reason"]),
+            group["client_id"],
+            group["field"],
+            group["topic"],
+        ]
+        return [(str(self.value()), " · ".join(filter(None, words)))] if self.value() else []
 
-    def queryset(self, request: HttpRequest, found: QuerySet[Quarantined]) -> QuerySet[Quarantined]:  # noqa: ARG002
+    def queryset(
+        self,
+        request: HttpRequest,  # noqa: ARG002
+        queryset: QuerySet[Quarantined],
+    ) -> QuerySet[Quarantined]:
         if not self.value():
-            return found
-        return screen.of_group(found.filter(status__in=UNSETTLED), self._asked())
+            return queryset
+        return screen.filter_by_group(queryset.filter(status__in=UNSETTLED), self._parse_group())
 
-    def _asked(self) -> dict[str, str]:
-        given = dict(parse_qsl(str(self.value() or "")))
-        return {name: given.get(name, "") for name in screen.GROUP}
+    def _parse_group(self) -> dict[str, str]:
+        parameters = dict(parse_qsl(str(self.value() or "")))
+        return {name: parameters.get(name, "") for name in screen.GROUP_FIELDS}
 
 
-class OfReason(admin.AllValuesFieldListFilter):
-    """Reasons in words."""
+class ReasonFilter(admin.AllValuesFieldListFilter):
+    """Filters by reason, with the reasons in words."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        for each in super().choices(changelist):
-            yield {**each, "display": in_words(str(each["display"]))}
+        for choice in super().choices(changelist):
+            yield {**choice, "display": describe_reason(str(choice["display"]))}
 
 
 class QuarantinedAdmin(ReadOnly):
-    """Reason and times, never the message itself: `annals quarantine show` has that."""
+    """Shows reasons and times, never the message itself: `annals quarantine show` prints that."""
 
     screen = "quarantine"  # has the groups of the messages, and leads here
     list_display = ("why", "document", "place", "status", "seen")
-    list_filter = (OfGroup, "status", ("reason", OfReason), "topic")
+    list_filter = (GroupFilter, "status", ("reason", ReasonFilter), "topic")
     search_fields = ("=id", "=offset", "entity_id__exact", "detail")
     search_help_text = gettext_lazy("id of a document, number, offset, or words of the detail")
     ordering = ("-id",)
@@ -87,20 +96,20 @@ class QuarantinedAdmin(ReadOnly):
     has_add_permission = has_change_permission = has_delete_permission = _never
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Quarantined]:
-        """Without the message."""
+        """Return the messages without key, value and headers."""
         return super().get_queryset(request).defer(*CONTENTS)
 
     def has_ask_permission(self, request: HttpRequest) -> bool:
-        """May ask that a process with the consumer's login does something."""
+        """Return whether the login may request a retry or discard."""
         return request.user.has_perm("ingest.ask_quarantine")
 
     @admin.action(description=gettext_lazy("Retry…"), permissions=["ask"])
-    def ask_retry(self, request: HttpRequest, chosen: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
-        return _ask("retry", chosen)
+    def ask_retry(self, request: HttpRequest, queryset: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
+        return _redirect_to_request_form("retry", queryset)
 
     @admin.action(description=gettext_lazy("Discard…"), permissions=["ask"])
-    def ask_discard(self, request: HttpRequest, chosen: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
-        return _ask("discard", chosen)
+    def ask_discard(self, request: HttpRequest, queryset: QuerySet[Quarantined]) -> HttpResponse:  # noqa: ARG002
+        return _redirect_to_request_form("discard", queryset)
 
     @admin.display(description=gettext_lazy("time of the message"), ordering="timestamp")
     def sent(self, message: Quarantined) -> str:
@@ -108,15 +117,15 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("reason"), ordering="reason")
     def why(self, message: Quarantined) -> str:
-        return in_words(message.reason)
+        return describe_reason(message.reason)
 
     @admin.display(description=gettext_lazy("detail"))
     def said(self, message: Quarantined) -> SafeString:
-        return details.in_words(message.detail)
+        return details.translate_detail(message.detail)
 
     @admin.display(description=gettext_lazy("document"), ordering="entity_id")
     def document(self, message: Quarantined) -> str:
-        """Which version it is, as far as it says so."""
+        """Return kind, id and version number of the message, if it names them."""
         kind = BY_NAME.get(message.entity)
         name = kind and (kind.title_ru if get_language() == "ru" else kind.title)
         words = [name or message.entity, message.entity_id]
@@ -126,16 +135,18 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("Place"), ordering="topic")
     def place(self, message: Quarantined) -> str:
-        """Topic, partition and offset in one."""
+        """Return topic, partition and offset as one text."""
         return str(message)
 
     @admin.display(description=gettext_lazy("first reason"))
     def why_first(self, message: Quarantined) -> str:
-        """Why it came here, where a retry failed for another reason."""
+        """Return why the message came here, if a retry failed for another reason."""
         first = message.first_reason
         if not first:
             return "—"
-        return format_html("{}: {}", in_words(first), details.in_words(message.first_detail))
+        return format_html(
+            "{}: {}", describe_reason(first), details.translate_detail(message.first_detail)
+        )
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:
@@ -146,8 +157,8 @@ class QuarantinedAdmin(ReadOnly):
         due = when(message.next_attempt)
         if message.next_attempt is None or message.next_attempt > clock.now():
             return due
-        told = _("due since {moment}; waits for {command}")
-        return format_html(told, moment=due, command="annals quarantine retry")
+        text = _("due since {moment}; waits for {command}")
+        return format_html(text, moment=due, command="annals quarantine retry")
 
     @admin.display(description=gettext_lazy("settled at"), ordering="settled_at")
     def settled(self, message: Quarantined) -> str:
@@ -155,31 +166,33 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("Contents"))
     def contents(self, message: Quarantined) -> str:
-        told = _(
+        text = _(
             "Not on the screens. On the server: {show}. To correct it: {raw}; the service sends"
             " the corrected message, then {discard}"
         )
         id = message.pk
         return format_html(
-            told,
-            show=_command(f"show {id}"),
-            raw=_command(f"show {id} --raw > message"),
-            discard=_command(f"discard {id} --why '...'"),
+            text,
+            show=_format_command(f"show {id}"),
+            raw=_format_command(f"show {id} --raw > message"),
+            discard=_format_command(f"discard {id} --why '...'"),
         )
 
 
-def _command(words: str) -> str:
+def _format_command(words: str) -> str:
     return format_html("<code>annals quarantine {}</code>", words)
 
 
-def _ask(action: str, chosen: QuerySet[Quarantined]) -> HttpResponse:
-    """To the page that asks for the reason."""
-    ids = ",".join(str(id) for id in chosen.order_by("id").values_list("id", flat=True)[:MOST])
+def _redirect_to_request_form(action: str, queryset: QuerySet[Quarantined]) -> HttpResponse:
+    """Redirect to the page that asks for the reason."""
+    ids = ",".join(
+        str(id) for id in queryset.order_by("id").values_list("id", flat=True)[:MAX_MESSAGES]
+    )
     query = urlencode({"action": action, "ids": ids})
     return HttpResponseRedirect(f"{reverse('admin:quarantine_ask')}?{query}")
 
 
-def in_words(reason: str) -> str:
-    """A reason with the code that commands and metrics have."""
+def describe_reason(reason: str) -> str:
+    """Return a reason in words, with its code in commands and metrics."""
     words = REASONS.get(reason)
     return f"{words} ({reason})" if words else reason

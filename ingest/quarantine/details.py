@@ -1,5 +1,7 @@
-"""Why a message was not stored, in the language of the reader: what ingest.source and ingest.store
-say of it."""
+"""Why a message was not stored, in the language of the page.
+
+The sentences are those of ingest.source and ingest.store.
+"""
 
 import re
 from typing import Final
@@ -8,10 +10,10 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_noop as _
 
-from ingest.sentences import translated
+from ingest.sentences import translate_sentences
 
 # The first one that fits counts.
-_SAID: Final = (
+_DETAIL_TEMPLATES: Final = (
     _("{text} (SQLSTATE {code})"),
     _("the message has no value"),
     _("a deletion is a message whose `type` is DELETE"),
@@ -78,7 +80,7 @@ _SAID: Final = (
 )
 
 
-def in_words(detail: str) -> SafeString:
-    """A detail of the quarantine as HTML: what is between `` is code."""
-    said = escape(translated(detail, _SAID))
-    return mark_safe(re.sub("`([^`]*)`", r"<code>\1</code>", said))  # noqa: S308 - escaped above
+def translate_detail(detail: str) -> SafeString:
+    """Translate a detail of the quarantine into HTML; what stands between `` becomes code."""
+    text = escape(translate_sentences(detail, _DETAIL_TEMPLATES))
+    return mark_safe(re.sub("`([^`]*)`", r"<code>\1</code>", text))  # noqa: S308 - escaped above

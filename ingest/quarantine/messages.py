@@ -1,4 +1,4 @@
-"""The quarantine's SQL: lock messages for a retry; resolve, postpone or discard them."""
+"""The SQL of the quarantine: lock messages for a retry; resolve, postpone or discard them."""
 
 import random
 import time
@@ -25,7 +25,7 @@ from ingest.store.sqlstate import is_missing_partition
 MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
 
-Place = tuple[str, str, int]  # topic, its id, partition
+LedgerPlace = tuple[str, str, int]  # topic, its id, partition
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
@@ -57,13 +57,23 @@ class LockedMessage:
 
 
 # The details of ingest.source.decode begin with the field that is wrong.
-FIELD = "coalesce(substring(detail from '^`([^`]{1,200})`'), '')"
+FIELD_OF_DETAIL = "coalesce(substring(detail from '^`([^`]{1,200})`'), '')"
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """The messages that a command or a request selects; None means any. field: that the detail
-    names, as FIELD reads it; last_id: none after it."""
+class MessageSelection:
+    """The messages that a command or a request selects; None means any.
+
+    Attributes:
+        ids: The ids of the messages.
+        topic: The topic of the messages.
+        reason: The code of the reason.
+        client_id: The service that sent them.
+        field: The field that the detail names, as FIELD_OF_DETAIL reads it.
+        last_id: Only messages up to this id.
+        due_only: Only messages whose next attempt is due.
+        statuses: Only messages with one of these statuses.
+    """
 
     ids: tuple[int, ...] | None = None
     topic: str | None = None
@@ -75,36 +85,41 @@ class Selection:
     statuses: tuple[str, ...] = OPEN
 
 
-def lock(
-    connection: Connection, selection: Selection, limit: int, after: int = 0
+def lock_messages(
+    connection: Connection, selection: MessageSelection, limit: int, after: int = 0
 ) -> list[LockedMessage]:
-    """Lock up to `limit` selected messages with an id above `after`, oldest first, without those
-    that another worker has locked. They stay locked until the caller's transaction ends."""
-    where, values = _where(selection)
+    """Lock up to `limit` selected messages with an id above `after`, oldest first.
+
+    Messages that another worker has locked are left out. The locks last until the transaction of
+    the caller ends.
+    """
+    where, values = _build_condition(selection)
     with connection.cursor(row_factory=namedtuple_row) as cursor:
         rows = cursor.execute(
             f"SELECT * FROM ingest_quarantine WHERE {where} AND id > %s"  # noqa: S608 - constants
             " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
             [*values, after, limit],
         ).fetchall()
-    return [_locked_message(row) for row in rows]
+    return [_make_locked_message(row) for row in rows]
 
 
-def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
-    """Settle messages as `stored`, `repeated` (stored before) or `expired` (too old by now), and
-    move them in the ledger's counts. Last in its transaction: locks ledger rows in order."""
-    moved: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
-    for locked, became in settled:
+def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
+    """Settle messages as `stored`, `repeated` or `expired`, and move them in the ledger's counts.
+
+    Call it last in a transaction: it locks ledger rows in order.
+    """
+    moved: defaultdict[LedgerPlace, list[tuple[int, str]]] = defaultdict(list)
+    for locked, outcome in settled:
         message = locked.message
-        moved[message.topic, locked.topic_id, message.partition].append((message.offset, became))
+        moved[message.topic, locked.topic_id, message.partition].append((message.offset, outcome))
         connection.execute(
             "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, settled_at = now(),"
             " attempts = attempts + 1, next_attempt = NULL WHERE id = %s",
-            (became, locked.id),
+            (outcome, locked.id),
         )
     for place in sorted(moved):
-        counted = count_in_ledger(connection, place, (offset for offset, _ in moved[place]))
-        counts = Counter(became for offset, became in moved[place] if offset in counted)
+        counted = filter_counted_offsets(connection, place, (offset for offset, _ in moved[place]))
+        counts = Counter(outcome for offset, outcome in moved[place] if offset in counted)
         connection.execute(
             "UPDATE ingest_ledger SET quarantined = quarantined - %s, stored = stored + %s,"
             " repeated = repeated + %s, expired = expired + %s"
@@ -113,8 +128,13 @@ def resolve(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]
         )
 
 
-def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]) -> set[int]:
-    """Those of the offsets that the ledger counts now: all, unless the partition is read again."""
+def filter_counted_offsets(
+    connection: Connection, place: LedgerPlace, offsets: Iterable[int]
+) -> set[int]:
+    """Return those of the offsets that the ledger counts now.
+
+    These are all offsets, unless the topic partition is being read again.
+    """
     row = connection.execute(
         "SELECT first_offset, next_offset FROM ingest_ledger"
         " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
@@ -126,9 +146,16 @@ def count_in_ledger(connection: Connection, place: Place, offsets: Iterable[int]
     return {offset for offset in offsets if first <= offset < end}
 
 
-def postpone(connection: Connection, locked: LockedMessage, reason: str, detail: str) -> str:
-    """Record why the message is still bad, which version it is, and when to retry; returns the new
-    status. Why it came into quarantine, and which version it was found to be, stays known."""
+def postpone_message(
+    connection: Connection, locked: LockedMessage, reason: str, detail: str
+) -> str:
+    """Record why the message is still bad, which version it is, and when to retry.
+
+    The first reason and a version that was recognised before are kept.
+
+    Returns:
+        The new status.
+    """
     attempts = locked.attempts + 1
     names, where = identify_message(locked.message), read_place(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
@@ -152,17 +179,21 @@ def postpone(connection: Connection, locked: LockedMessage, reason: str, detail:
     return status
 
 
-def discard(connection: Connection, selection: Selection, why: str) -> int:
-    """Settle messages without storing them. They stay counted as quarantined."""
-    where, values = _where(selection)
+def discard_messages(connection: Connection, selection: MessageSelection, reason: str) -> int:
+    """Settle messages without storing them; they stay counted as quarantined.
+
+    Returns:
+        The number of messages.
+    """
+    where, values = _build_condition(selection)
     statement = (
         "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"  # noqa: S608 - constants
         f" next_attempt = NULL WHERE {where}"
     )
-    return connection.execute(statement, [why, *values]).rowcount
+    return connection.execute(statement, [reason, *values]).rowcount
 
 
-def _where(selection: Selection) -> tuple[str, list[Any]]:
+def _build_condition(selection: MessageSelection) -> tuple[str, list[Any]]:
     terms: list[str] = ["status = ANY(%s)"]
     values: list[Any] = [list(selection.statuses)]
     if selection.ids is not None:
@@ -172,7 +203,7 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
         ("topic = %s", selection.topic),
         ("reason = %s", selection.reason),
         ("client_id = %s", selection.client_id),
-        (f"{FIELD} = %s", selection.field),
+        (f"{FIELD_OF_DETAIL} = %s", selection.field),
         ("id <= %s", selection.last_id),
     ):
         if value is not None:
@@ -183,10 +214,10 @@ def _where(selection: Selection) -> tuple[str, list[Any]]:
     return " AND ".join(terms), values
 
 
-def _locked_message(row: Any) -> LockedMessage:
-    given = rejects.headers_from_json(row.headers)
+def _make_locked_message(row: Any) -> LockedMessage:
+    headers = rejects.headers_from_json(row.headers)
     stamp = -1 if row.timestamp is None else int(row.timestamp.timestamp() * 1000)
-    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, given)
+    message = Message(row.topic, row.partition, row.offset, stamp, row.key, row.value, headers)
     return LockedMessage(row.id, row.topic_id, row.attempts, message)
 
 
@@ -203,15 +234,22 @@ RETURNING topic, topic_id, partition, "offset", status, outcome
 """
 
 
-def remove_old(connection: Connection, window: Window, hold_days: int, now: datetime) -> int:
-    """Remove the messages whose version, or whose arrival, is older than the window, unsettled ones
-    hold_days later; the arrival of an unsettled one counts only if its day is after the window.
-    Each thousand is a transaction of its own. The ledger counts them as quarantined forever.
-    Returns how many they were."""
+def remove_old_messages(
+    connection: Connection, window: Window, hold_days: int, now: datetime
+) -> int:
+    """Remove settled messages older than the window, and unsettled ones `hold_days` later.
+
+    A settled message is old if its version or its arrival is. The arrival of an unsettled message
+    counts only if its day is after the window. Each thousand is one transaction. The ledger counts
+    them as quarantined for ever.
+
+    Returns:
+        The number of removed messages.
+    """
     unsettled = window.oldest - timedelta(days=hold_days)
     values = {
-        "settled": _midnight(window.oldest),
-        "unsettled": _midnight(unsettled),
+        "settled": _get_midnight(window.oldest),
+        "unsettled": _get_midnight(unsettled),
         "newest": window.newest,
         "held": now - timedelta(days=hold_days),
         "limit": REMOVED_PER_TRANSACTION,
@@ -220,31 +258,36 @@ def remove_old(connection: Connection, window: Window, hold_days: int, now: date
     while count == REMOVED_PER_TRANSACTION:
         with connection.transaction():
             rows = connection.execute(_REMOVE, values).fetchall()
-            gone: defaultdict[Place, dict[int, bool]] = defaultdict(dict)
+            removed_by_place: defaultdict[LedgerPlace, dict[int, bool]] = defaultdict(dict)
             for topic, topic_id, partition, offset, status, outcome in rows:
                 if outcome != "stored":
                     place = str(topic), str(topic_id), int(partition)  # type: ignore[call-overload]
-                    gone[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
-            for place in sorted(gone):
-                _keep_count(connection, place, gone[place])
+                    removed_by_place[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
+            for place in sorted(removed_by_place):
+                _note_removed(connection, place, removed_by_place[place])
         count = len(rows)
         removed += count
     return removed
 
 
-def _keep_count(connection: Connection, place: Place, gone: Mapping[int, bool]) -> None:
-    """Note in the ledger what was removed. gone: by offset, whether the message is still counted as
-    quarantined. That it was not stored is not known any more."""
-    counted = count_in_ledger(connection, place, (at for at, counts in gone.items() if counts))
+def _note_removed(connection: Connection, place: LedgerPlace, removed: Mapping[int, bool]) -> None:
+    """Note in the ledger what was removed from one topic partition.
+
+    `removed` says for each offset whether the ledger still counts the message as quarantined.
+    From now on it is not known that these were not stored.
+    """
+    counted = filter_counted_offsets(
+        connection, place, (offset for offset, counts in removed.items() if counts)
+    )
     connection.execute(
         "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s,"
         " noted_from = greatest(noted_from, least(%s, next_offset))"
         " WHERE topic = %s AND topic_id = %s AND partition = %s",
-        (len(counted), max(gone) + 1, *place),
+        (len(counted), max(removed) + 1, *place),
     )
 
 
-def _midnight(day: date) -> datetime:
+def _get_midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
@@ -253,13 +296,25 @@ MESSAGES_PER_TRANSACTION = 100
 CONFLICT_ATTEMPTS = 5
 
 
-def retry(
-    connection: Connection, selection: Selection, window: Callable[[], Window]
+def retry_messages(
+    connection: Connection, selection: MessageSelection, window: Callable[[], Window]
 ) -> Iterator[Counter[str]]:
-    """Retry the selected messages, MESSAGES_PER_TRANSACTION at a time, and again after a conflict
-    with another writer. Yields the outcomes of each transaction: `stored`, `repeated`, `expired`,
-    or the new status (`retrying`, `failed`). connection: in autocommit mode. window: asked each
-    time. Raises psycopg.Error; what was yielded is committed."""
+    """Retry the selected messages, MESSAGES_PER_TRANSACTION in each transaction.
+
+    A transaction that conflicts with another writer is repeated.
+
+    Args:
+        connection: A connection in autocommit mode.
+        selection: The messages to retry.
+        window: Returns the days that are kept; asked for each transaction.
+
+    Yields:
+        The outcomes of each transaction, which is committed: `stored`, `repeated`, `expired`, or
+        the new status (`retrying`, `failed`).
+
+    Raises:
+        psycopg.Error: PostgreSQL refused a transaction.
+    """
     refused: dict[EntityDay, DayRefusal] = {}
     after = conflicts = 0
     while True:
@@ -267,17 +322,17 @@ def retry(
         try:
             with connection.transaction():
                 session.apply_settings_on_nodes(connection)
-                locked = lock(connection, selection, MESSAGES_PER_TRANSACTION, after)
-                messages = [each.message for each in locked]
+                locked = lock_messages(connection, selection, MESSAGES_PER_TRANSACTION, after)
+                messages = [locked_message.message for locked_message in locked]
                 results = store_messages(connection, messages, current, refused)
-                outcomes = _settle(connection, locked, results)
+                outcomes = _settle_messages(connection, locked, results)
         except MissingDaysError as missing:
             # Outside of the transaction, and in the window of now: midnight may have passed.
             refused |= missing_days.create_partitions(connection, missing.days, window())
         except (errors.CheckViolation, errors.DeadlockDetected) as error:
             conflicts += 1
-            passes = isinstance(error, errors.DeadlockDetected) or is_missing_partition(error)
-            if conflicts == CONFLICT_ATTEMPTS or not passes:
+            is_temporary = isinstance(error, errors.DeadlockDetected) or is_missing_partition(error)
+            if conflicts == CONFLICT_ATTEMPTS or not is_temporary:
                 raise
             time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - spread, not secrecy
         else:
@@ -287,19 +342,24 @@ def retry(
             yield outcomes
 
 
-def _settle(
+def _settle_messages(
     connection: Connection, locked: Iterable[LockedMessage], results: Iterable[MessageOutcome]
 ) -> Counter[str]:
-    """What became of the messages. The ledger is updated last, in the order of its partitions."""
-    of_message = {id(each.message): each for each in locked}
+    """Resolve or postpone the messages and count the outcomes.
+
+    The ledger is updated last, in the order of its topic partitions.
+    """
+    of_message = {id(locked_message.message): locked_message for locked_message in locked}
     settled: list[tuple[LockedMessage, str]] = []
     outcomes: Counter[str] = Counter()
-    for message, became, reject in results:
-        held = of_message[id(message)]
+    for message, outcome, reject in results:
+        locked_message = of_message[id(message)]
         if reject is None:
-            settled.append((held, became))
-            outcomes[became] += 1
+            settled.append((locked_message, outcome))
+            outcomes[outcome] += 1
         else:
-            outcomes[postpone(connection, held, reject.reason, reject.detail)] += 1
-    resolve(connection, settled)
+            outcomes[
+                postpone_message(connection, locked_message, reject.reason, reject.detail)
+            ] += 1
+    resolve_messages(connection, settled)
     return outcomes

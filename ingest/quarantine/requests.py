@@ -1,11 +1,11 @@
-"""Carries out what people asked for on the screens, whose database login may not do it."""
+"""Executes requests made on the screens: the web's database login may not do it itself."""
 
 from collections import Counter
 from collections.abc import Callable
 
 from history.daily.window import Window
 from ingest.models import QuarantineRequest
-from ingest.quarantine.messages import UNSETTLED, Selection, discard, retry
+from ingest.quarantine.messages import UNSETTLED, MessageSelection, discard_messages, retry_messages
 from ingest.store.ledger import Connection
 
 _OPEN = """
@@ -18,13 +18,20 @@ WHERE id = %s AND done_at IS NULL
 """
 
 
-def carry_out(connection: Connection, window: Callable[[], Window]) -> Counter[str]:
-    """Do what is asked for, oldest first. Returns what became of the messages. Raises
-    psycopg.Error: the next run does what is left, and finds nothing to do of what is done."""
-    became: Counter[str] = Counter()
+def execute_requests(connection: Connection, window: Callable[[], Window]) -> Counter[str]:
+    """Execute the open requests, oldest first.
+
+    Returns:
+        The number of messages by outcome.
+
+    Raises:
+        psycopg.Error: PostgreSQL refused a statement. The next run continues; what was done is
+            not done twice.
+    """
+    totals: Counter[str] = Counter()
     for row in connection.execute(_OPEN).fetchall():
-        id, action, reason, client_id, field, topic, ids, last_id, why, login = row
-        selection = Selection(
+        id, action, reason, client_id, field, topic, ids, last_id, reason_of_person, login = row
+        selection = MessageSelection(
             topic=str(topic),
             reason=str(reason),
             client_id=str(client_id),
@@ -33,12 +40,16 @@ def carry_out(connection: Connection, window: Callable[[], Window]) -> Counter[s
             statuses=UNSETTLED,
         )
         if ids:
-            selection = Selection(ids=tuple(ids), statuses=UNSETTLED)  # type: ignore[arg-type]
+            selection = MessageSelection(ids=tuple(ids), statuses=UNSETTLED)  # type: ignore[arg-type]
         if action == QuarantineRequest.Action.DISCARD:
-            counts = Counter(discarded=discard(connection, selection, f"{why} ({login})"[:200]))
+            counts = Counter(
+                discarded=discard_messages(
+                    connection, selection, f"{reason_of_person} ({login})"[:200]
+                )
+            )
         else:
-            counts = sum(retry(connection, selection, window), Counter())
+            counts = sum(retry_messages(connection, selection, window), Counter())
         outcome = ", ".join(f"{name} {count}" for name, count in counts.most_common() if count)
         connection.execute(_DONE, (outcome[:200], id))
-        became += counts
-    return became
+        totals += counts
+    return totals

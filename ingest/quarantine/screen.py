@@ -1,4 +1,4 @@
-"""The quarantine by reason, service and field; requests to retry or to discard, with a reason."""
+"""The page "Quarantine": messages by reason, service and field, and requests to settle them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,27 +22,39 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from history.base import clock
-from history.base.plain_text import figure, letters
-from history.management.numbers import MOST_ID
+from history.base.plain_text import count_letters, format_figure
+from history.management.numbers import MAX_ID
 from history.reasons import REASONS
 from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import expensive_view
+from history.requests.worker_shares import mark_expensive
 from ingest.completeness import figures
-from ingest.completeness.views import COUNTS, halted
+from ingest.completeness.views import COUNTS, list_halted
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine import details
-from ingest.quarantine.messages import FIELD, UNSETTLED
+from ingest.quarantine.messages import FIELD_OF_DETAIL, UNSETTLED
 
-ASK = "ingest.ask_quarantine"
+ASK_PERMISSION = "ingest.ask_quarantine"
 MOST_GROUPS, MOST_REQUESTS, MOST_IDS = 200, 20, 1_000
 FEWEST_LETTERS = 3
-GROUP = ("reason", "client_id", "field", "topic")
+GROUP_FIELDS = ("reason", "client_id", "field", "topic")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Unsettled messages with one reason, service, field and topic. example, detail: the newest.
-    asked: the newest request for them, one that is not done first."""
+class QuarantineGroup:
+    """Unsettled messages with one reason, service, field and topic.
+
+    Attributes:
+        reason: The code of the reason.
+        client_id: The service that sent them.
+        field: The field that the details name.
+        topic: The topic.
+        count: The number of messages.
+        since: When the first one came into quarantine.
+        until: When the last one came.
+        example: The id of the newest message.
+        detail: The detail of the newest message.
+        asked: The newest request for the group; an open one comes before done ones.
+    """
 
     reason: str
     client_id: str
@@ -57,88 +69,97 @@ class Group:
 
     @property
     def of_all(self) -> bool:
-        """Whether what was asked for is for all of these messages."""
+        """Whether the open request covers all of these messages."""
         if self.asked is None or self.asked.done_at:
             return False
         return self.example <= self.asked.last_id
 
     @property
     def outcome(self) -> str:
-        """What became of what was asked for."""
-        return in_words(self.asked.outcome) if self.asked else ""
+        """The outcome of the request in words."""
+        return describe_outcome(self.asked.outcome) if self.asked else ""
 
     @property
     def words(self) -> str:
-        """With a capital letter, unless it begins with the name of a field."""
+        """The reason with a capital letter, unless it begins with the name of a field."""
         words = str(REASONS.get(self.reason, self.reason))
         return words if self.field and words.startswith(self.field) else capfirst(words)
 
     @property
     def said(self) -> SafeString:
         """The detail in the language of the page."""
-        return details.in_words(self.detail)
+        return details.translate_detail(self.detail)
 
     @property
     def query(self) -> str:
-        return urlencode({name: getattr(self, name) for name in GROUP})
+        return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
 _GROUPS = f"""
 SELECT g.reason, g.client_id, g.field, g.topic, g.count, g.since, g.until, q.id, q.detail
-FROM (SELECT reason, client_id, {FIELD} AS field, topic, count(*), min(first_seen) AS since,
-        max(first_seen) AS until, max(id) AS newest
+FROM (SELECT reason, client_id, {FIELD_OF_DETAIL} AS field, topic, count(*),
+        min(first_seen) AS since, max(first_seen) AS until, max(id) AS newest
     FROM ingest_quarantine WHERE status = ANY(%s)
     GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT {MOST_GROUPS}) AS g
 JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
 """  # noqa: S608 - constants
 
 
-def in_words(outcome: str) -> str:
-    """What became of messages, as `annals quarantine` records it: names and numbers."""
+def describe_outcome(outcome: str) -> str:
+    """Return an outcome in words, from the names and numbers that `annals quarantine` records."""
     words: dict[str, object] = {
         **COUNTS,
         **dict(Quarantined.Status.choices),
         "retrying": _("tried, still wrong"),
         "failed": _("tried, still wrong, not tried again by itself"),
     }
-    pairs = [each.rpartition(" ") for each in outcome.split(", ")] if outcome else []
+    pairs = [pair.rpartition(" ") for pair in outcome.split(", ")] if outcome else []
     return ", ".join(f"{str(words.get(name, name)).lower()}: {n}" for name, _sep, n in pairs)
 
 
-@expensive_view
-def page(request: HttpRequest) -> HttpResponse:
-    """What is in quarantine, and what was asked for."""
+@mark_expensive
+def show_quarantine(request: HttpRequest) -> HttpResponse:
+    """Show the groups of messages in quarantine and the latest requests."""
     with connection.cursor() as cursor:
         cursor.execute(_GROUPS, [list(UNSETTLED)])
         rows = cursor.fetchall()
     done_last = F("done_at").desc(nulls_first=True), "-id"
     latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
-    asked = {tuple(getattr(each, name) for name in GROUP): each for each in reversed(latest)}
-    groups = [replace(Group(*row), asked=asked.get(row[: len(GROUP)])) for row in rows]
+    requests_by_group = {
+        tuple(getattr(past_request, name) for name in GROUP_FIELDS): past_request
+        for past_request in reversed(latest)
+    }
+    groups = [
+        replace(QuarantineGroup(*row), asked=requests_by_group.get(row[: len(GROUP_FIELDS)]))
+        for row in rows
+    ]
     context = {
         "title": _("Quarantine"),
         "groups": groups,
-        "all": figure(sum(each.count for each in groups)),
+        "all": format_figure(sum(past_request.count for past_request in groups)),
         "requests": [
             (
-                each,
-                REASONS.get(each.reason, each.reason),
-                in_words(each.outcome) or _("none of them waited any more"),
+                past_request,
+                REASONS.get(past_request.reason, past_request.reason),
+                describe_outcome(past_request.outcome) or _("none of them waited any more"),
             )
-            for each in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
+            for past_request in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
-        "halted": halted(figures.entries(count_quarantine=False)),
-        **admin.site.freshness(),  # type: ignore[attr-defined] # see history.admin.site.apps
-        "may_ask": request.user.has_perm(ASK),
+        "halted": list_halted(figures.load_entries(count_quarantine=False)),
+        **admin.site.get_completeness(),  # type: ignore[attr-defined] # see history.admin.site.apps
+        "may_ask": request.user.has_perm(ASK_PERMISSION),
     }
     return render(
         request, "ingest/quarantine.html", {**admin.site.each_context(request), **context}
     )
 
 
-class AskForm(forms.Form):
-    """What to do with which messages, and why. ids: separated by commas; else those of the group.
-    last_id: the newest one that was there when the page was shown."""
+class RequestForm(forms.Form):
+    """What to do with which messages, and why.
+
+    `ids` are separated by commas; without them the group is meant. `last_id` is the newest
+    message that was there when the page was shown.
+    """
 
     action = forms.ChoiceField(choices=QuarantineRequest.Action, widget=forms.HiddenInput)
     reason, client_id, field, topic = (
@@ -146,7 +167,7 @@ class AskForm(forms.Form):
         for longest in (40, CLIENT_ID_LENGTH, 200, 249)
     )
     ids = forms.RegexField(r"^\d{1,18}(,\d{1,18})*$", required=False, widget=forms.HiddenInput)
-    last_id = forms.IntegerField(required=False, max_value=MOST_ID, widget=forms.HiddenInput)
+    last_id = forms.IntegerField(required=False, max_value=MAX_ID, widget=forms.HiddenInput)
     why = forms.CharField(
         label=gettext_lazy("Reason"),
         max_length=200,
@@ -154,69 +175,73 @@ class AskForm(forms.Form):
     )
 
     def clean_why(self) -> str:
-        """A reason that nobody can read is none."""
-        said: str = self.cleaned_data["why"]
-        if letters(said) < FEWEST_LETTERS:
+        """Refuse a reason that is not in words."""
+        reason: str = self.cleaned_data["why"]
+        if count_letters(reason) < FEWEST_LETTERS:
             raise forms.ValidationError(_("Give the reason in words."))
-        return said
+        return reason
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def ask(request: HttpRequest) -> HttpResponse:
-    """GET asks for the reason, POST records the request."""
-    if not request.user.has_perm(ASK):
+def request_action(request: HttpRequest) -> HttpResponse:
+    """Ask for the reason (GET), or record the request (POST)."""
+    if not request.user.has_perm(ASK_PERMISSION):
         raise PermissionDenied
-    sent = request.method == "POST"
-    form = AskForm(request.POST if sent else request.GET, label_suffix="")
+    is_sent = request.method == "POST"
+    form = RequestForm(request.POST if is_sent else request.GET, label_suffix="")
     if not form.is_valid() and set(form.errors) - {"why"}:
         raise BadRequest
-    asked = form.cleaned_data
-    found = _chosen(asked)
-    counts = found.aggregate(count=Count("id"), last=Max("id"))
-    if sent and form.is_valid() and counts["count"]:
-        _record(request, asked)
+    fields = form.cleaned_data
+    selected = _select_messages(fields)
+    counts = selected.aggregate(count=Count("id"), last=Max("id"))
+    if is_sent and form.is_valid() and counts["count"]:
+        _record_request(request, fields)
         messages.success(request, _("Recorded. It is done with the next annals quarantine retry."))
         return HttpResponseRedirect(reverse("admin:quarantine"))
-    if not sent:
-        form = AskForm(None, label_suffix="", initial={**asked, "last_id": counts["last"]})
+    if not is_sent:
+        form = RequestForm(None, label_suffix="", initial={**fields, "last_id": counts["last"]})
     context = {
-        "title": QuarantineRequest.Action(asked["action"]).label.capitalize(),
+        "title": QuarantineRequest.Action(fields["action"]).label.capitalize(),
         "form": form,
         "count": counts["count"],
-        "words": REASONS.get(asked["reason"], ""),
-        "asked": asked,
-        "discards": asked["action"] == QuarantineRequest.Action.DISCARD,
+        "words": REASONS.get(fields["reason"], ""),
+        "asked": fields,
+        "discards": fields["action"] == QuarantineRequest.Action.DISCARD,
     }
     return render(request, "ingest/ask.html", {**admin.site.each_context(request), **context})
 
 
-def _ids(asked: dict[str, Any]) -> list[int]:
-    return [int(each) for each in asked["ids"].split(",") if each][:MOST_IDS]
+def _parse_ids(fields: dict[str, Any]) -> list[int]:
+    return [int(id) for id in fields["ids"].split(",") if id][:MOST_IDS]
 
 
-def _chosen(asked: dict[str, Any]) -> QuerySet[Quarantined]:
-    """The unsettled messages, as ingest.quarantine.requests will select them."""
-    found = Quarantined.objects.filter(status__in=UNSETTLED)
-    if asked["last_id"] is not None:
-        found = found.filter(id__lte=asked["last_id"])
-    if ids := _ids(asked):
-        return found.filter(id__in=ids)
-    return of_group(found, asked)
+def _select_messages(fields: dict[str, Any]) -> QuerySet[Quarantined]:
+    """Return the unsettled messages as ingest.quarantine.requests will select them."""
+    selected = Quarantined.objects.filter(status__in=UNSETTLED)
+    if fields["last_id"] is not None:
+        selected = selected.filter(id__lte=fields["last_id"])
+    if ids := _parse_ids(fields):
+        return selected.filter(id__in=ids)
+    return filter_by_group(selected, fields)
 
 
-def of_group(found: QuerySet[Quarantined], group: Mapping[str, Any]) -> QuerySet[Quarantined]:
-    """Those of the messages that have the reason, service, field and topic."""
-    named = found.annotate(of=RawSQL(FIELD, []))  # noqa: S611 - a constant
-    return named.filter(of=group["field"], **{n: group[n] for n in GROUP if n != "field"})
+def filter_by_group(
+    queryset: QuerySet[Quarantined], group: Mapping[str, Any]
+) -> QuerySet[Quarantined]:
+    """Return those of the messages that have the reason, service, field and topic of a group."""
+    with_field = queryset.annotate(of=RawSQL(FIELD_OF_DETAIL, []))  # noqa: S611 - a constant
+    return with_field.filter(
+        of=group["field"], **{n: group[n] for n in GROUP_FIELDS if n != "field"}
+    )
 
 
-def _record(request: HttpRequest, asked: dict[str, Any]) -> None:
+def _record_request(request: HttpRequest, fields: dict[str, Any]) -> None:
     QuarantineRequest.objects.create(
-        action=asked["action"],
-        ids=_ids(asked),
-        last_id=asked["last_id"] if asked["last_id"] is not None else 0,
-        why=asked["why"],
+        action=fields["action"],
+        ids=_parse_ids(fields),
+        last_id=fields["last_id"] if fields["last_id"] is not None else 0,
+        why=fields["why"],
         login=request.user.get_username(),
         asked_at=clock.now(),
-        **{name: asked[name] for name in GROUP},
+        **{name: fields[name] for name in GROUP_FIELDS},
     )

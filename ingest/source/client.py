@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import confluent_kafka as ck
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 
 _PLACE: Final = re.compile(r"^(?:\w+://)?(\S+?)/\S+?: (.*)", re.DOTALL)
 _AFTER: Final = re.compile(r" \(after \d+ms in state \w+\)?.*", re.DOTALL)
@@ -103,25 +103,25 @@ SETTING_NAMES: Final = "ANNALS_KAFKA_* or ANNALS_LIBRDKAFKA_FILE"
 T = TypeVar("T")
 
 
-class Unreachable(Complaint):
+class Unreachable(ExplainedError):
     """Raised when no broker answers in time. Ask again later."""
 
     def __init__(self, error: ck.KafkaException | str) -> None:
         super().__init__(error if isinstance(error, str) else error.args[0].str())
 
 
-class RefusedError(Complaint):
+class RefusedError(ExplainedError):
     """Raised when the brokers do not accept the login. Asking again does not help."""
 
 
-class NothingToReadError(Complaint):
+class NothingToReadError(ExplainedError):
     """Raised where a run that has an end would wait for nothing.
 
     The brokers have none of the topics, or do not let the login of this process read.
     """
 
 
-class WrongSettingError(Complaint, ValueError):
+class WrongSettingError(ExplainedError, ValueError):
     """Raised when librdkafka does not accept its settings. The message names the wrong one."""
 
 

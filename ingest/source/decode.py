@@ -14,9 +14,9 @@ from history.daily.window import Window
 from history.documents import jsonb
 from history.documents.exactjson import is_deeper
 from history.documents.jsonb import may_have_nul, to_store
-from history.entities import BY_TOPIC, Entity
+from history.entities import BY_TOPIC, EntityKind
 from history.record import ChangeType, Record
-from history.search_index.keys import LOOKUPS, UNREADABLE, Found
+from history.search_index.keys import LOOKUPS, UNREADABLE, DecodedValues
 from ingest.source.envelope import (
     RULES,
     TYPE_RULE,
@@ -83,7 +83,7 @@ class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
     message: Message
     size: int  # bytes of key, value and headers
     record: Record | None = None  # None if the message is bad or says nothing new
-    search_keys: Found | None = None  # what the record has at its search keys, if looked up
+    search_keys: DecodedValues | None = None  # what the record has at its search keys, if looked up
     is_expired: bool = False  # the record is older than the window
     reason: Reason | None = None  # why the message is bad
     detail: str = ""  # a sentence for the quarantine, without content of the document
@@ -148,7 +148,9 @@ class Decoder:
         """
         return self.decode_with_keys(message, window)[0]
 
-    def decode_with_keys(self, message: Message, window: Window) -> tuple[Record, Found | None]:
+    def decode_with_keys(
+        self, message: Message, window: Window
+    ) -> tuple[Record, DecodedValues | None]:
         """Return the record and the values of its search keys for `NewKeys.add`.
 
         The values are None if they were not looked up. Raises the same errors as a call.
@@ -245,7 +247,9 @@ def parse_time(text: str, shape: EnvelopeParser | None = None) -> int:
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
 
-def _split_message(value: bytes, entity: Entity) -> tuple[Envelope, memoryview, Found] | None:
+def _split_message(
+    value: bytes, entity: EntityKind
+) -> tuple[Envelope, memoryview, DecodedValues] | None:
     """Split a message that ends with its snapshot, in one pass; None if it does not."""
     lookup = LOOKUPS[entity.name]
     name = value.find(_DATA, _SHORTEST)
@@ -300,12 +304,12 @@ def _check_snapshot(
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
                 raise RejectedMessage(Reason.TOO_DEEP, _TOO_DEEP)
-            digits = jsonb.too_many_digits(data)
+            digits = jsonb.count_excess_digits(data)
             if digits:
                 raise RejectedMessage(
                     Reason.TOO_LARGE,
                     f"the exponents of the numbers in `data` stand for {digits} digits; at most"
-                    f" {jsonb.MOST_DIGITS} can be returned",
+                    f" {jsonb.MAX_DIGITS} can be returned",
                 )
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":

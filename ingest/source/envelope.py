@@ -8,7 +8,7 @@ from typing import Annotated, Final, Protocol, TypeAlias, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from history.documents.json_pointer import PointerLookup, as_pointer, segments
+from history.documents.json_pointer import PointerLookup, as_pointer, split_pointer
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
 from ingest.source.message import Message
 
@@ -272,7 +272,7 @@ def explain_syntax_error(error: Exception, value: bytes) -> str:
 def _find_field_at(place: str, pointers: Mapping[str, str]) -> str:
     """Return the contract's field at a place as msgspec names it, or an empty text."""
     for name, pointer in pointers.items():
-        if f".{'.'.join(segments(pointer))}".endswith(f".{place}"):
+        if f".{'.'.join(split_pointer(pointer))}".endswith(f".{place}"):
             return name
     return ""
 

@@ -7,9 +7,9 @@ from typing import Any, Final, get_type_hints
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from history.documents.json_pointer import PointerLookup, segments
-from history.entities import BY_TOPIC, Entity
-from history.kinds import Envelope as Declared
+from history.documents.json_pointer import PointerLookup, split_pointer
+from history.entities import BY_TOPIC, EntityKind
+from history.kinds import EnvelopeDeclaration as Declared
 from history.kinds import EnvelopeForm
 from history.record import MAX_VERSION
 from ingest.source.envelope import (
@@ -128,7 +128,7 @@ class PlainEnvelope:
         try:
             return msgspec.convert(plain, _TYPES[_FIELDS[name]])
         except msgspec.ValidationError as error:
-            place = ".".join(segments(self.pointers.get(name, f"/{name}")))
+            place = ".".join(split_pointer(self.pointers.get(name, f"/{name}")))
             raise msgspec.ValidationError(f"{error} - at `$.{place}`") from None
 
 
@@ -140,7 +140,7 @@ class CloudEventsEnvelope(PlainEnvelope):
         super().__init__(declared)
         wanted = {**self.pointers, "specversion": "/specversion", "base64": "/data_base64"}
         self._lookup = JsonLookup(wanted)
-        names = {segments(at)[0] for at in wanted.values()} - {"data", "data_base64"}
+        names = {split_pointer(at)[0] for at in wanted.values()} - {"data", "data_base64"}
         self._headers = {f"ce_{name}": name for name in names}
 
     def without_value(self, message: Message) -> EmptyValueMeaning:
@@ -339,7 +339,7 @@ def create_parser(declared: Declared) -> EnvelopeParser:
     return _READERS[declared.form](declared)
 
 
-def _create_entity_parser(entity: Entity) -> EnvelopeParser | None:
+def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
     """None for the contract's envelopes."""
     if entity.envelope is not None:
         return create_parser(entity.envelope)

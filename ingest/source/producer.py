@@ -9,7 +9,7 @@ from confluent_kafka import Producer as Client
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from history.failure.complaints import Complaint
+from history.failure.complaints import ExplainedError
 from ingest.source.client import TIMEOUT_SECONDS, ConnectionStatus, create_client
 
 _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
@@ -24,7 +24,7 @@ _SETTINGS: Final[Mapping[str, str | int | float | bool]] = {
 _TIMEOUT: Final = 20.0
 
 
-class ProducerError(Complaint):
+class ProducerError(ExplainedError):
     """Raised when the broker cannot be reached or refuses."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 import confluent_kafka as ck
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from ingest.forecast import Log, Outlook, Retention, Seen, forecast
+from ingest.forecast import Outlook, PartitionLog, Retention, SeenEnd, forecast_deletion
 from ingest.source.brokers import Bounds, Brokers
 from ingest.source.client import TIMEOUT_SECONDS
 from ingest.source.kafka import create_reader
@@ -37,12 +37,12 @@ class BrokerForecaster(Brokers):
         self._retention: dict[str, Retention | None] = {}
         self._refreshed_at = 0.0
         self._sizes: dict[str, float] = {}
-        self._seen: dict[KafkaPartition, Seen] = {}
+        self._seen: dict[KafkaPartition, SeenEnd] = {}
 
     def fetch_outlooks(
         self,
         positions: Mapping[KafkaPartition, int | None],
-        seen: Mapping[KafkaPartition, Seen] | None = None,
+        seen: Mapping[KafkaPartition, SeenEnd] | None = None,
     ) -> dict[KafkaPartition, Outlook]:
         """Return the outlook of each partition that exists. Raises Unreachable.
 
@@ -88,14 +88,14 @@ class BrokerForecaster(Brokers):
                     resource.name,
                 )
                 config = {}
-            self._retention[resource.name] = Retention.of(config)
+            self._retention[resource.name] = Retention.from_configuration(config)
 
     def _measure_rate(self, place: KafkaPartition, end: int, at: float) -> float:
         """Return the offsets per second since the end was seen before, or 0 if it was not."""
-        before = self._seen.get(place, Seen(at, end, 0.0))
+        before = self._seen.get(place, SeenEnd(at, end, 0.0))
         seconds = at - before.at
         if seconds >= SEEN_SECONDS:
-            before = Seen(at, end, max(0, end - before.end) / seconds)
+            before = SeenEnd(at, end, max(0, end - before.end) / seconds)
         self._seen[place] = before
         return before.arriving
 
@@ -120,9 +120,11 @@ class BrokerForecaster(Brokers):
         times = self._read_times({**sizes, **behind})
         outlooks = {}
         for p, (start, end) in bounds.items():
-            log = Log(at, start, end, self._measure_rate(p, end, at), self._sizes.get(p[0]))
+            log = PartitionLog(
+                at, start, end, self._measure_rate(p, end, at), self._sizes.get(p[0])
+            )
             prediction = (
-                forecast(retention[p], log, next_offsets[p], times.get(p))
+                forecast_deletion(retention[p], log, next_offsets[p], times.get(p))
                 if p in retention
                 else None
             )

@@ -7,10 +7,16 @@ from operator import attrgetter
 
 import msgspec
 
-from history.daily.window import day_of
+from history.daily.window import compute_day
 from history.entities import BY_NAME
 from history.record import Record
-from history.search_index.keys import NONE_KNOWN, Fingerprint, KeyRow, KnownFingerprints, NewKeys
+from history.search_index.keys import (
+    NONE_KNOWN,
+    KeyFingerprint,
+    KnownFingerprints,
+    NewSearchKeys,
+    SearchKeyRow,
+)
 from ingest.source.decode import DecodedMessage, Reason
 from ingest.source.message import LastMessage, Message, TopicPartition
 
@@ -38,7 +44,7 @@ class DecodedRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def day(self) -> EntityDay:
-        return self.record.entity, day_of(self.record.updated_at)
+        return self.record.entity, compute_day(self.record.updated_at)
 
 
 class BadMessage(msgspec.Struct, frozen=True, gc=False):
@@ -82,13 +88,13 @@ class Batch:
 
     def __init__(self, limits: Limits, known: KnownFingerprints = NONE_KNOWN) -> None:
         self._limits = limits
-        self._new_keys = NewKeys(known)
+        self._new_keys = NewSearchKeys(known)
         self._arranged = 0
         self._giant = False
         self.bytes = 0
         self.messages = 0
         self.rows: dict[str, list[DecodedRow]] = {}  # by kind of entity
-        self.keys: list[KeyRow] = []  # search keys with their newest day; set by arrange
+        self.keys: list[SearchKeyRow] = []  # search keys with their newest day; set by arrange
         self.expired: list[DecodedRow] = []  # older than the window
         self.rejects: list[BadMessage] = []
         self.repeated: list[Message] = []  # messages that say nothing new
@@ -193,7 +199,7 @@ class Batch:
         """Add messages of one partition up to the first that breaks the contract."""
         if not self.messages:
             self._giant = run[0].size > GIANT_BYTES
-        add_keys, rows, bad_message = self._new_keys.add, None, None
+        add_keys, rows, bad_message = self._new_keys.add_record, None, None
         added = expired = size = 0
         newest_timestamp = -1
         for decoded in run:
@@ -247,7 +253,7 @@ class Batch:
         self._arranged = self.messages
         for rows in self.rows.values():
             rows.sort(key=_BY_ID)
-        self.keys = self._new_keys.rows()
+        self.keys = self._new_keys.list_rows()
 
     def get_days(self) -> set[EntityDay]:
         """Return the days of the rows to store."""
@@ -259,7 +265,7 @@ class Batch:
         self.expired = [row for row in self.expired if row.day not in days]
         for row in good:
             self.rows.setdefault(row.record.entity, []).append(row)
-            self._new_keys.add(row.record)
+            self._new_keys.add_record(row.record)
             progress = self._find_progress(row)
             progress.expired, progress.good = progress.expired - 1, progress.good + 1
         if good:
@@ -292,7 +298,7 @@ class Batch:
         return next(p for s, p in self.progress.items() if (s.topic, s.partition) == place)
 
     @property
-    def fingerprints(self) -> Mapping[str, Fingerprint]:
+    def fingerprints(self) -> Mapping[str, KeyFingerprint]:
         """By id, the fingerprint of the newest search keys in this batch."""
         return self._new_keys.fingerprints
 

@@ -9,8 +9,8 @@ import psycopg
 from msgspec.structs import astuple
 from psycopg import errors, sql
 
-from history.documents.jsonb import MOST_AFTER_POINT, MOST_BEFORE_POINT
-from history.entities import Entity
+from history.documents.jsonb import MAX_AFTER_POINT, MAX_BEFORE_POINT
+from history.entities import EntityKind
 from history.record import Record
 from ingest.source.decode import Reason
 from ingest.store.batch import BadMessage, DecodedRow
@@ -36,7 +36,7 @@ Piece = bytes | memoryview
 _COLUMNS = ("id", "version", "data", "updated_at", "client_id", "author", "type")
 
 
-def get_copy_columns(entity: Entity) -> tuple[str, ...]:
+def get_copy_columns(entity: EntityKind) -> tuple[str, ...]:
     """Return the columns of an entity's table in the order of `encode_row`."""
     return _COLUMNS if entity.parent is None else (*_COLUMNS, "product_instance_id")
 
@@ -87,8 +87,8 @@ def _encode_text(value: str) -> bytes:
 
 
 _BAD_NUMBER = (
-    f"a number in `data` has more than {MOST_BEFORE_POINT} digits before its point or more than"
-    f" {MOST_AFTER_POINT} after it; send it as a text"
+    f"a number in `data` has more than {MAX_BEFORE_POINT} digits before its point or more than"
+    f" {MAX_AFTER_POINT} after it; send it as a text"
 )
 
 

@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 from psycopg import errors, sql
 
 from history.base import clock
-from history.blocks.stored import versions
+from history.blocks.stored import build_versions_query
 from history.daily import days
-from history.daily.canonical import encoded
-from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, day_of
-from history.entities import Entity
-from history.search_index.keys import KeyRow
-from history.search_index.upsert import upsert
+from history.daily.canonical import build_encoding
+from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, compute_day
+from history.entities import EntityKind
+from history.search_index.keys import SearchKeyRow
+from history.search_index.upsert import upsert_keys
 from ingest.store.batch import DecodedRow
 from ingest.store.copy import RowsDroppedError, copy_pieces, encode_rows, get_copy_columns
 from ingest.store.ledger import Connection
@@ -63,11 +63,11 @@ def _server_time(connection: Connection) -> datetime:
     """Return the time by the server's clock, which does not depend on this machine's."""
     known = SERVER_TIMES.get(connection)
     if known is None or time.monotonic() - known[0] > SERVER_TIME_S:
-        known = SERVER_TIMES[connection] = time.monotonic(), clock.of_server(connection)
+        known = SERVER_TIMES[connection] = time.monotonic(), clock.read_server_time(connection)
     return known[1] + timedelta(seconds=time.monotonic() - known[0])
 
 
-def note(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]) -> None:
+def note(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
     """Note those of the rows that entered a sealed day, in the transaction that has just stored
     them. Days that are not over by the server's clock are not asked about: none of them is sealed
     or packed, whatever this machine's clock says. A sealer
@@ -76,13 +76,17 @@ def note(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]) -> 
     StoredInBlockError if a block has one of the rows."""
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
     today = (_server_time(connection).date() - EPOCH).days
-    written_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written if day < today]
-    query = sql.SQL(_NOTE).format(encoded=encoded(entity), table=sql.Identifier(entity.table))
-    for day, packed in sorted(days.marks(connection, entity.table, written_days).items()):
-        late = [row for row in rows if day_of(row.record.updated_at) == day]
-        columns, bounds = _columns(late), days.bounds(day)
+    written_days = [compute_day(day * MICROSECONDS_PER_DAY) for day in written if day < today]
+    query = sql.SQL(_NOTE).format(
+        encoded=build_encoding(entity), table=sql.Identifier(entity.table)
+    )
+    for day, packed in sorted(
+        days.load_sealed_days(connection, entity.table, written_days).items()
+    ):
+        late = [row for row in rows if compute_day(row.record.updated_at) == day]
+        columns, bounds = _columns(late), days.compute_bounds(day)
         if packed:
-            inside = sql.SQL(_IN_BLOCKS).format(versions=sql.SQL(versions(entity)))
+            inside = sql.SQL(_IN_BLOCKS).format(versions=sql.SQL(build_versions_query(entity)))
             if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
                 raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
         connection.execute(query, (entity.table, day, *columns, *bounds))
@@ -107,7 +111,7 @@ def _columns(rows: Sequence[DecodedRow]) -> tuple[list[object], ...]:
 _RECORD = attrgetter("record")
 
 
-def copy_rows(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]) -> None:
+def copy_rows(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]) -> None:
     """Store all rows, or raise an error and store none. Those of sealed days are noted."""
     chunks = encode_rows(map(_RECORD, rows))
     taken = copy_pieces(connection, sql.Identifier(entity.table), get_copy_columns(entity), chunks)
@@ -119,7 +123,7 @@ def copy_rows(connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
     note(connection, entity, rows)
 
 
-def store_search_keys(connection: Connection, keys: Sequence[KeyRow]) -> None:
+def store_search_keys(connection: Connection, keys: Sequence[SearchKeyRow]) -> None:
     """Store keys, each with its newest day, inside the caller's transaction. keys: sorted."""
     if keys:
-        upsert(connection, keys)
+        upsert_keys(connection, keys)

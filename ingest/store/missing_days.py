@@ -11,7 +11,7 @@ from psycopg import errors
 
 from history.base import clock
 from history.base.error_text import describe
-from history.base.table import counted
+from history.base.table import pluralize
 from history.daily import days
 from history.daily.window import Window
 from history.entities import BY_NAME
@@ -62,7 +62,7 @@ def admit_expired(
         if young := {day for day in expired_days - admitted if day[1] >= oldest}:
             admitted |= young
             try:
-                clock.check(connection)
+                clock.check_clocks(connection)
             except clock.WrongClockError as error:
                 logger.warning("versions that are expired by our clock only are stored: %s", error)
     batch.admit(admitted)
@@ -91,7 +91,7 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
             batch.refuse(day, refusal.reason)
     if waiting:
         raise MissingDayError(
-            f"{waiting[0]}. {counted(len(waiting), 'day is', 'days are')} missing: run `annals "
+            f"{waiting[0]}. {pluralize(len(waiting), 'day is', 'days are')} missing: run `annals "
             "partitions maintain` as the owner of the tables"
         )
     return True
@@ -108,9 +108,9 @@ def create_partitions(
     young_days = {each for each in missing if each[1] >= window.oldest}
     for name, day in sorted(young_days):
         table = BY_NAME[name].table
-        why = f"{days.partition_name(table, day)} cannot be created: "
+        why = f"{days.build_partition_name(table, day)} cannot be created: "
         try:
-            created = days.create(connection, table, day)
+            created = days.create_partition(connection, table, day)
         except REFUSED_ERRORS as error:
             # In a Citus cluster only the coordinator creates tables: the error is an internal one.
             privilege = isinstance(error, errors.InsufficientPrivilege | errors.InternalError_)
@@ -125,7 +125,7 @@ def create_partitions(
 def find_attached_days(connection: Connection, days_: Collection[EntityDay]) -> set[EntityDay]:
     """Return the days that have a partition to which rows can be written."""
     tables = {(BY_NAME[name].table, day): (name, day) for name, day in days_}
-    return {tables[each] for each in days.attached(connection, tables)}
+    return {tables[each] for each in days.find_attached(connection, tables)}
 
 
 def get_local_window() -> Window:
@@ -140,4 +140,4 @@ def get_safe_window(connection: Connection) -> Window:
     Rows before the window may be lost for good, so a single wrong clock must not decide that.
     """
     annals = settings.ANNALS
-    return Window.at(clock.earlier(connection), annals.retention_days, annals.ahead_days)
+    return Window.at(clock.get_earlier_time(connection), annals.retention_days, annals.ahead_days)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from history.daily.window import Window
-from history.entities import BY_NAME, Entity
+from history.entities import BY_NAME, EntityKind
 from ingest.source.decode import ExpiredVersion, Reason, RejectedMessage, decode
 from ingest.source.message import Message
 from ingest.store import missing_days
@@ -73,7 +73,7 @@ def store_messages(
 
 
 def _store_rows(
-    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> Iterator[MessageOutcome]:
     outcome = store_isolated(connection, entity, rows)
     repeated = {id(message) for message in outcome.repeated}

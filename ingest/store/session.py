@@ -31,7 +31,7 @@ class DatabaseSession:
         """The open connection; one is opened if there is none."""
         if self._open is None:
             self._open = self._connect()
-            distribution.forget_plain(self._open)
+            distribution.forget_plain_answer(self._open)
         return self._open
 
     def break_connection(self) -> None:
@@ -86,13 +86,14 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
         "enable_hashjoin": "off",
         "enable_mergejoin": "off",
     }
+    url_options = conninfo_to_dict(url).get("options", "")
     conninfo = make_conninfo(
         url,
         dbname=django_connection.settings_dict["NAME"],
         application_name=purpose,
         client_encoding="UTF8",  # COPY sends text as UTF-8; the server would take it for another
         connect_timeout=5,
-        options=f"{conninfo_to_dict(url).get('options', '')} {session.options(parameters)}".strip(),
+        options=f"{url_options} {session.build_options(parameters)}".strip(),
         # A server that disappears without closing the connection is noticed after 30 seconds.
         keepalives_idle=10,
         keepalives_interval=5,
@@ -100,7 +101,7 @@ def open_connection(purpose: str = "annals-consume") -> Connection:
         tcp_user_timeout=30_000,
     )
     connection = psycopg.connect(conninfo, autocommit=True)
-    session.unlimited(connection)
+    session.remove_time_limit(connection)
     try:
         forms.open_session(connection)
     except psycopg.Error:
@@ -137,5 +138,5 @@ _EVERYWHERE: Final = (
 
 def apply_settings_on_nodes(connection: Connection) -> None:
     """Give the current transaction the settings of the session on each node of a cluster."""
-    if distribution.active(connection):
+    if distribution.is_distributed(connection):
         connection.execute(_EVERYWHERE)

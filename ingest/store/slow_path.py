@@ -13,12 +13,12 @@ from psycopg import errors, sql
 from psycopg.rows import tuple_row
 
 from history.blocks.form import DamagedBlockError
-from history.blocks.stored import damaged, texts, versions
+from history.blocks.stored import build_damage_error, build_versions_query, read_documents
 from history.daily import days
 from history.daily.days import WHOLE_ROWS
-from history.daily.window import MICROSECONDS_PER_DAY, day_of
-from history.entities import Entity
-from history.search_index.keys import NewKeys
+from history.daily.window import MICROSECONDS_PER_DAY, compute_day
+from history.entities import EntityKind
+from history.search_index.keys import NewSearchKeys
 from ingest.source.decode import Reason
 from ingest.source.message import Message
 from ingest.store.batch import BadMessage, DecodedRow
@@ -85,7 +85,7 @@ FROM (
 
 
 def split_new_and_known(
-    connection: Connection, entity: Entity, rows: Iterable[DecodedRow]
+    connection: Connection, entity: EntityKind, rows: Iterable[DecodedRow]
 ) -> tuple[list[DecodedRow], list[DecodedRow]]:
     """Return the rows with a new key, and those whose key is stored or came before, in order."""
     firsts: dict[Key, DecodedRow] = {}
@@ -100,13 +100,13 @@ def split_new_and_known(
 
 
 def _look_up(
-    connection: Connection, entity: Entity, day: date, keys: Sequence[Key]
+    connection: Connection, entity: EntityKind, day: date, keys: Sequence[Key]
 ) -> frozenset[int]:
     """Return the positions in `keys` of the keys that are stored."""
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
     same = "t.updated_at = k.at AND t.version = k.version"
     if days.is_packed(connection, entity.table, day):
-        table, stored_at = sql.SQL(versions(entity)), "stored_at"
+        table, stored_at = sql.SQL(build_versions_query(entity)), "stored_at"
         # A block that is not as it was written may have any version of its document and day.
         same = f"(t.position = 0 OR t.stored_at >= k.at AND {same})"
     else:
@@ -115,12 +115,14 @@ def _look_up(
         table=table, same=sql.SQL(same), stored_at=sql.Identifier(stored_at)
     )
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
-    found = connection.execute(query, (*arrays, *days.bounds(day)), prepare=False).fetchone()
+    found = connection.execute(
+        query, (*arrays, *days.compute_bounds(day)), prepare=False
+    ).fetchone()
     assert found is not None  # an aggregate is one row  # noqa: S101
     return frozenset(_NUMBERS.decode(str(found[0])))
 
 
-def create_staging_table(connection: Connection, entity: Entity) -> None:
+def create_staging_table(connection: Connection, entity: EntityKind) -> None:
     """Create the staging table if it is missing. It is emptied at the end of the transaction."""
     name = f"pg_temp.{_get_stage_name(entity)}"
     if connection.execute("SELECT to_regclass(%s)", (name,)).fetchone() == (None,):
@@ -139,7 +141,7 @@ class Comparison(NamedTuple):
 
 
 def compare_staged(
-    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> Comparison:
     """Compare the staged rows with the stored rows of the same keys."""
     query = sql.SQL(_COMPARED).format(
@@ -153,10 +155,10 @@ def compare_staged(
     )
     numbers: dict[bool, set[int]] = {False: set(), True: set()}
     written = {row.record.updated_at // MICROSECONDS_PER_DAY for row in rows}
-    row_days = [day_of(day * MICROSECONDS_PER_DAY) for day in written]
-    packed = days.marks(connection, entity.table, row_days)
+    row_days = [compute_day(day * MICROSECONDS_PER_DAY) for day in written]
+    packed = days.load_sealed_days(connection, entity.table, row_days)
     for day in row_days:
-        start, end = days.bounds(day)
+        start, end = days.compute_bounds(day)
         cursor = connection.execute(query, {"start": start, "end": end}, prepare=False)
         pairs = [(int(str(number)), bool(differs)) for number, differs in cursor]
         if packed.get(day):
@@ -167,13 +169,13 @@ def compare_staged(
 
 
 def _compare_with_blocks(
-    connection: Connection, entity: Entity, day: date
+    connection: Connection, entity: EntityKind, day: date
 ) -> Iterator[tuple[int, bool]]:
     """Yield the number of each staged row that a block has, and whether the two differ."""
-    start, end = days.bounds(day)
+    start, end = days.compute_bounds(day)
     query = sql.SQL(_IN_BLOCKS).format(
         stage=_get_stage(entity),
-        versions=sql.SQL(versions(entity)),
+        versions=sql.SQL(build_versions_query(entity)),
         given=sql.SQL("product_instance_id" if entity.parent else "id"),
         theirs=sql.SQL("product" if entity.parent else "id"),
     )
@@ -185,8 +187,8 @@ def _compare_with_blocks(
                 if packed is not None:
                     block = []
                     if position == 0:
-                        raise damaged(entity.table, id, at)
-                    block = texts(connection, entity.table, id, at, packed)
+                        raise build_damage_error(entity.table, id, at)
+                    block = read_documents(connection, entity.table, id, at, packed)
             except DamagedBlockError as error:
                 log.warning("a message that may be a repeat goes to quarantine: %s", error)
             yield (
@@ -209,7 +211,7 @@ def _group_by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
     grouped: defaultdict[int, list[Key]] = defaultdict(list)
     for each in keys:
         grouped[each[1] // MICROSECONDS_PER_DAY].append(each)
-    return {day_of(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
+    return {compute_day(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
 
 
 def get_key(row: DecodedRow) -> Key:
@@ -218,11 +220,11 @@ def get_key(row: DecodedRow) -> Key:
     return record.id, record.updated_at, record.version
 
 
-def _get_stage(entity: Entity) -> sql.Identifier:
+def _get_stage(entity: EntityKind) -> sql.Identifier:
     return sql.Identifier("pg_temp", _get_stage_name(entity))
 
 
-def _get_stage_name(entity: Entity) -> str:
+def _get_stage_name(entity: EntityKind) -> str:
     return f"stage_{entity.table}"
 
 
@@ -241,7 +243,7 @@ class StoreOutcome:
 
 
 def store_deduplicated(
-    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
     """Store new rows, without their search keys, inside the caller's transaction. Returns the rows
     that were stored before, that differ from the stored row, and that are at fault. Raises
@@ -250,7 +252,7 @@ def store_deduplicated(
 
 
 def store_isolated(
-    connection: Connection, entity: Entity, rows: Sequence[DecodedRow]
+    connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow]
 ) -> StoreOutcome:
     """Store rows as `store_deduplicated` does, and their search keys too."""
     return DeduplicatingWriter(connection, entity, isolate=True).store(rows)
@@ -259,7 +261,7 @@ def store_isolated(
 class DeduplicatingWriter:
     """One call of store_deduplicated() or store_isolated()."""
 
-    def __init__(self, connection: Connection, entity: Entity, isolate: bool) -> None:
+    def __init__(self, connection: Connection, entity: EntityKind, isolate: bool) -> None:
         self._connection = connection
         self._entity = entity
         self._isolate = isolate
@@ -306,10 +308,10 @@ class DeduplicatingWriter:
     def _copy(self, rows: Sequence[DecodedRow]) -> None:
         copy_rows(self._connection, self._entity, rows)
         if self._isolate:
-            keys = NewKeys()
+            keys = NewSearchKeys()
             for row in rows:
-                keys.add(row.record)
-            store_search_keys(self._connection, keys.rows())
+                keys.add_record(row.record)
+            store_search_keys(self._connection, keys.list_rows())
 
     def _storable(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """Return the rows that the types of the columns take, and reject the others."""

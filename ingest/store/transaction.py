@@ -14,8 +14,8 @@ import psycopg
 from psycopg import errors
 
 from history.daily.window import Window
-from history.entities import BY_NAME, Entity
-from history.search_index.keys import Fingerprint, KeyRow, NewKeys
+from history.entities import BY_NAME, EntityKind
+from history.search_index.keys import KeyFingerprint, NewSearchKeys, SearchKeyRow
 from ingest.source.message import Message, TopicPartition
 from ingest.store import empty_offsets, ledger, missing_days, rejects, session
 from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
@@ -37,7 +37,8 @@ class WriteResult:
     stored: Mapping[TopicPartition, int]
     repeated: Mapping[TopicPartition, int]
     rejects: tuple[BadMessage, ...] = ()  # bad messages that the database found
-    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)  # of stored search keys
+    # of stored search keys
+    fingerprints: Mapping[str, KeyFingerprint] = field(default_factory=dict)
 
 
 class _WritePath(Enum):
@@ -127,7 +128,7 @@ class BatchWriter(DatabaseSession):
     def _store(
         self,
         connection: Connection,
-        entity: Entity,
+        entity: EntityKind,
         rows: list[DecodedRow],
         result: StoreOutcome,
         path: _WritePath,
@@ -144,16 +145,16 @@ class BatchWriter(DatabaseSession):
         self._slow_batches_left[entity.name] = SLOW_PATH_BATCHES if slow else left - 1
 
 
-def _collect_stored_keys(batch: Batch, result: StoreOutcome) -> list[KeyRow]:
+def _collect_stored_keys(batch: Batch, result: StoreOutcome) -> list[SearchKeyRow]:
     """Return the search keys of the rows that are in the tables now."""
     if not result.rejects:
         return batch.keys
     refused = {id(reject.message) for reject in result.rejects}
-    keys = NewKeys()
+    keys = NewSearchKeys()
     for row in chain.from_iterable(batch.rows.values()):
         if id(row.message) not in refused:
-            keys.add(row.record)
-    return keys.rows()
+            keys.add_record(row.record)
+    return keys.list_rows()
 
 
 def _count_messages(batch: Batch, result: StoreOutcome) -> WriteResult:

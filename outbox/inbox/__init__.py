@@ -1,4 +1,4 @@
-"""The inbox: a service reacts to each message of Kafka once in effect, in order of its key."""
+"""The inbox: a service processes each Kafka message once in effect, in the order of its key."""
 
 from outbox.inbox.message import Message, Reject, handler
 

@@ -1,4 +1,4 @@
-"""Pages of Django's admin: which messages wait, fail or are dead, and why."""
+"""Pages of Django's admin: messages that wait, failed or are dead, with the reason."""
 
 from django.contrib import admin, messages
 from django.db import router
@@ -8,17 +8,17 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from outbox.inbox.models import Waiting
-from outbox.inbox.queue import discard, headers_from, retry
-from outbox.read_only import ReadOnly
+from outbox.inbox.queue import decode_headers, discard_messages, retry_messages
+from outbox.read_only import ReadOnlyAdmin
 
 _SHOWN_BYTES = 20_000
 
 
 @admin.register(Waiting)
-class WaitingAdmin(ReadOnly):
-    """The messages that are not processed."""
+class WaitingAdmin(ReadOnlyAdmin):
+    """The list of messages that are not processed yet."""
 
-    # What somebody decides by comes first: a narrow window cuts the last columns off.
+    # Columns that decisions depend on come first: a narrow window cuts off the last ones.
     list_display = ("place", "state", "last_error", "attempts", "due_at", "handler", "chain",
                     "received_at")  # fmt: skip
     list_filter = ("state", "handler")
@@ -29,45 +29,49 @@ class WaitingAdmin(ReadOnly):
               "attempts", "due_at", "last_error", "shown_headers", "shown_value")  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Waiting]:
-        """The list needs no values."""
+        """Return the messages without their values, which the list does not show."""
         return super().get_queryset(request).defer("value")
 
     @admin.display(description=_("message"), ordering="id")
     def place(self, waiting: Waiting) -> str:
-        """topic/partition/offset."""
+        """Return `topic/partition/offset`."""
         return f"{waiting.topic}/{waiting.partition}/{waiting.offset}"
 
     @admin.display(description=_("headers"))
     def shown_headers(self, waiting: Waiting) -> str:
-        """Name and value of each."""
-        pairs = headers_from(waiting.headers)
-        return "\n".join(f"{name}: {_text(value)}" for name, value in pairs)
+        """Return the name and the value of each header."""
+        pairs = decode_headers(waiting.headers)
+        return "\n".join(f"{name}: {_format_bytes(value)}" for name, value in pairs)
 
     @admin.display(description=_("value"))
     def shown_value(self, waiting: Waiting) -> str:
-        """The first bytes of it."""
-        return _text(None if waiting.value is None else bytes(waiting.value))
+        """Return the first bytes of the value."""
+        return _format_bytes(None if waiting.value is None else bytes(waiting.value))
 
     @admin.action(description=_("Try again now"), permissions=["change"])
-    def retry(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
-        """Have the chosen messages tried again at once."""
-        count = len(retry([each.id for each in chosen], router.db_for_write(Waiting)))
+    def retry(self, request: HttpRequest, queryset: QuerySet[Waiting]) -> None:
+        """Make the selected messages due at once."""
+        count = len(
+            retry_messages([message.id for message in queryset], router.db_for_write(Waiting))
+        )
         text = ngettext("%d message is tried again.", "%d messages are tried again.", count)
         self.message_user(request, text % count)
 
     @admin.action(description=_("Discard: the message counts as processed"), permissions=["change"])
-    def discard(self, request: HttpRequest, chosen: QuerySet[Waiting]) -> None:
-        """Give up those of the chosen messages that failed."""
-        given = {each.id: each for each in chosen}
-        discarded = discard(list(given), router.db_for_write(Waiting))
+    def discard(self, request: HttpRequest, queryset: QuerySet[Waiting]) -> None:
+        """Discard the selected messages that failed."""
+        messages_by_id = {message.id: message for message in queryset}
+        discarded = discard_messages(list(messages_by_id), router.db_for_write(Waiting))
         for id in discarded:
-            self.log_change(request, given[id], f"Discarded: {given[id].last_error}")
+            self.log_change(
+                request, messages_by_id[id], f"Discarded: {messages_by_id[id].last_error}"
+            )
         count = len(discarded)
         text = ngettext("%d message was discarded.", "%d messages were discarded.", count) % count
         self.message_user(request, text, messages.WARNING)
 
 
-def _text(value: bytes | None) -> str:
+def _format_bytes(value: bytes | None) -> str:
     if value is None:
         return "-"
     text = value[:_SHOWN_BYTES].decode("utf-8", "backslashreplace")

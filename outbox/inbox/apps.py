@@ -1,4 +1,4 @@
-"""The app and its checks."""
+"""The Django app of the inbox, with its check."""
 
 from typing import Any
 
@@ -7,20 +7,22 @@ from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
-from outbox.conf import settings_errors
+from outbox.conf import check_conf
 from outbox.inbox.conf import conf
 
-TAG = "inbox"
-Found = list[checks.CheckMessage]
+CHECK_TAG = "inbox"
+Problems = list[checks.CheckMessage]
 
 
-def check_settings(**_: Any) -> Found:
-    """inbox.E001: settings.INBOX."""
-    return settings_errors(conf, "inbox")
+def check_settings(**_: Any) -> Problems:
+    """Check settings.INBOX (inbox.E001)."""
+    return check_conf(conf, "inbox")
 
 
 class InboxConfig(AppConfig):
-    """Connects the checks, and imports the module `inbox` of each app: handlers are there."""
+    """Connects the check, and imports the module `inbox` of each app, where handlers are
+    defined.
+    """
 
     name = "outbox.inbox"
     label = "inbox"
@@ -28,5 +30,5 @@ class InboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        checks.register(check_settings, TAG)
+        checks.register(check_settings, CHECK_TAG)
         autodiscover_modules("inbox")

@@ -2,13 +2,18 @@
 
 from dataclasses import dataclass
 
-from outbox.conf import Common, once
+from outbox.conf import CommonConf, make_conf_loader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InboxConf(Common):
-    """settings.INBOX. group: the consumer group. attempts: before a message becomes a dead letter.
-    seconds: the longest an attempt may take."""
+class InboxConf(CommonConf):
+    """The settings in settings.INBOX.
+
+    Attributes:
+        group: The consumer group.
+        attempts: How many attempts a message has before it becomes a dead letter.
+        seconds: The longest time for an attempt.
+    """
 
     NAME = "INBOX"
 
@@ -17,10 +22,10 @@ class InboxConf(Common):
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        Common.__post_init__(self)
+        CommonConf.__post_init__(self)
         self._require(isinstance(self.group, str) and bool(self.group), "GROUP must be a text")
-        self._least("attempts", 1)
-        self._least("seconds", 0.1)
+        self._require_at_least("attempts", 1)
+        self._require_at_least("seconds", 0.1)
 
 
-conf = once(InboxConf)
+conf = make_conf_loader(InboxConf)

@@ -1,4 +1,4 @@
-"""The consumer: reads, commits what is stored, processes what is due."""
+"""The consumer loop: read messages, store them, commit offsets, process what is due."""
 
 import logging
 from collections import Counter
@@ -14,14 +14,15 @@ from outbox.conf import Backoff
 from outbox.errors import WrongSettings
 from outbox.inbox import queue, status
 from outbox.inbox.conf import InboxConf
-from outbox.inbox.message import Message, handlers
-from outbox.inbox.reader import Reader
-from outbox.inbox.worker import Away, Worker
+from outbox.inbox.message import Message, list_handlers
+from outbox.inbox.reader import TopicReader
+from outbox.inbox.worker import DatabaseAwayError, MessageProcessor
 
 logger = logging.getLogger(__name__)
 
-_BATCH = 500
-# Between two looks at Kafka while there is work, and longest wait while there is none.
+_BATCH_MESSAGES = 500
+# Seconds between two reads from Kafka while there is work, and the longest wait while there is
+# none.
 _WORK_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
 _TICK_SECONDS = 2.0
@@ -30,84 +31,102 @@ _OUTAGE = Backoff(0.1, 5.0)
 
 
 @dataclass(slots=True)
-class Consume:
-    """A consumer for one database. stop: set it to have run() finish the message that it processes
-    and return. until_idle: run() returns if nothing was read or processed for so many seconds."""
+class InboxConsumer:
+    """A consumer for one database.
+
+    Attributes:
+        stop: Set this event to make `run` finish the current message and return.
+        until_idle: `run` returns after this many seconds without work; None: it does not.
+    """
 
     conf: InboxConf
     alias: str
     stop: Event = field(default_factory=Event)
     until_idle: float | None = None
-    _worker: Worker = field(init=False)
-    # Read, and not stored yet.
+    _worker: MessageProcessor = field(init=False)
+    # Messages that are read and not stored yet.
     _read: Sequence[Message] = ()
     _tick_at: float = 0.0
     _clean_at: float = 0.0
     _outages: int = 0
 
     def __post_init__(self) -> None:
-        if not handlers():
+        if not list_handlers():
             raise WrongSettings(
                 "no handler for any topic: handlers are functions with @inbox.handler in the"
                 " module inbox of an app"
             )
-        self._worker = Worker(self.conf, self.alias, handlers())
+        self._worker = MessageProcessor(self.conf, self.alias, list_handlers())
 
     def run(self) -> None:
-        """Read and process until it is stopped, over outages of the database and of Kafka. Raises
-        WrongSettings at once if Kafka's client does not take its settings."""
-        known = self._worker.handlers.values()
-        topics = {topic for each in known for topic in each.topics}
-        longest = max(each.seconds or self.conf.seconds for each in known)
-        reader = Reader(self.conf, self.conf.group, topics, longest)
+        """Read and process until stopped. Outages of the database and of Kafka are retried.
+
+        Raises:
+            WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
+        """
+        used_handlers = self._worker.handlers.values()
+        topics = {topic for handler in used_handlers for topic in handler.topics}
+        longest = max(handler.seconds or self.conf.seconds for handler in used_handlers)
+        reader = TopicReader(self.conf, self.conf.group, topics, longest)
         try:
-            while not self.stop.is_set() and not reader.idle(self.until_idle):
+            while not self.stop.is_set() and not reader.is_idle(self.until_idle):
                 try:
-                    self._round(reader)
+                    self._run_once(reader)
                     self._outages = 0
-                except (Away, OperationalError, InterfaceError, psycopg.OperationalError) as error:
-                    self._wait(reader, error)
-            self._count()
+                except (
+                    DatabaseAwayError,
+                    OperationalError,
+                    InterfaceError,
+                    psycopg.OperationalError,
+                ) as error:
+                    self._wait_for_database(reader, error)
+            self._add_counts()
         finally:
             reader.close()
 
-    def _round(self, reader: Reader) -> None:
-        self._store(reader)
+    def _run_once(self, reader: TopicReader) -> None:
+        self._store_read(reader)
         until = monotonic() + _WORK_SECONDS
-        works = True
-        while works and not self.stop.is_set() and monotonic() < until:
-            works = self._worker.one()
-            if works:
+        has_work = True
+        while has_work and not self.stop.is_set() and monotonic() < until:
+            has_work = self._worker.process_next()
+            if has_work:
                 reader.busy_at = monotonic()
-        self._tick()
-        self._read = reader.stay() if works else reader.read(_BATCH, _WAIT_SECONDS)
+        self._do_periodic_work()
+        self._read = (
+            reader.stay_in_group()
+            if has_work
+            else reader.read_messages(_BATCH_MESSAGES, _WAIT_SECONDS)
+        )
 
-    def _store(self, reader: Reader) -> None:
+    def _store_read(self, reader: TopicReader) -> None:
         if self._read:
-            self._worker.counts += queue.store(self._read, self._worker.handlers, self.alias)
-            reader.commit(self._read)
+            self._worker.counts += queue.store_messages(
+                self._read, self._worker.handlers, self.alias
+            )
+            reader.commit_offsets(self._read)
             self._read = ()
 
-    def _tick(self) -> None:
+    def _do_periodic_work(self) -> None:
         now = monotonic()
         if now < self._tick_at:
             return
         self._tick_at = now + _TICK_SECONDS
-        queue.tidy(self.conf.retry_most_seconds, self.alias)
-        self._count()
+        queue.tidy_due_index(self.conf.retry_most_seconds, self.alias)
+        self._add_counts()
         if now >= self._clean_at:
-            queue.clean(self.conf.keep_days, self.alias)
+            queue.truncate_expired_identities(self.conf.keep_days, self.alias)
             self._clean_at = now + _CLEAN_SECONDS
 
-    def _count(self) -> None:
-        status.add(self._worker.counts, self.alias)
+    def _add_counts(self) -> None:
+        status.add_counts(self._worker.counts, self.alias)
         self._worker.counts = Counter()
 
-    def _wait(self, reader: Reader, error: Exception) -> None:
-        """The database is away. Stay in the group, and try again later."""
+    def _wait_for_database(self, reader: TopicReader, error: Exception) -> None:
+        """Stay in the group while the database is down, and wait before the next attempt."""
         self._outages += 1
-        pause = _OUTAGE.pause(self._outages)
+        pause = _OUTAGE.choose_pause(self._outages)
         logger.warning("the database: %s; again in %.1f s", str(error).strip(), pause)
-        queue.drop(self.alias)
-        self._read = [*self._read, *reader.stay()]
+        queue.drop_connection(self.alias)
+        self._read = [*self._read, *reader.stay_in_group()]
         self.stop.wait(pause)

@@ -1,4 +1,4 @@
-"""A message as a handler gets it, and the names under which the inbox keeps it. Pure."""
+"""A message as a handler gets it, and the names under which the inbox stores it. No I/O."""
 
 import json
 import sys
@@ -16,17 +16,24 @@ from outbox.message import IDEMPOTENCY_KEY
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# PostgreSQL's indexes hold no longer ones.
-_LONGEST = 200
+# Longer names do not fit into PostgreSQL's indexes.
+_LONGEST_NAME_BYTES = 200
 
 
 class Reject(Exception):
-    """Raised by a handler: no attempt will ever succeed. The message is a dead letter at once."""
+    """Raised by a handler when no attempt can succeed: the message becomes a dead letter at
+    once.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message of Kafka, byte for byte. sent_at: its timestamp, if any. attempt: from 1."""
+    """A Kafka message, byte for byte.
+
+    Attributes:
+        sent_at: The timestamp of the message, if it has one.
+        attempt: The number of the attempt, from 1.
+    """
 
     topic: str
     partition: int
@@ -52,7 +59,7 @@ class Message:
             return json.loads(
                 self.value.decode(),
                 parse_float=Decimal,
-                parse_int=_integer,
+                parse_int=_parse_integer,
                 parse_constant=_refuse_constant,
             )
         except (ValueError, RecursionError) as error:
@@ -62,29 +69,29 @@ class Message:
 
     def header(self, name: str) -> bytes | None:
         """Return the value of the newest header of this name."""
-        found = [value for each, value in self.headers if each == name]
-        return found[-1] if found else None
+        values = [value for header_name, value in self.headers if header_name == name]
+        return values[-1] if values else None
 
     @property
     def place(self) -> str:
-        """topic/partition/offset."""
+        """The text `topic/partition/offset`."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     @property
     def chain(self) -> str:
-        """Topic and key: messages with the same chain are processed in order."""
-        return self.place if self.key is None else f"{self.topic} {name_of(self.key)}"
+        """Topic and key. Messages with the same chain are processed in order."""
+        return self.place if self.key is None else f"{self.topic} {format_name(self.key)}"
 
     @property
     def identity(self) -> str:
-        """Messages with the same identity are the same one. A blank header identifies nothing."""
-        given = self.header(IDEMPOTENCY_KEY)
-        if given is None or not given.strip():
+        """Messages with the same identity are the same message. A blank header does not count."""
+        idempotency_key = self.header(IDEMPOTENCY_KEY)
+        if idempotency_key is None or not idempotency_key.strip():
             return self.place
-        return f"{self.topic} {name_of(given)}"
+        return f"{self.topic} {format_name(idempotency_key)}"
 
 
-def _integer(digits: str) -> int | Decimal:
+def _parse_integer(digits: str) -> int | Decimal:
     longest = sys.get_int_max_str_digits()
     return Decimal(digits) if 0 < longest < len(digits) else int(digits)
 
@@ -93,96 +100,108 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-def name_of(given: bytes | str) -> str:
-    """A text that PostgreSQL can index; different for different bytes."""
-    raw = given.encode("utf-8", "surrogatepass") if isinstance(given, str) else given
-    if len(raw) > _LONGEST:
+def format_name(name: bytes | str) -> str:
+    """Return a text that PostgreSQL can index and that differs for different bytes."""
+    raw = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
+    if len(raw) > _LONGEST_NAME_BYTES:
         return f"sha256:{sha256(raw).hexdigest()}"
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         return f"hex:{raw.hex()}"
-    # A text that looks like one of the other forms gets one too.
+    # A text that looks like an encoded form is encoded, too.
     plain = "\0" not in text and not text.startswith(("hex:", "sha256:"))
     return text if plain else f"hex:{raw.hex()}"
 
 
-# Python leaves this check out of an optimized direct call; the error would appear anywhere later.
-_call: Final = methodcaller("headers")
-# The name of headers that the client cannot read.
+# A direct call is optimized and skips Python's check; then the error appears somewhere later.
+_call_headers: Final = methodcaller("headers")
+# Stands for headers that the client cannot read.
 NOT_READABLE: Final = "(not readable)"
 
 
-def headers(raw: Raw) -> Headers:
-    """Pairs of name and value. If a name is not UTF-8, the client gives none of them."""
+def read_headers(raw: Raw) -> Headers:
+    """Return the headers as pairs. If one name is not UTF-8, the client gives none of them."""
     try:
-        return tuple((name, as_bytes(value)) for name, value in _call(raw) or ())
+        return tuple((name, as_bytes(value)) for name, value in _call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):
         return ((NOT_READABLE, None),)
 
 
-def as_bytes(given: bytes | str | None) -> bytes | None:
-    return given.encode() if isinstance(given, str) else given
+def as_bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
 
 
-Function = Callable[[Message], object]
-Key = Callable[[Message], str]
-F = TypeVar("F", bound=Function)
+HandlerFunction = Callable[[Message], object]
+FindIdentity = Callable[[Message], str]
+FunctionType = TypeVar("FunctionType", bound=HandlerFunction)
 
 
 @dataclass(frozen=True, slots=True)
-class Handler:
-    """A function and what it reacts to. name: under which its messages are kept. key: the identity
-    of a message. attempts, seconds: None: as settings.INBOX says. stop_key: later messages of a
-    key wait for a dead letter."""
+class MessageHandler:
+    """A function and the messages that it processes.
+
+    Attributes:
+        name: The name under which its messages are stored.
+        key: Returns the identity of a message; None: the header or the place.
+        attempts: None: as settings.INBOX says.
+        seconds: None: as settings.INBOX says.
+        stop_key: Whether later messages of a key wait for a dead letter.
+    """
 
     name: str
     topics: frozenset[str]
-    function: Function
-    key: Key | None = None
+    function: HandlerFunction
+    key: FindIdentity | None = None
     attempts: int | None = None
     seconds: float | None = None
     stop_key: bool = True
 
 
-_handlers: dict[str, Handler] = {}
+_handlers: dict[str, MessageHandler] = {}
 
 
 def handler(
     *topics: str,
     name: str | None = None,
-    key: Key | None = None,
+    key: FindIdentity | None = None,
     attempts: int | None = None,
     seconds: float | None = None,
     stop_key: bool = True,
-) -> Callable[[F], F]:
-    """Have the function process each message of the topics, in a transaction, once in effect.
-    Raises ValueError.
+) -> Callable[[FunctionType], FunctionType]:
+    """Make the function process each message of the topics in a transaction, once in effect.
 
-    name: by default module and function; another name has seen no message. key: the identity of a
-    message without the header idempotency-key. attempts: before it becomes a dead letter. seconds:
-    of an attempt. stop_key: whether later messages of its key wait for a dead letter.
+    Args:
+        topics: The names of the topics.
+        name: By default, module and function. A handler with a new name starts without history.
+        key: Returns the identity of a message without the header idempotency-key.
+        attempts: How many attempts before the message becomes a dead letter.
+        seconds: The longest time for an attempt.
+        stop_key: Whether later messages of a key wait for a dead letter.
+
+    Raises:
+        ValueError: No topic is given, or the name is taken.
     """
-    if not topics or not all(isinstance(each, str) for each in topics):
+    if not topics or not all(isinstance(topic, str) for topic in topics):
         raise ValueError("inbox.handler needs the names of topics: @inbox.handler('shop.order')")
 
-    def register(function: F) -> F:
-        called = name or f"{function.__module__}.{function.__qualname__}"
-        known = _handlers.get(called)
-        if known is not None and _origin(known.function) != _origin(function):
-            raise ValueError(f"inbox.handler: two handlers have the name {called!r}")
-        _handlers[called] = Handler(
-            called, frozenset(topics), function, key, attempts, seconds, stop_key
+    def register_function(function: FunctionType) -> FunctionType:
+        handler_name = name or f"{function.__module__}.{function.__qualname__}"
+        existing = _handlers.get(handler_name)
+        if existing is not None and _get_origin(existing.function) != _get_origin(function):
+            raise ValueError(f"inbox.handler: two handlers have the name {handler_name!r}")
+        _handlers[handler_name] = MessageHandler(
+            handler_name, frozenset(topics), function, key, attempts, seconds, stop_key
         )
         return function
 
-    return register
+    return register_function
 
 
-def handlers() -> dict[str, Handler]:
-    """The handlers by name."""
+def list_handlers() -> dict[str, MessageHandler]:
+    """Return the handlers by name."""
     return dict(_handlers)
 
 
-def _origin(function: Function) -> tuple[str, str]:
+def _get_origin(function: HandlerFunction) -> tuple[str, str]:
     return function.__module__, function.__qualname__

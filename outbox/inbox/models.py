@@ -1,5 +1,8 @@
-"""The tables of the inbox, for reading: inbox_message has a row for each message and handler until
-it is processed, inbox_done the identity of those that are, by day of their processing."""
+"""The tables of the inbox, for reading.
+
+inbox_message has a row for each message and handler until it is processed. inbox_done has the
+identities of processed messages, by the day of processing.
+"""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -7,8 +10,11 @@ from django.utils.translation import pgettext_lazy
 
 
 class WaitingState(models.TextChoices):
-    """New: waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
-    and there will be another. Dead: there will be none before somebody asks for it."""
+    """The state of a message that is not processed.
+
+    New: it waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
+    and another will follow. Dead: no attempt will follow until a person asks for one.
+    """
 
     NEW = "new", pgettext_lazy("message", "New")
     PROCESSING = "processing", pgettext_lazy("message", "Processing")
@@ -17,10 +23,12 @@ class WaitingState(models.TextChoices):
 
 
 class Waiting(models.Model):
-    """A message that one handler has not processed yet. identity: of the message. chain: those
-    with the same one are processed in order of their ids. due_at: when the next attempt may begin;
-    None: not before another message is processed, or somebody asks for it. holds: later messages of
-    the chain wait for this one."""
+    """A message that one handler has not processed yet.
+
+    Messages with the same `chain` are processed in the order of their ids. `due_at` is when the
+    next attempt may begin; None means not before another message is processed or a person asks.
+    `holds` means that later messages of the chain wait for this one.
+    """
 
     id = models.BigAutoField(primary_key=True)
     handler = models.TextField(_("handler"))
@@ -51,8 +59,10 @@ class Waiting(models.Model):
 
 
 class Done(models.Model):
-    """A message that a handler has processed, in the table of its day. Nothing reads it by this
-    model. With it Django empties the table after a TransactionTestCase of the service."""
+    """A message that a handler has processed, in the table of its day.
+
+    Nothing reads this model. Django needs it to empty the table after a TransactionTestCase.
+    """
 
     pk = models.CompositePrimaryKey("handler", "identity", "slot")
     handler = models.TextField()

@@ -1,4 +1,4 @@
-"""Reads topics as a member of a consumer group; who has read commits the offsets."""
+"""Reads topics as a member of a consumer group. The caller commits offsets after storing."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -9,9 +9,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as Raw
 
-from outbox.conf import Common
+from outbox.conf import CommonConf
 from outbox.errors import WrongSettings
-from outbox.inbox.message import Message, as_bytes, headers
+from outbox.inbox.message import Message, as_bytes, read_headers
 
 logger = logging.getLogger(__name__)
 
@@ -19,59 +19,70 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "client.id": "annals-inbox",
     "auto.offset.reset": "earliest",
     "fetch.wait.max.ms": 50,
-    # Partitions of a process that was killed are read again after this.
+    # Partitions of a killed process are reassigned after this time.
     "session.timeout.ms": 10_000,
     "queued.max.messages.kbytes": 16_384,
     "reconnect.backoff.max.ms": 1_000,
-    # A topic that is made later is found soon.
+    # Find topics soon that are created later.
     "topic.metadata.refresh.interval.ms": 5_000,
 }
 _FIXED: Final = {"enable.auto.commit": False, "enable.auto.offset.store": False}
-# A consumer that does not ask for so long is taken for dead, in milliseconds.
+# Milliseconds without a poll after which Kafka considers a consumer dead.
 _LEAST_INTERVAL: Final = 300_000
-# The group needs time to give out partitions, if there are any.
+# How long the group may take to assign partitions.
 _JOIN_SECONDS: Final = 20.0
-# Beyond the year 9999 a timestamp is nonsense, and Python has none.
+# Python has no dates after the year 9999.
 _MOST_MILLISECONDS: Final = 253_402_300_799_999
 
 
-class Reader:
-    """A consumer of the group. Not thread-safe. busy_at: when there was something to do."""
+class TopicReader:
+    """A member of the consumer group. Not thread-safe.
 
-    def __init__(self, conf: Common, group: str, topics: Collection[str], longest: float) -> None:
-        """longest: seconds that may be between two calls. Raises WrongSettings with what librdkafka
-        says about its settings."""
+    `busy_at` is when there was last something to do.
+    """
+
+    def __init__(
+        self, conf: CommonConf, group: str, topics: Collection[str], longest_pause: float
+    ) -> None:
+        """Join the group.
+
+        Args:
+            longest: The longest time in seconds between two calls.
+
+        Raises:
+            WrongSettings: librdkafka refuses the settings. The message is librdkafka's.
+        """
         if "bootstrap.servers" not in conf.kafka:
             raise WrongSettings(f"settings.{conf.NAME}: KAFKA has no bootstrap.servers")
-        interval = {"max.poll.interval.ms": max(_LEAST_INTERVAL, int(longest * 2_000))}
+        interval = {"max.poll.interval.ms": max(_LEAST_INTERVAL, int(longest_pause * 2_000))}
         settings = {**_DEFAULTS, **interval, **conf.kafka, **_FIXED, "group.id": group}
         try:
-            self._consumer = Consumer({**settings, "error_cb": _log}, logger=logger)
+            self._consumer = Consumer({**settings, "error_cb": _log_client_error}, logger=logger)
         except KafkaException as error:
             raise WrongSettings(f"settings.{conf.NAME}: KAFKA: {error.args[0].str()}") from None
-        self._consumer.subscribe(sorted(topics), on_assign=self._assigned)
+        self._consumer.subscribe(sorted(topics), on_assign=self._note_assignment)
         self.busy_at = monotonic()
-        # Whether a partition may be paused.
+        # Whether partitions can be paused.
         self._held = False
-        # Whether the group has given this consumer its share, which may be none.
+        # Whether the group has assigned this consumer its share, which can be empty.
         self.joined = False
 
-    def read(self, most: int, timeout: float) -> list[Message]:
-        """Up to `most` messages, in the order of their partitions."""
+    def read_messages(self, limit: int, timeout: float) -> list[Message]:
+        """Return up to `most` messages, in the order of their partitions."""
         if self._held:
             self._consumer.resume(self._consumer.assignment())
             self._held = False
-        return self._poll(most, timeout)
+        return self._poll_messages(limit, timeout)
 
-    def stay(self) -> list[Message]:
-        """Remain a member of the group without reading."""
+    def stay_in_group(self) -> list[Message]:
+        """Stay a member of the group without reading. Can still return messages."""
         self._consumer.pause(self._consumer.assignment())
         self._held = True
-        return self._poll(1, 0)
+        return self._poll_messages(1, 0)
 
-    def commit(self, done: Sequence[Message]) -> None:
-        """These messages need not be read again."""
-        ends = {(each.topic, each.partition): each.offset + 1 for each in done}
+    def commit_offsets(self, messages: Sequence[Message]) -> None:
+        """Commit the offsets after these messages."""
+        ends = {(message.topic, message.partition): message.offset + 1 for message in messages}
         try:
             self._consumer.commit(
                 offsets=[TopicPartition(*place, offset) for place, offset in ends.items()],
@@ -81,8 +92,8 @@ class Reader:
             logger.warning("Kafka: offsets not committed: %s", error.args[0].str())
         self.busy_at = monotonic()
 
-    def idle(self, seconds: float | None) -> bool:
-        """Whether there was nothing to do for so many seconds. None: never."""
+    def is_idle(self, seconds: float | None) -> bool:
+        """Return whether there was nothing to do for this many seconds; with None, always False."""
         grace = 0.0 if self.joined else _JOIN_SECONDS
         return seconds is not None and monotonic() - self.busy_at > seconds + grace
 
@@ -90,19 +101,19 @@ class Reader:
         """Leave the group."""
         self._consumer.close()
 
-    def _assigned(self, *_: object) -> None:
+    def _note_assignment(self, *_: object) -> None:
         if not self.joined:
             self.busy_at = monotonic()
         self.joined = True
-        # A partition that was taken away while it was paused comes back paused.
+        # A partition that was revoked while paused comes back paused.
         self._held = True
 
-    def _poll(self, most: int, timeout: float) -> list[Message]:
+    def _poll_messages(self, limit: int, timeout: float) -> list[Message]:
         first = self._consumer.poll(timeout)
         if first is None:
             return []
-        rest = self._consumer.consume(most - 1, 0) if most > 1 else []
-        return [_message(raw) for raw in (first, *rest) if _is_message(raw)]
+        others = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+        return [_convert_message(raw) for raw in (first, *others) if _is_message(raw)]
 
 
 def _is_message(raw: Raw) -> bool:
@@ -110,23 +121,23 @@ def _is_message(raw: Raw) -> bool:
     if error is not None:
         if error.fatal():
             raise KafkaException(error)
-        _log(error)
+        _log_client_error(error)
     return error is None
 
 
-def _message(raw: Raw) -> Message:
-    kind, at = raw.timestamp()
-    known = kind != 0 and 0 <= at <= _MOST_MILLISECONDS
+def _convert_message(raw: Raw) -> Message:
+    kind, milliseconds = raw.timestamp()
+    is_valid = kind != 0 and 0 <= milliseconds <= _MOST_MILLISECONDS
     return Message(
         str(raw.topic()),
         int(raw.partition() or 0),
         int(raw.offset() or 0),
         as_bytes(raw.key()),
         as_bytes(raw.value()),
-        headers(raw),
-        datetime.fromtimestamp(at / 1000, UTC) if known else None,
+        read_headers(raw),
+        datetime.fromtimestamp(milliseconds / 1000, UTC) if is_valid else None,
     )
 
 
-def _log(error: KafkaError) -> None:
+def _log_client_error(error: KafkaError) -> None:
     logger.warning("Kafka: %s", error.str())

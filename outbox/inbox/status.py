@@ -1,4 +1,4 @@
-"""What waits, what failed and what is dead: read from the tables, for metrics and for people."""
+"""The status of an inbox, for metrics and for people: what waits, what failed, what is dead."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from django.db import connections
 
 from outbox.inbox.models import WaitingState
-from outbox.status import FAILURE, metric
+from outbox.status import FAILURE_PREFIX, format_metric
 
 _WAITING = """
 SELECT handler, state, count(*),
     greatest(extract(epoch FROM clock_timestamp() - min(received_at)), 0)::float8
 FROM inbox_message GROUP BY handler, state ORDER BY handler, state
 """
-_TALLY = """
+_ADD_COUNTS = """
 INSERT INTO inbox_tally AS t (handler, what, times)
 SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[]) AS n (handler, what, times)
 ORDER BY handler, what
@@ -21,42 +21,46 @@ ON CONFLICT (handler, what) DO UPDATE SET times = t.times + excluded.times
 """
 
 
-def read(using: str) -> dict[str, dict[str, Any]]:
-    """The state of the inbox, by handler. states: messages that are not processed, by state.
-    oldest_seconds: how long the oldest is here. stored, repeated, attempts, done, dead: ever.
-    failures: by reason, ever."""
-    found: dict[str, dict[str, Any]] = {}
+def read_status(using: str) -> dict[str, dict[str, Any]]:
+    """Return the status of the inbox by handler.
 
-    def of(handler: str) -> dict[str, Any]:
+    Returns:
+        `states`, unprocessed messages by state; `oldest_seconds`, the age of the oldest one;
+            `stored`, `repeated`, `attempts`, `done` and `dead` since the beginning; `failures` by
+            reason since the beginning.
+    """
+    status_by_handler: dict[str, dict[str, Any]] = {}
+
+    def get_status(handler: str) -> dict[str, Any]:
         empty = {
             "states": dict.fromkeys(WaitingState.values, 0),
             "oldest_seconds": 0.0,
             **dict.fromkeys(("stored", "repeated", "attempts", "done", "dead"), 0),
             "failures": {},
         }
-        return found.setdefault(handler, empty)
+        return status_by_handler.setdefault(handler, empty)
 
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT handler, what, times FROM inbox_tally ORDER BY handler, what")
-        for handler, what, times in cursor.fetchall():
-            if what.startswith(FAILURE):
-                of(handler)["failures"][what.removeprefix(FAILURE)] = times
+        for handler, counter, times in cursor.fetchall():
+            if counter.startswith(FAILURE_PREFIX):
+                get_status(handler)["failures"][counter.removeprefix(FAILURE_PREFIX)] = times
             else:
-                of(handler)[what] = times
+                get_status(handler)[counter] = times
         cursor.execute(_WAITING)
         for handler, state, count, seconds in cursor.fetchall():
-            status = of(handler)
+            status = get_status(handler)
             status["states"][state] = count
             status["oldest_seconds"] = max(status["oldest_seconds"], seconds)
-    return dict(sorted(found.items()))
+    return dict(sorted(status_by_handler.items()))
 
 
-def add(counts: Mapping[tuple[str, str], int], using: str) -> None:
-    """Add to the counts of all consumers, by handler and what."""
+def add_counts(counts: Mapping[tuple[str, str], int], using: str) -> None:
+    """Add to the common counts of all consumers, by handler and counter."""
     if counts:
-        handlers, whats = zip(*counts, strict=True)
+        handlers, counters = zip(*counts, strict=True)
         with connections[using].cursor() as cursor:
-            cursor.execute(_TALLY, [list(handlers), list(whats), list(counts.values())])
+            cursor.execute(_ADD_COUNTS, [list(handlers), list(counters), list(counts.values())])
 
 
 _METRICS = {
@@ -72,23 +76,30 @@ _METRICS = {
 }
 
 
-def metrics(using: str) -> Iterator[str]:
-    """The state as metrics."""
-    found = read(using)
+def format_metrics(using: str) -> Iterator[str]:
+    """Yield the status as metrics."""
+    status_by_handler = read_status(using)
     for key, (name, text) in _METRICS.items():
-        yield metric(name, text, [({"handler": each}, found[each][key]) for each in found])
-    states = _samples(found, "states", "state")
-    yield metric("inbox_messages", "Messages that are not processed, by state.", states)
-    failures = _samples(found, "failures", "reason")
+        yield format_metric(
+            name,
+            text,
+            [
+                ({"handler": handler}, status_by_handler[handler][key])
+                for handler in status_by_handler
+            ],
+        )
+    states = _list_samples(status_by_handler, "states", "state")
+    yield format_metric("inbox_messages", "Messages that are not processed, by state.", states)
+    failures = _list_samples(status_by_handler, "failures", "reason")
     text = "Attempts that failed, by the class of the error."
-    yield metric("inbox_failures_total", text, failures)
+    yield format_metric("inbox_failures_total", text, failures)
 
 
-def _samples(
-    found: Mapping[str, Mapping[str, Any]], key: str, label: str
+def _list_samples(
+    status_by_handler: Mapping[str, Mapping[str, Any]], key: str, label: str
 ) -> list[tuple[dict[str, str], float]]:
     return [
         ({"handler": handler, label: name}, count)
-        for handler, each in found.items()
-        for name, count in each[key].items()
+        for handler, status in status_by_handler.items()
+        for name, count in status[key].items()
     ]

@@ -1,4 +1,4 @@
-"""Processes messages, one after the other: attempt, effect, and what became of it."""
+"""Processes messages one after the other: attempt, effect and result."""
 
 import logging
 import signal
@@ -16,190 +16,211 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from outbox.conf import Backoff
 from outbox.inbox import queue
 from outbox.inbox.conf import InboxConf
-from outbox.inbox.message import Handler, Message, Reject
-from outbox.inbox.queue import Turn, storable
+from outbox.inbox.message import Message, MessageHandler, Reject
+from outbox.inbox.queue import MessageTurn, make_storable
 
 
-class TimeLimit(BaseException):
-    """An attempt took too long. No Exception, so that no handler takes it for one of its own."""
+class AttemptTimeoutError(BaseException):
+    """Raised when an attempt takes too long. Not an Exception, so that no handler catches it by
+    mistake.
+    """
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raises TimeLimit in the block after so many seconds."""
+def limit_time(seconds: float) -> Iterator[None]:
+    """Raise AttemptTimeoutError in the block after this many seconds. Main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ring(_: int, __: FrameType | None) -> None:
-        raise TimeLimit
+    def raise_timeout(_: int, __: FrameType | None) -> None:
+        raise AttemptTimeoutError
 
-    before = signal.signal(signal.SIGALRM, ring)
+    earlier_handler = signal.signal(signal.SIGALRM, raise_timeout)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, earlier_handler)
 
 
 logger = logging.getLogger(__name__)
 
 CRASHED = "the process ended during the attempt"
-# SQLSTATEs that say nothing about a message: connection, resources, shutdown, read-only standby.
+# SQLSTATEs that no message causes: connection, resources, shutdown, read-only standby.
 _OUTAGES = ("08", "53", "57P", "58", "25006")
 _LONGEST_ERROR = 2_000
 
 
-class Away(Exception):
-    """The database is away, or the connection cannot work. queue.drop() it, and begin again."""
+class DatabaseAwayError(Exception):
+    """Raised when the database is down or the connection is unusable: drop it and start again."""
 
 
-class _Taken(Exception):
-    """Another consumer has the message: the effect is rolled back."""
+class _TakenByAnotherError(Exception):
+    """Raised when another consumer has the message, to roll the effect back."""
 
 
 @dataclass(slots=True)
-class Worker:
-    """One for each process. counts: by handler and what, since they were last taken."""
+class MessageProcessor:
+    """Processes due messages; one for each process.
+
+    Attributes:
+        counts: By handler and counter, since they were last taken.
+    """
 
     conf: InboxConf
     alias: str
-    handlers: Mapping[str, Handler]
+    handlers: Mapping[str, MessageHandler]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # An attempt that ended with the connection, and its error; None: the database was away.
-    _unsettled: tuple[Turn, str | None] | None = None
-    # The connection that has a time limit, and which.
+    # An attempt whose result is not written yet, and its error; None: the database was down.
+    _unsettled: tuple[MessageTurn, str | None] | None = None
+    # The connection whose time limit is set, and the limit.
     _session: tuple[object, float] | None = None
-    # By message: how often in a row the database was away during an attempt.
+    # By message, how often in a row the database went down during an attempt.
     _losses: Counter[int] = field(default_factory=Counter)
 
-    def one(self) -> bool:
-        """Process a message that is due. False: there is none. Raises Away."""
-        self._settle()
-        turn = queue.take(self.handlers, self.alias)
+    def process_next(self) -> bool:
+        """Process one due message. Return False if there is none.
+
+        Raises:
+            DatabaseAwayError: The database is down.
+        """
+        self._settle_attempt()
+        turn = queue.take_turn(self.handlers, self.alias)
         if turn is None:
             return False
-        # What is raised ends the connection, and the lock with it.
-        self._process(turn, self.handlers[turn.handler])
-        queue.leave(turn.lock, self.alias)
+        # If this raises, the connection is closed, and the lock is released with it.
+        self._process_turn(turn, self.handlers[turn.handler])
+        queue.unlock_chain(turn.lock, self.alias)
         return True
 
-    def _process(self, turn: Turn, handler: Handler) -> None:
-        most = handler.attempts or self.conf.attempts
-        if turn.attempts >= most:
-            self._dead(turn, handler, CRASHED if turn.crashed else turn.last_error)
+    def _process_turn(self, turn: MessageTurn, handler: MessageHandler) -> None:
+        limit = handler.attempts or self.conf.attempts
+        if turn.attempts >= limit:
+            self._make_dead_letter(turn, handler, CRASHED if turn.crashed else turn.last_error)
             return
         backoff = Backoff(self.conf.retry_first_seconds, self.conf.retry_most_seconds)
-        pause = backoff.pause(turn.attempts + 1)
-        begun = queue.begin(turn, pause, self.alias)
-        if begun is None:
+        pause = backoff.choose_pause(turn.attempts + 1)
+        beginning = queue.begin_attempt(turn, pause, self.alias)
+        if beginning is None:
             return
         self.counts[handler.name, "attempts"] += 1
-        turn, message = begun
+        turn, message = beginning
         try:
-            self._attempt(turn, message, handler)
-        except _Taken:
+            self._attempt_message(turn, message, handler)
+        except _TakenByAnotherError:
             logger.warning("%s: another consumer has it", message.place)
         except Reject as error:
-            self._dead(turn, handler, _text(f"Reject: {error}"))
-        except (Exception, SystemExit, TimeLimit) as error:
-            self._blame(turn, handler, error, pause)
+            self._make_dead_letter(turn, handler, _shorten_error(f"Reject: {error}"))
+        except (Exception, SystemExit, AttemptTimeoutError) as error:
+            self._handle_failure(turn, handler, error, pause)
         else:
             self.counts[handler.name, "done"] += 1
             self._losses.pop(turn.id, None)
 
-    def _attempt(self, turn: Turn, message: Message, handler: Handler) -> None:
+    def _attempt_message(
+        self, turn: MessageTurn, message: Message, handler: MessageHandler
+    ) -> None:
         seconds = handler.seconds or self.conf.seconds
         session = (connections[self.alias].connection, seconds)
         if self._session != session:
-            queue.limit(seconds, self.alias)
+            queue.set_time_limit(seconds, self.alias)
             self._session = session
-        with limited(seconds), transaction.atomic(using=self.alias, durable=True):
+        with limit_time(seconds), transaction.atomic(using=self.alias, durable=True):
             handler.function(message)
-            if not queue.done(turn, self.alias):
-                raise _Taken
+            if not queue.mark_processed(turn, self.alias):
+                raise _TakenByAnotherError
 
-    def _blame(self, turn: Turn, handler: Handler, error: BaseException, pause: float) -> None:
-        # A connection that Django has made since has neither the lock nor the transaction.
+    def _handle_failure(
+        self, turn: MessageTurn, handler: MessageHandler, error: BaseException, pause: float
+    ) -> None:
+        # A connection that Django opened since has neither the lock nor the transaction.
         connection = connections[self.alias]
-        same = self._session is not None and connection.connection is self._session[0]
-        usable = same and _at_rest(connection) and connection.is_usable()
-        if self._is_outage(turn, handler, error, usable=usable):
+        is_same_connection = self._session is not None and connection.connection is self._session[0]
+        is_usable = (
+            is_same_connection and _is_outside_transaction(connection) and connection.is_usable()
+        )
+        if self._is_outage(turn, handler, error, usable=is_usable):
             self._losses[turn.id] += 1
             self._unsettled = (turn, None)
-            raise Away(str(error).strip()) from error
+            raise DatabaseAwayError(str(error).strip()) from error
         reason = "TimeLimit" if _took_too_long(error) else type(error).__name__
         self.counts[handler.name, f"failure {reason}"] += 1
-        text = _text(f"{reason}: {error}".strip().removesuffix(":"))
-        logger.warning("%s: %s: %s", handler.name, _place(turn), text, exc_info=error)
-        if not usable:
+        text = _shorten_error(f"{reason}: {error}".strip().removesuffix(":"))
+        logger.warning("%s: %s: %s", handler.name, _format_place(turn), text, exc_info=error)
+        if not is_usable:
             self._unsettled = (turn, text)
-            raise Away(text) from error
+            raise DatabaseAwayError(text) from error
         if turn.attempts >= (handler.attempts or self.conf.attempts):
-            self._dead(turn, handler, text)
+            self._make_dead_letter(turn, handler, text)
         else:
-            queue.failed(turn, text, pause, self.alias)
+            queue.mark_failed(turn, text, pause, self.alias)
 
     def _is_outage(
-        self, turn: Turn, handler: Handler, error: BaseException, *, usable: bool
+        self, turn: MessageTurn, handler: MessageHandler, error: BaseException, *, usable: bool
     ) -> bool:
-        """Whether the database is to blame. Not for ever."""
+        """Return whether the database caused the error. After too many such errors, it is the
+        message.
+        """
         if _took_too_long(error) or self._losses[turn.id] >= (
             handler.attempts or self.conf.attempts
         ):
             return False
-        state = _sqlstate(error)
+        state = _get_sqlstate(error)
         if isinstance(error, OperationalError | InterfaceError) and state is None:
             return True
         return not usable or (state is not None and state.startswith(_OUTAGES))
 
-    def _dead(self, turn: Turn, handler: Handler, error: str) -> None:
-        if queue.dead(turn, error, holds=handler.stop_key, alias=self.alias):
-            logger.error("%s: %s is a dead letter: %s", handler.name, _place(turn), error)
+    def _make_dead_letter(self, turn: MessageTurn, handler: MessageHandler, error: str) -> None:
+        if queue.mark_dead(turn, error, holds=handler.stop_key, alias=self.alias):
+            logger.error("%s: %s is a dead letter: %s", handler.name, _format_place(turn), error)
             self.counts[handler.name, "dead"] += 1
 
-    def _settle(self) -> None:
-        """Write what became of an attempt that ended with the connection."""
+    def _settle_attempt(self) -> None:
+        """Write the result of an attempt that ended with its connection."""
         if self._unsettled is None:
             return
         turn, text = self._unsettled
         if text is None:
-            queue.uncounted(turn, self.alias)
+            queue.withdraw_attempt(turn, self.alias)
         else:
-            queue.failed(turn, text, self.conf.retry_first_seconds, self.alias)
+            queue.mark_failed(turn, text, self.conf.retry_first_seconds, self.alias)
         self._unsettled = None
 
 
-def _text(error: str) -> str:
-    """What is kept of an error. It may quote the message, and that may have anything."""
-    return storable(error[:_LONGEST_ERROR])
+def _shorten_error(error: str) -> str:
+    """Return the part of an error that is stored, without what PostgreSQL refuses.
+
+    An error can quote the message, which can contain anything.
+    """
+    return make_storable(error[:_LONGEST_ERROR])
 
 
-def _at_rest(connection: BaseDatabaseWrapper) -> bool:
-    """Whether Django knows of no transaction."""
+def _is_outside_transaction(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether Django knows of no open transaction."""
     return connection.autocommit and not (
         connection.in_atomic_block or connection.atomic_blocks or connection.savepoint_ids
     )
 
 
-def _place(turn: Turn) -> str:
+def _format_place(turn: MessageTurn) -> str:
     return "/".join(map(str, turn.place))
 
 
-def _sqlstate(error: BaseException) -> str | None:
+def _get_sqlstate(error: BaseException) -> str | None:
     cause = error.__cause__
     return cause.sqlstate if isinstance(cause, psycopg.Error) else None
 
 
 def _took_too_long(error: BaseException) -> bool:
-    """By our clock, or by PostgreSQL's: statement_timeout, idle_in_transaction_session_timeout."""
+    """Return whether the time limit ended the attempt: Python's alarm or PostgreSQL's timeouts."""
     states = {"57014", "25P03"}
     while error is not None:
-        if isinstance(error, TimeLimit) or _sqlstate(error) in states:
+        if isinstance(error, AttemptTimeoutError) or _get_sqlstate(error) in states:
             return True
-        following = error.__context__
-        if following is None:
+        context = error.__context__
+        if context is None:
             return False
-        error = following
+        error = context
     return False

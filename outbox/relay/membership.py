@@ -1,5 +1,4 @@
-"""Which relays are alive, and which buckets each has. A relay is alive as long as its beat
-grows."""
+"""Which relays are alive, and which buckets each one has. A relay is alive while its beat grows."""
 
 import json
 import logging
@@ -16,30 +15,39 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "outbox_relays"
 
-_TALLY = """
+_ADD_COUNTS = """
 INSERT INTO outbox_tally AS t (what, times)
 SELECT * FROM unnest(%s::text[], %s::bigint[]) AS n (what, times) ORDER BY what
 ON CONFLICT (what) DO UPDATE SET times = t.times + excluded.times
 """
-_BUCKETS = """
+_CREATE_BUCKETS = """
 INSERT INTO outbox_bucket (number) SELECT generate_series(0, %s - 1) ON CONFLICT DO NOTHING
 """
-_CLAIM = """
+_CLAIM_BUCKETS = """
 UPDATE outbox_bucket SET owner = %(relay)s WHERE number IN (
     SELECT number FROM outbox_bucket WHERE owner IS NULL ORDER BY number LIMIT %(most)s
     FOR UPDATE SKIP LOCKED
 )
 """
-_GIVE_UP = "UPDATE outbox_bucket SET owner = NULL WHERE number = ANY(%s::smallint[]) AND owner = %s"
+_RELEASE_BUCKETS = (
+    "UPDATE outbox_bucket SET owner = NULL WHERE number = ANY(%s::smallint[]) AND owner = %s"
+)
 
 
-class Fenced(Exception):
-    """Others have taken over: this relay was silent for longer than its lease."""
+class LeaseLostError(Exception):
+    """Raised when other relays have taken over, because this one was silent for longer than its
+    lease.
+    """
 
 
 @dataclass(slots=True)
-class Membership:
-    """This relay. buckets: those that it alone sends. hurried: another one came or left."""
+class RelayMembership:
+    """This relay among the others.
+
+    Attributes:
+        buckets: The buckets that only this relay sends.
+        hurried: Whether another relay came or left, so that buckets must be balanced at once.
+    """
 
     name: str
     lease: float
@@ -48,98 +56,112 @@ class Membership:
     _beat_at: float = 0.0
     hurried: bool = False
     _balanced_at: float = 0.0
-    # By relay: the last beat that was different, and when it was seen.
+    # By relay, its last beat and when that was first seen.
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @property
     def due(self) -> bool:
-        """Whether it is time for a beat."""
+        """Whether the next beat is due."""
         return monotonic() - self._beat_at > self.lease / 5
 
     @property
     def unbalanced(self) -> bool:
-        """Whether it is time to look at the others."""
+        """Whether it is time to balance the buckets with the other relays."""
         return self.hurried or monotonic() - self._balanced_at > self.lease / 5
 
     @property
     def certain(self) -> bool:
-        """Whether nobody can have taken over, and nobody will for half of the lease."""
+        """Whether no other relay can have taken over, or can within half a lease."""
         return monotonic() - self._beat_at < self.lease / 2
 
-    def join(self, connection: Connection) -> int:
-        """Become a member, or stay one on a new connection. Returns the id. Raises Fenced."""
+    def join_relays(self, connection: Connection) -> int:
+        """Become a member, or stay one on a new connection. Return the id.
+
+        Raises:
+            LeaseLostError: Others have taken over.
+        """
         if self.id is None:
-            # A test of the service may have emptied all tables.
-            connection.execute(_BUCKETS, [BUCKETS])
+            # The rows can be missing: a test of the service may have emptied all tables.
+            connection.execute(_CREATE_BUCKETS, [BUCKETS])
             self._beat_at = monotonic()
             row = connection.execute(
                 "INSERT INTO outbox_relay (name) VALUES (%s) RETURNING id", [self.name]
             ).fetchone()
             self.id = row[0] if row else None
-            self._tell(connection)
+            self._notify_relays(connection)
         else:
-            self.beat(connection, ())
+            self.write_beat(connection, ())
         if self.id is None:
-            raise Fenced
+            raise LeaseLostError
         return self.id
 
-    def leave(self, connection: Connection) -> None:
-        """Give all buckets to the others at once."""
+    def leave_relays(self, connection: Connection) -> None:
+        """Release all buckets, so that other relays take them at once."""
         connection.execute("DELETE FROM outbox_relay WHERE id = %s", [self.id])
-        self._tell(connection)
-        self.forget()
+        self._notify_relays(connection)
+        self.reset_identity()
 
-    def forget(self) -> None:
-        """After being fenced: the next join() is as another relay."""
+    def reset_identity(self) -> None:
+        """Forget the id after a lost lease: the next `join` registers a new relay."""
         self.id, self.buckets = None, frozenset()
 
-    def beat(self, connection: Connection, in_hand: Collection[str], error: str = "") -> None:
-        """Show that this relay is alive, what it is sending, and why it cannot. Raises Fenced."""
-        before = monotonic()
-        done = connection.execute(
+    def write_beat(self, connection: Connection, in_hand: Collection[str], error: str = "") -> None:
+        """Write that this relay is alive, what it is sending, and why it cannot.
+
+        Raises:
+            LeaseLostError: Others have taken over.
+        """
+        began = monotonic()
+        updated = connection.execute(
             "UPDATE outbox_relay SET beat = beat + 1, in_hand = %s, last_error = %s WHERE id = %s",
             [json.dumps(sorted(in_hand)), error, self.id],
         )
-        if not done.rowcount:
-            raise Fenced
-        self._beat_at = before
+        if not updated.rowcount:
+            raise LeaseLostError
+        self._beat_at = began
 
-    def balance(self, connection: Connection, busy: Collection[int]) -> None:
-        """Remove relays that are dead, give up buckets of which others have too few, claim free
-        ones. busy: buckets that are kept for now. Raises Fenced."""
+    def balance_buckets(self, connection: Connection, kept_buckets: Collection[int]) -> None:
+        """Remove dead relays, release surplus buckets, and claim free ones.
+
+        Args:
+            busy: Buckets to keep for now.
+
+        Raises:
+            LeaseLostError: Others have taken over.
+        """
         self._balanced_at, self.hurried = monotonic(), False
-        alive = self._alive(connection)
-        if self.id not in alive:
-            raise Fenced
+        relays = self._remove_silent_relays(connection)
+        if self.id not in relays:
+            raise LeaseLostError
         rows = connection.execute("SELECT number, owner FROM outbox_bucket ORDER BY number")
         owners: dict[int, int | None] = dict(rows.fetchall())
         self.buckets = frozenset(number for number, owner in owners.items() if owner == self.id)
-        share = len(owners) // len(alive) + (alive.index(self.id) < len(owners) % len(alive))
-        spare = sorted(self.buckets - set(busy))[: max(0, len(self.buckets) - share)]
+        share = len(owners) // len(relays) + (relays.index(self.id) < len(owners) % len(relays))
+        spare = sorted(self.buckets - set(kept_buckets))[: max(0, len(self.buckets) - share)]
         if spare:
-            # Not sent from here on, whatever becomes of the statement.
+            # Nothing of these buckets is sent from here on, even if the statement fails.
             self.buckets -= set(spare)
-            connection.execute(_GIVE_UP, [spare, self.id])
-            self._tell(connection)
+            connection.execute(_RELEASE_BUCKETS, [spare, self.id])
+            self._notify_relays(connection)
         elif len(self.buckets) < share and None in owners.values():
-            self._claim(connection, share - len(self.buckets))
+            self._claim_buckets(connection, share - len(self.buckets))
 
-    def add(self, connection: Connection, counts: Mapping[str, int]) -> None:
-        """Add to the counts of all relays."""
+    def add_counts(self, connection: Connection, counts: Mapping[str, int]) -> None:
+        """Add to the common counts of all relays."""
         if counts:
-            connection.execute(_TALLY, [list(counts), list(counts.values())])
+            connection.execute(_ADD_COUNTS, [list(counts), list(counts.values())])
 
-    def _claim(self, connection: Connection, most: int) -> None:
+    def _claim_buckets(self, connection: Connection, count: int) -> None:
         try:
-            connection.execute(_CLAIM, {"relay": self.id, "most": most})
+            connection.execute(_CLAIM_BUCKETS, {"relay": self.id, "most": count})
         except psycopg.errors.ForeignKeyViolation:
-            raise Fenced from None
+            raise LeaseLostError from None
         rows = connection.execute("SELECT number FROM outbox_bucket WHERE owner = %s", [self.id])
         self.buckets = frozenset(number for (number,) in rows)
         logger.info("has %s of the buckets", len(self.buckets))
 
-    def _alive(self, connection: Connection) -> list[int]:
-        """The relays, after removing those that were silent for a lease."""
+    def _remove_silent_relays(self, connection: Connection) -> list[int]:
+        """Return the relays, after removing those that were silent for a lease."""
         beats: dict[int, int] = dict(
             connection.execute("SELECT id, beat FROM outbox_relay ORDER BY id").fetchall()
         )
@@ -154,13 +176,13 @@ class Membership:
             if relay != self.id and now - since > self.lease
         ]
         for relay in silent:
-            gone = connection.execute(
+            deleted = connection.execute(
                 "DELETE FROM outbox_relay WHERE id = %s AND beat = %s", [relay, beats[relay]]
             )
-            if gone.rowcount:
+            if deleted.rowcount:
                 logger.warning("relay %s was silent for %s s: removed", relay, self.lease)
                 del beats[relay]
         return list(beats)
 
-    def _tell(self, connection: Connection) -> None:
+    def _notify_relays(self, connection: Connection) -> None:
         connection.execute("SELECT pg_notify(%s, '')", [CHANNEL])

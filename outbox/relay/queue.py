@@ -1,4 +1,4 @@
-"""The relay's view of the tables: which documents wait, their versions, and what became of them."""
+"""The relay's queries: which documents wait, their versions, and the outcomes of sending."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -7,14 +7,19 @@ from datetime import datetime
 
 from outbox import days
 from outbox.database import Connection
-from outbox.message import Version
-from outbox.status import WAITING
+from outbox.message import RecordedVersion
+from outbox.status import WAITING_DOCUMENTS
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A document with versions that are not sent. sent: the newest that is; version: the newest
-    that was recorded. attempts: failed ones since the last success."""
+class DueDocument:
+    """A document with unsent versions.
+
+    Attributes:
+        sent: The newest sent version.
+        version: The newest recorded version.
+        attempts: Failures since the last success.
+    """
 
     document: str
     bucket: int
@@ -26,18 +31,22 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """The next versions of a document, one after the other without gaps."""
+class VersionChain:
+    """The next versions of a document, consecutive."""
 
-    due: Due
-    versions: Sequence[Version]
+    due: DueDocument
+    versions: Sequence[RecordedVersion]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a version was not sent. outage: the brokers could not be asked, so it says nothing about
-    this version. late: there was no answer in time. shared: Kafka refuses a whole batch with this
-    reason, so perhaps another message of it is the bad one."""
+class SendFailure:
+    """Why a version was not sent.
+
+    Attributes:
+        outage: The brokers could not be asked, so this says nothing about the version.
+        late: There was no answer in time.
+        shared: Kafka refuses whole batches for this reason, so another message can be the bad one.
+    """
 
     reason: str
     text: str
@@ -47,26 +56,32 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """sent: the newest version that Kafka confirmed, perhaps none of this chain. recorded_at: of
-    that version. failure: of the version after it."""
+class SendOutcome:
+    """What sending a chain came to.
 
-    due: Due
+    Attributes:
+        sent: The newest version that Kafka confirmed, perhaps from before this chain.
+        recorded_at: When that version was recorded.
+        failure: Why the version after it was not sent; None if nothing failed.
+    """
+
+    due: DueDocument
     sent: int
     recorded_at: datetime
-    failure: Failure | None = None
+    failure: SendFailure | None = None
 
 
-# Bytes of documents that are read at a time, about.
-_BYTES = 4 * 1024 * 1024
+# About how many bytes of versions are read at a time.
+_CHUNK_BYTES = 4 * 1024 * 1024
 _LEAST_ROWS, _MOST_ROWS = 10, 1_000
-# Versions of one document at a time: each is sent after the one before is confirmed.
-_CHAIN = 10
+# Versions of one document that are read at a time. Each is sent after the previous one is
+# confirmed.
+_CHAIN_VERSIONS = 10
 
 _COLUMNS = "key, bucket, sent, version, waiting_since, recorded_at, attempts"
-# Documents that are further than their rows say hide none behind them.
+# Documents whose rows are outdated must not hide those behind them.
 _FURTHER = "version > coalesce((%(known)s::jsonb ->> key)::int, -1)"
-# What failed takes a quarter at most, so that it keeps nothing else waiting.
+# Retries take at most a quarter, so that they do not delay new versions.
 _DUE = f"""
 (SELECT {_COLUMNS} FROM unnest(%(buckets)s::smallint[]) AS b (number) CROSS JOIN LATERAL (
     SELECT * FROM outbox_document
@@ -82,7 +97,7 @@ UNION ALL
 ) AS d ORDER BY next_attempt_at LIMIT %(retries)s)
 ORDER BY waiting_since
 """  # noqa: S608 - our own constants
-# Few rows if they are large: they are read up to the one that exceeds the bytes.
+# Large rows are read only up to the one that exceeds the limit of bytes.
 _VERSIONS = """
 SELECT document, version, type, recorded_at, updated_at, client_id, author, parent, data, size
 FROM (
@@ -94,8 +109,8 @@ FROM (
     ) AS m LIMIT %(rows)s
 ) AS m WHERE size - octet_length(data) < %(bytes)s
 """
-# The lock on the relay's row is the fence: who takes over its buckets deletes that row. A row that
-# is further than the relay knows had its version discarded by a person.
+# The lock on the relay's row is the fence: a relay that takes over its buckets deletes that row. A
+# document that is further than the relay knows had its version discarded by a person.
 _SETTLE = """
 WITH me AS (
     SELECT id FROM outbox_relay WHERE id = %(relay)s FOR KEY SHARE
@@ -119,13 +134,14 @@ UPDATE outbox_document AS d SET
 FROM outcome AS o WHERE o.key = d.key AND d.key IN (SELECT key FROM free)
 RETURNING d.key
 """
-# Whether a table of versions has one that is not sent.
+# Whether a table of versions has an unsent one.
 _UNSENT = f"""
 SELECT EXISTS (
-    SELECT FROM {WAITING} AS d JOIN {{table}} AS m ON m.document = d.key AND m.version > d.sent
+    SELECT FROM {WAITING_DOCUMENTS} AS d
+    JOIN {{table}} AS m ON m.document = d.key AND m.version > d.sent
 )
 """  # noqa: S608 - our own constant
-# After the clock went back, no retry is further away than the longest pause.
+# After the clock went back, no retry may be further away than the longest pause.
 _NEARER = """
 UPDATE outbox_document SET next_attempt_at = clock_timestamp() + %(most)s * interval '1 second'
 WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
@@ -135,81 +151,92 @@ WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
 
 @dataclass(slots=True)
 class DueReader:
-    """Reads what is to be sent. Reads fewer rows at a time if they are large."""
+    """Reads what is due. It reads fewer rows at a time when they are large."""
 
     _rows: int = _LEAST_ROWS
-    # Documents whose next version should be there and is not.
-    missing: Sequence[Due] = ()
+    # Documents whose next version is missing in the table.
+    missing: Sequence[DueDocument] = ()
 
-    def due(
+    def read_due_documents(
         self,
         connection: Connection,
         buckets: Collection[int],
-        known: Mapping[str, int],
+        skipped: Mapping[str, int],
         *,
         retries: bool = True,
-    ) -> list[Due]:
-        """Documents whose next version may be sent now, the longest waiting first. known: newest
-        versions that need not be sent. retries: also those that failed."""
+    ) -> list[DueDocument]:
+        """Return documents whose next version may be sent now, the longest waiting first.
+
+        Args:
+            known: By document, the newest version that need not be sent.
+            retries: Whether to include documents that failed.
+        """
         if not buckets:
             return []
-        each = max(16, 2 * self._rows // len(buckets))
-        given = {
+        rows_per_bucket = max(16, 2 * self._rows // len(buckets))
+        parameters = {
             "buckets": list(buckets),
-            "each": each,
+            "each": rows_per_bucket,
             "rows": self._rows,
             "retries": max(1, self._rows // 4) if retries else 0,
-            "known": json.dumps(known),
+            "known": json.dumps(skipped),
         }
-        return [Due(*row) for row in connection.execute(_DUE, given)]
+        return [DueDocument(*row) for row in connection.execute(_DUE, parameters)]
 
-    def chains(self, connection: Connection, documents: Sequence[Due]) -> list[Chain]:
-        """Their next versions; not of all documents, if these are too many."""
+    def read_chains(
+        self, connection: Connection, documents: Sequence[DueDocument]
+    ) -> list[VersionChain]:
+        """Return the next versions of these documents, but not of all if there are too many."""
         self.missing = ()
         if not documents:
             return []
         since = min(due.waiting_since for due in documents)
         until = max(due.recorded_at for due in documents)
-        given = {
+        parameters = {
             "keys": [due.document for due in documents],
             "sent": [due.sent for due in documents],
-            "slots": days.slots(since, until),
-            "chain": _CHAIN,
+            "slots": days.select_slots(since, until),
+            "chain": _CHAIN_VERSIONS,
             "rows": self._rows,
-            "bytes": _BYTES,
+            "bytes": _CHUNK_BYTES,
         }
-        found: dict[str, list[Version]] = {}
+        versions_by_document: dict[str, list[RecordedVersion]] = {}
         size = count = 0
-        # Prepared, it would be planned for all days, and take four times as long.
-        for *row, until_here in connection.execute(_VERSIONS, given, prepare=False):
-            version = Version(*row)
-            found.setdefault(version.document, []).append(version)
-            size, count = int(until_here), count + 1
-        chains = [Chain(due, _next(due, found.get(due.document, []))) for due in documents]
-        if count < self._rows and size < _BYTES:
-            self.missing = [each.due for each in chains if not each.versions]
+        # A prepared plan would read the tables of all days and take four times as long.
+        for *row, running_size in connection.execute(_VERSIONS, parameters, prepare=False):
+            version = RecordedVersion(*row)
+            versions_by_document.setdefault(version.document, []).append(version)
+            size, count = int(running_size), count + 1
+        chains = [
+            VersionChain(due, _select_consecutive(due, versions_by_document.get(due.document, [])))
+            for due in documents
+        ]
+        if count < self._rows and size < _CHUNK_BYTES:
+            self.missing = [chain.due for chain in chains if not chain.versions]
         if count:
-            self._rows = min(_MOST_ROWS, max(_LEAST_ROWS, _BYTES * count // max(size, 1)))
-        return [each for each in chains if each.versions]
+            self._rows = min(_MOST_ROWS, max(_LEAST_ROWS, _CHUNK_BYTES * count // max(size, 1)))
+        return [chain for chain in chains if chain.versions]
 
 
-def settle(
-    connection: Connection, relay: int, outcomes: Iterable[tuple[Outcome, float]]
+def settle_outcomes(
+    connection: Connection, relay: int, outcomes: Iterable[tuple[SendOutcome, float]]
 ) -> set[str]:
-    """Write what became of documents, with the seconds before the next attempt. Returns those
-    written: not those that a writer has locked, none if the relay has lost its buckets."""
+    """Write outcomes, each with the seconds before the next attempt. Return the written documents.
+
+    Documents that a writer has locked are not written; none are if the relay has lost its buckets.
+    """
     rows = [
         (
             outcome.due.document,
             outcome.sent,
             outcome.recorded_at,
-            _sentence(outcome.failure),
+            _format_failure(outcome.failure),
             pause,
         )
         for outcome, pause in outcomes
     ]
     keys, sent, recorded_at, errors, pauses = map(list, zip(*rows, strict=True))
-    given = {
+    parameters = {
         "relay": relay,
         "keys": keys,
         "sent": sent,
@@ -217,24 +244,30 @@ def settle(
         "errors": errors,
         "pauses": pauses,
     }
-    return {key for (key,) in connection.execute(_SETTLE, given)}
+    return {key for (key,) in connection.execute(_SETTLE, parameters)}
 
 
-def bring_nearer(connection: Connection, buckets: Collection[int], most: float) -> None:
-    """Have no attempt further away than the longest pause, `most` seconds."""
-    connection.execute(_NEARER, {"buckets": list(buckets), "most": most})
+def limit_next_attempts(
+    connection: Connection, buckets: Collection[int], longest_pause: float
+) -> None:
+    """Limit the time until the next attempt to `most` seconds."""
+    connection.execute(_NEARER, {"buckets": list(buckets), "most": longest_pause})
 
 
-def clean(connection: Connection, keep_days: int, beat: Callable[[], None]) -> list[str]:
-    """Truncate the tables of sent versions that are older than keep_days; their names."""
-    return days.clean(connection, "outbox_message", keep_days, _UNSENT, beat)
+def truncate_expired_messages(
+    connection: Connection, keep_days: int, show_life: Callable[[], None]
+) -> list[str]:
+    """Truncate the expired tables of sent versions, and return their names."""
+    return days.truncate_expired_tables(connection, "outbox_message", keep_days, _UNSENT, show_life)
 
 
-def _next(due: Due, versions: list[Version]) -> list[Version]:
-    """Those that follow the sent one without a gap."""
-    ordered = sorted(versions, key=lambda each: each.version)
-    return [each for place, each in enumerate(ordered, due.sent + 1) if each.version == place]
+def _select_consecutive(due: DueDocument, versions: list[RecordedVersion]) -> list[RecordedVersion]:
+    """Return the versions that follow the sent one without a gap."""
+    ordered = sorted(versions, key=lambda version: version.version)
+    return [
+        version for number, version in enumerate(ordered, due.sent + 1) if version.version == number
+    ]
 
 
-def _sentence(failure: Failure | None) -> str:
+def _format_failure(failure: SendFailure | None) -> str:
     return "" if failure is None else f"{failure.reason}: {failure.text}"

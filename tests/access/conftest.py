@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from annals.access.oidc.discovery import discoveries
-from tests.access.issuer import Issuer, declare
+from annals.access.oidc.discovery import get_discoveries
+from tests.access.issuer import LocalIssuer, declare_provider
 from tests.db.conftest import own_labels, store
 from tests.processes import server
 
@@ -14,14 +14,14 @@ __all__ = ["own_labels", "server", "store"]
 
 
 @pytest.fixture
-def issuer(settings: Any) -> Iterator[Issuer]:
+def issuer(settings: Any) -> Iterator[LocalIssuer]:
     """A provider, with which people log in and whose tokens the API accepts."""
-    with Issuer() as running:
+    with LocalIssuer() as running:
         running.metadata = {
             "authorization_endpoint": f"{running.url}/authorize",
             "token_endpoint": f"{running.url}/token",
         }
         settings.ROOT_URLCONF = "tests.access.oidc_urls"
-        declare(settings, running)
+        declare_provider(settings, running)
         yield running
-    discoveries.cache_clear()
+    get_discoveries.cache_clear()

@@ -15,7 +15,7 @@ from typing import Any, Self
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.discovery import get_discoveries
 from annals.access.oidc.providers import Provider
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -27,23 +27,23 @@ PROGRAM = "audit-system"
 SCOPE = "topst-product-maintenance-changelog"
 
 
-def jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
+def make_jwk(key: Any, name: str | None, **more: object) -> dict[str, object]:
     """The public half of a key, as a JWK."""
     kind = (
         jwt.algorithms.RSAAlgorithm
         if hasattr(key, "private_numbers") and isinstance(key, rsa.RSAPrivateKey)
         else jwt.algorithms.ECAlgorithm
     )
-    found = dict(json.loads(kind.to_jwk(key.public_key())), **more)
-    return found | ({"kid": name} if name else {})
+    fields = dict(json.loads(kind.to_jwk(key.public_key())), **more)
+    return fields | ({"kid": name} if name else {})
 
 
-class Issuer:
+class LocalIssuer:
     """Serves on a port of the loopback address while it is used as a context."""
 
     def __init__(self, certificate: Path | None = None) -> None:
         """certificate: with its key, to serve over TLS."""
-        self.keys: list[dict[str, object]] = [jwk(RSA, "rsa"), jwk(EC, "ec", alg="ES256")]
+        self.keys: list[dict[str, object]] = [make_jwk(RSA, "rsa"), make_jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
         self.asked: list[str] = []
         # Claims of every token, and what the token endpoint gives as ID token.
@@ -86,7 +86,7 @@ class Issuer:
             return {"access_token": "x", "token_type": "Bearer", "id_token": self.id_token}
         return {"keys": self.keys} if path == "/realm/keys" else None
 
-    def claims(self, **changed: object) -> dict[str, Any]:
+    def make_claims(self, **changed: object) -> dict[str, Any]:
         """Good claims of an access token, some changed; None takes one away."""
         now = int(time.time())
         good = {
@@ -104,7 +104,7 @@ class Issuer:
             if value is not None
         }
 
-    def token(
+    def make_token(
         self,
         key: Any = RSA,
         algorithm: str = "RS256",
@@ -114,7 +114,7 @@ class Issuer:
     ) -> str:
         """A signed token of claims()."""
         names = ({"kid": kid} if kid else {}) | (header or {})
-        return jwt.encode(self.claims(**changed), key, algorithm, headers=names)
+        return jwt.encode(self.make_claims(**changed), key, algorithm, headers=names)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -125,15 +125,17 @@ class Issuer:
         self._server.server_close()
 
 
-def unsigned(header: dict[str, object], claims: dict[str, object], signature: bytes = b"") -> str:
+def make_unsigned_token(
+    header: dict[str, object], claims: dict[str, object], signature: bytes = b""
+) -> str:
     """A token built from its parts."""
-    parts = [json.dumps(each).encode() for each in (header, claims)] + [signature]
+    parts = [json.dumps(part_value).encode() for part_value in (header, claims)] + [signature]
     return ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
 
 
-def declare(settings: Any, issuer: Issuer, **more: Any) -> None:
+def declare_provider(settings: Any, issuer: LocalIssuer, **more: Any) -> None:
     """The issuer is the only provider of Annals, as `bank`; more: other fields of it."""
-    given = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
+    values = {"name": "bank", "title": "Bank", "issuer": issuer.url, "client_id": CLIENT}
     more = {"programs": (PROGRAM,)} | more
-    settings.OIDC_PROVIDERS = (Provider(**given, roles={"staff": "support"}, **more),)
-    discoveries.cache_clear()
+    settings.OIDC_PROVIDERS = (Provider(**values, roles={"staff": "support"}, **more),)
+    get_discoveries.cache_clear()

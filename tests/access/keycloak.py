@@ -14,8 +14,8 @@ import requests
 
 from annals.embedded import process
 from tests import need
-from tests.access.real_provider import AUDIENCE, SCOPE, SECRET, Declared
-from tests.consuming import until
+from tests.access.real_provider import AUDIENCE, SCOPE, SECRET, DeclaredProvider
+from tests.consuming import wait_until
 
 VERSION: Final = "26.4.7"
 ARTIFACT: Final = f"org.keycloak:keycloak-quarkus-dist:{VERSION}:zip"
@@ -32,20 +32,20 @@ JAVA: Final = {
 }
 
 
-def folder() -> Path:
+def get_cache_folder() -> Path:
     """Where it is kept, next to the jars of Apache Kafka."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "annals" / f"keycloak-{VERSION}"
 
 
-def installed() -> Path:
+def install_keycloak() -> Path:
     """The folder with the server: fetched once with Maven, checked and built."""
-    need.java()
-    home = folder()
+    need.need_java()
+    home = get_cache_folder()
     if not home.exists():
-        need.program("mvn", "maven")
+        need.need_program("mvn", "maven")
     home.parent.mkdir(parents=True, exist_ok=True)
-    with process.exclusive(home.with_name("keycloak.lock")):
+    with process.hold_file_lock(home.with_name("keycloak.lock")):
         if not home.exists():
             _install(home)
     return home
@@ -55,38 +55,38 @@ def _install(home: Path) -> None:
     draft = home.with_name(home.name + ".new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir()
-    given = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={draft}"]
-    _run("mvn", "--batch-mode", "--quiet", COPY, *given)
+    options = [f"-Dartifact={ARTIFACT}", f"-DoutputDirectory={draft}"]
+    _run("mvn", "--batch-mode", "--quiet", COPY, *options)
     [packed] = draft.glob("*.zip")
     assert hashlib.sha256(packed.read_bytes()).hexdigest() == SHA256, f"{packed} is another file"
     with zipfile.ZipFile(packed) as file:
         file.extractall(draft)
     packed.unlink()
-    made = draft / f"keycloak-{VERSION}"
-    _run("sh", str(made / "bin" / "kc.sh"), "build", "--db=dev-mem")
-    made.rename(home)
+    unpacked = draft / f"keycloak-{VERSION}"
+    _run("sh", str(unpacked / "bin" / "kc.sh"), "build", "--db=dev-mem")
+    unpacked.rename(home)
     shutil.rmtree(draft)
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-class Keycloak(Declared):
+class Keycloak(DeclaredProvider):
     """Runs while it is used as a context."""
 
     @property
     def issuer(self) -> str:
         return f"{self.url}/realms/staff"
 
-    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
-        given = super().declaration(roles)
-        return given | {"title": "Keycloak", "programs": ["audit-system"]}
+    def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+        options = super().make_declaration(roles)
+        return options | {"title": "Keycloak", "programs": ["audit-system"]}
 
     def __enter__(self) -> Self:
         log = self.home / "keycloak.log"
-        program = installed() / "bin" / "kc.sh"
+        program = install_keycloak() / "bin" / "kc.sh"
         options = [f"--http-port={self.port}", "--http-host=127.0.0.1", "--http-enabled=true"]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -105,28 +105,28 @@ class Keycloak(Declared):
                 stderr=output,
                 start_new_session=True,
             )
-        until(lambda: "Listening on:" in log.read_text(), log.read_text, 120)
-        self._realm()
+        wait_until(lambda: "Listening on:" in log.read_text(), log.read_text, 120)
+        self._create_realm()
         return self
 
     def __exit__(self, *_: object) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _realm(self) -> None:
+    def _create_realm(self) -> None:
         """The realm `staff`: groups, people, Annals as a client, and a program."""
-        groups = [{"name": each} for each in ("support", "admins", "other")]
-        self.admin("POST", "", json={"realm": "staff", "enabled": True,
+        groups = [{"name": group_name} for group_name in ("support", "admins", "other")]
+        self.call_admin_api("POST", "", json={"realm": "staff", "enabled": True,
             "groups": [{"name": "annals", "subGroups": groups}]})  # fmt: skip
         realm = "/staff"
-        self.admin("POST", f"{realm}/client-scopes", json={
+        self.call_admin_api("POST", f"{realm}/client-scopes", json={
             "name": SCOPE, "protocol": "openid-connect",
             "attributes": {"include.in.token.scope": "true"},
-            "protocolMappers": [_mapper("audience", "oidc-audience-mapper", {
+            "protocolMappers": [_make_mapper("audience", "oidc-audience-mapper", {
                 "included.custom.audience": AUDIENCE, "access.token.claim": "true"})],
         })  # fmt: skip
         base = f"{self.web}/oidc/{self.name}"
-        self.admin("POST", f"{realm}/clients", json={
+        self.call_admin_api("POST", f"{realm}/clients", json={
             "clientId": "annals", "secret": SECRET,
             "redirectUris": [f"{base}/callback/"],
             "directAccessGrantsEnabled": True,  # only so that a test can get a person's tokens
@@ -136,24 +136,24 @@ class Keycloak(Declared):
                 "backchannel.logout.session.required": "true",
                 "post.logout.redirect.uris": f"{self.web}/admin/login/",
             },
-            "protocolMappers": [_mapper("groups", "oidc-group-membership-mapper", {
+            "protocolMappers": [_make_mapper("groups", "oidc-group-membership-mapper", {
                 "claim.name": "groups", "full.path": "true", "id.token.claim": "true"})],
         })  # fmt: skip
-        self.admin("POST", f"{realm}/clients", json={
+        self.call_admin_api("POST", f"{realm}/clients", json={
             "clientId": "audit-system", "secret": SECRET,
             "standardFlowEnabled": False, "serviceAccountsEnabled": True,
             "optionalClientScopes": [SCOPE],
         })  # fmt: skip
         for login, first, last in (("m.petrov", "Михаил", "Петров"), ("boss", "Анна", "Орлова")):
-            self.admin("POST", f"{realm}/users", json={
+            self.call_admin_api("POST", f"{realm}/users", json={
                 "username": login, "enabled": True, "firstName": first, "lastName": last,
                 "email": f"{login}@bank.example", "emailVerified": True,
                 "credentials": [{"type": "password", "value": PASSWORD}],
             })  # fmt: skip
 
-    def admin(self, method: str, path: str, **options: Any) -> Any:
+    def call_admin_api(self, method: str, path: str, **options: Any) -> Any:
         """A call to Keycloak's admin API, below /admin/realms; its JSON, if there is one."""
-        granted = self.token("master", "admin-cli", grant_type="password", username=ADMIN,
+        granted = self.get_token("master", "admin-cli", grant_type="password", username=ADMIN,
             password=PASSWORD)  # fmt: skip
         answer = requests.request(
             method,
@@ -165,20 +165,20 @@ class Keycloak(Declared):
         assert answer.ok, answer.text
         return answer.json() if answer.text else None
 
-    def user(self, login: str) -> str:
+    def find_user_id(self, login: str) -> str:
         """The id of a user."""
-        [found] = self.admin("GET", f"/staff/users?exact=true&username={login}")
-        return str(found["id"])
+        [user] = self.call_admin_api("GET", f"/staff/users?exact=true&username={login}")
+        return str(user["id"])
 
-    def put_into(self, login: str, *groups: str) -> None:
+    def set_groups(self, login: str, *groups: str) -> None:
         """Make these groups, below /annals, the groups of a user."""
-        user = self.user(login)
-        [top] = self.admin("GET", "/staff/groups?search=annals")
-        for group in self.admin("GET", f"/staff/groups/{top['id']}/children"):
+        user = self.find_user_id(login)
+        [top] = self.call_admin_api("GET", "/staff/groups?search=annals")
+        for group in self.call_admin_api("GET", f"/staff/groups/{top['id']}/children"):
             method = "PUT" if group["name"] in groups else "DELETE"
-            self.admin(method, f"/staff/users/{user}/groups/{group['id']}")
+            self.call_admin_api(method, f"/staff/users/{user}/groups/{group['id']}")
 
-    def token(self, realm: str, client: str, **form: str) -> dict[str, Any]:
+    def get_token(self, realm: str, client: str, **form: str) -> dict[str, Any]:
         """What the token endpoint answers."""
         answer = requests.post(
             f"{self.url}/realms/{realm}/protocol/openid-connect/token",
@@ -188,17 +188,17 @@ class Keycloak(Declared):
         assert answer.ok, answer.text
         return dict(answer.json())
 
-    def program_token(self, scope: str = SCOPE) -> str:
+    def request_program_token(self, scope: str = SCOPE) -> str:
         """A Bearer token of a service account."""
         form = {"grant_type": "client_credentials", "client_secret": SECRET, "scope": scope}
-        return str(self.token("staff", "audit-system", **form)["access_token"])
+        return str(self.get_token("staff", "audit-system", **form)["access_token"])
 
-    def fields(self, page: str, login: str) -> dict[str, str]:
+    def fill_in_form(self, page: str, login: str) -> dict[str, str]:
         """What a person fills in on a page of Keycloak."""
         del page
         return {"username": login, "password": PASSWORD}
 
 
-def _mapper(name: str, kind: str, config: Mapping[str, str]) -> dict[str, object]:
+def _make_mapper(name: str, kind: str, config: Mapping[str, str]) -> dict[str, object]:
     protocol = "openid-connect"
     return {"name": name, "protocol": protocol, "protocolMapper": kind, "config": dict(config)}

@@ -2,12 +2,12 @@
 
 from django.urls import path
 
-from annals.access.oidc.login import Callback, Login, ended
+from annals.access.oidc.login import CallbackView, LoginView, end_provider_sessions
 from annals.urls import urlpatterns as annals
 
 urlpatterns = [
-    path("oidc/bank/login/", Login.as_view(provider="bank"), name="oidc-login-bank"),
-    path("oidc/bank/callback/", Callback.as_view(provider="bank"), name="oidc-callback-bank"),
-    path("oidc/bank/logout/", ended, {"provider": "bank"}, name="oidc-ended-bank"),
+    path("oidc/bank/login/", LoginView.as_view(provider="bank"), name="oidc-login-bank"),
+    path("oidc/bank/callback/", CallbackView.as_view(provider="bank"), name="oidc-callback-bank"),
+    path("oidc/bank/logout/", end_provider_sessions, {"provider": "bank"}, name="oidc-ended-bank"),
     *annals,
 ]

@@ -25,25 +25,25 @@ SECRET = "a secret of the tests"
 AUDIENCE = "urn:annals:api"
 
 
-def installed() -> Path:
+def install_provider() -> Path:
     """The folder with the provider's modules."""
-    return npm.installed(HERE, "oidc-provider")
+    return npm.install_packages(HERE, "oidc-provider")
 
 
-def free_port() -> int:
+def choose_port() -> int:
     """A port that nothing listens on now, and that no connection takes by itself."""
-    [port] = process.free_ports([None])
+    [port] = process.choose_free_ports([None])
     return port
 
 
 @dataclass
-class Declared:
+class DeclaredProvider:
     """A provider of identities at a port of this machine. web: the address of Annals."""
 
     name: str
     home: Path
     web: str
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=choose_port)
 
     @property
     def url(self) -> str:
@@ -53,10 +53,10 @@ class Declared:
     def issuer(self) -> str:
         return self.url
 
-    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+    def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
         """What ANNALS_OIDC_FILE says of it."""
         secret = self.home / f"{self.name}.secret"
-        private_files.write(secret, SECRET)
+        private_files.write_private_file(secret, SECRET)
         return {
             "name": self.name,
             "title": f"Provider {self.name}",
@@ -68,17 +68,17 @@ class Declared:
         }
 
 
-class RealProvider(Declared):
+class RealProvider(DeclaredProvider):
     """Runs while it is used as a context. accounts: by subject, their claims; read at each use."""
 
-    def declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
-        return super().declaration(roles) | {"login_scopes": ["openid", "profile"]}
+    def make_declaration(self, roles: Mapping[str, str]) -> dict[str, object]:
+        return super().make_declaration(roles) | {"login_scopes": ["openid", "profile"]}
 
-    def account(self, subject: str, **claims: object) -> None:
+    def write_account(self, subject: str, **claims: object) -> None:
         """Make or change an account."""
         file = self.home / f"{self.name}.accounts.json"
-        known = json.loads(file.read_text()) if file.exists() else {}
-        file.write_text(json.dumps(known | {subject: claims}))
+        accounts = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps(accounts | {subject: claims}))
 
     def __enter__(self) -> Self:
         self.start()
@@ -86,7 +86,7 @@ class RealProvider(Declared):
 
     def start(self) -> None:
         """The provider comes up, with new keys."""
-        modules = installed()
+        modules = install_provider()
         accounts = self.home / f"{self.name}.accounts.json"
         if not accounts.exists():
             accounts.write_text("{}")
@@ -133,13 +133,13 @@ class RealProvider(Declared):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def fields(self, page: str, subject: str) -> dict[str, str]:
+    def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
         """What a person fills in on a page of the provider."""
         prompt = re.search(r'name="prompt" value="(\w+)"', page)
         return {"prompt": prompt[1] if prompt else "login", "login": subject, "password": "x"}
 
 
-class Known(Protocol):
+class LoginProvider(Protocol):
     """A provider at which a person can log in."""
 
     name: str
@@ -147,7 +147,7 @@ class Known(Protocol):
     @property
     def url(self) -> str: ...
 
-    def fields(self, page: str, subject: str) -> dict[str, str]:
+    def fill_in_form(self, page: str, subject: str) -> dict[str, str]:
         """What a person fills in on a page of the provider."""
 
 
@@ -171,12 +171,14 @@ class Person:
     def get(self, address: str) -> requests.Response:
         return self.http.get(address, timeout=20)
 
-    def log_in(self, web: str, provider: Known, subject: str) -> requests.Response:
+    def log_in(self, web: str, provider: LoginProvider, subject: str) -> requests.Response:
         """All the way: the answer is the page where it ends."""
         answer = self.get(f"{web}/oidc/{provider.name}/login/?next=/admin/")
-        return self.go_on(answer, provider, subject)
+        return self.continue_login(answer, provider, subject)
 
-    def go_on(self, answer: requests.Response, provider: Known, subject: str) -> requests.Response:
+    def continue_login(
+        self, answer: requests.Response, provider: LoginProvider, subject: str
+    ) -> requests.Response:
         """From a page of the provider all the way."""
         for _ in range(4):
             if urlsplit(answer.url).netloc != urlsplit(provider.url).netloc:
@@ -185,7 +187,7 @@ class Person:
             if form is None:
                 break
             address = urljoin(answer.url, html.unescape(form[1]))
-            data = provider.fields(answer.text, subject)
+            data = provider.fill_in_form(answer.text, subject)
             answer = self.http.post(address, data=data, timeout=20)
         self.page = answer
         return answer

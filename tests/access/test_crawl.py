@@ -15,12 +15,12 @@ from django.urls import Resolver404, resolve
 
 from annals.access.roles import ROLES
 from history.models import FieldLabel
-from tests.access.test_masking_properties import mark
-from tests.access.test_permissions import filled
+from tests.access.test_masking_properties import set_marks
+from tests.access.test_permissions import objects_by_model
 from tests.db.conftest import store
 from tests.db.store import Store
 
-__all__ = ["filled", "store"]
+__all__ = ["objects_by_model", "store"]
 
 STARTS = ["/admin/", "/admin/login/", "/admin/applications/B1/", "/api/docs/"]
 # Addresses of one route with as many parameters are alike: so many of them are enough.
@@ -28,7 +28,7 @@ ALIKE = 4
 PAGES = 300
 
 
-class Links(HTMLParser):
+class PageLinks(HTMLParser):
     """The addresses that a page names: of other pages, and of files that it needs."""
 
     def __init__(self, page: str) -> None:
@@ -38,19 +38,21 @@ class Links(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "a" and given.get("href"):
-            self.pages.append(given["href"] or "")
-        elif tag == "form" and (given.get("method") or "get").lower() == "get":
-            self.pages.append(given.get("action") or "")
-        elif given.get("src"):
-            self.files.append(given["src"] or "")
-        elif tag == "link" and given.get("href"):
-            self.files.append(given["href"] or "")
+        attributes = dict(attrs)
+        if tag == "a" and attributes.get("href"):
+            self.pages.append(attributes["href"] or "")
+        elif tag == "form" and (attributes.get("method") or "get").lower() == "get":
+            self.pages.append(attributes.get("action") or "")
+        elif attributes.get("src"):
+            self.files.append(attributes["src"] or "")
+        elif tag == "link" and attributes.get("href"):
+            self.files.append(attributes["href"] or "")
 
 
 @pytest.fixture
-def full(store: Store, filled: dict[str, object]) -> Iterator[None]:
+def site_with_all_kinds_of_data(
+    store: Store, objects_by_model: dict[str, object]
+) -> Iterator[None]:
     """An application with children, changes of all kinds, masked fields, and ids that are hard to
     link to."""
     for number in range(60):
@@ -67,16 +69,16 @@ def full(store: Store, filled: dict[str, object]) -> Iterator[None]:
             kind = {"entity": "participant-role", "application": "B1"}
             store.add(child, number, child_document, 100 + number, **kind)
     FieldLabel.objects.create(path="/passport/number", russian="Номер паспорта", sensitive=True)
-    mark("/passport")
+    set_marks("/passport")
     yield
-    mark()
+    set_marks()
 
 
 # The versions that the fixture leaves out.
 GAP = re.compile(r"/participant-role/.+/versions/1/$")
 
 
-def _faults(address: str, found_on: str, answer: Any) -> dict[str, str]:
+def _find_fault(address: str, found_on: str, answer: Any) -> dict[str, str]:
     """What is wrong with an answer that is no page. A gap leads to the page of its version, which
     is not there: it says what became of it."""
     says_why = GAP.search(address) and 'class="notice"' in answer.content.decode()
@@ -85,7 +87,7 @@ def _faults(address: str, found_on: str, answer: Any) -> dict[str, str]:
     return {address: f"{answer.status_code}, linked from {found_on}"}
 
 
-def crawl(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
+def open_linked_pages(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
     """What is wrong, by address; and the number of pages that were opened."""
     wrong: dict[str, str] = {}
     todo = deque((start, "") for start in starts)
@@ -118,14 +120,14 @@ def crawl(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
                 wrong[address] = f"asks for a log-in, linked from {found_on}"
             continue
         if answer.status_code != 200:
-            wrong |= _faults(address, found_on, answer)
+            wrong |= _find_fault(address, found_on, answer)
             continue
         if not answer.headers["Content-Type"].startswith("text/html") or answer.streaming:
             continue
-        links = Links(answer.content.decode())
-        here = [urljoin(address, each) for each in links.pages]
-        todo += [(each, address) for each in here if not urlsplit(each).scheme]
-        for file in {urljoin(address, each) for each in links.files} - seen:
+        links = PageLinks(answer.content.decode())
+        addresses = [urljoin(address, page) for page in links.pages]
+        todo += [(link, address) for link in addresses if not urlsplit(link).scheme]
+        for file in {urljoin(address, file_link) for file_link in links.files} - seen:
             seen.add(file)
             got = client.get(file)
             if got.status_code != 200:
@@ -138,8 +140,8 @@ def crawl(client: Client, starts: list[str]) -> tuple[dict[str, str], int]:
 @pytest.mark.parametrize(
     "role, language", [*((role, "ru") for role in (None, *ROLES)), (None, "en"), ("privacy", "en")]
 )
-def test_every_link_leads_somewhere(
-    role: str | None, language: str, client: Client, full: None
+def test_links_of_every_page_work_for_each_role(
+    role: str | None, language: str, client: Client, site_with_all_kinds_of_data: None
 ) -> None:
     client.raise_request_exception = False
     client.cookies["django_language"] = language
@@ -148,7 +150,7 @@ def test_every_link_leads_somewhere(
         starts = STARTS if role != "ops" else [s for s in STARTS if "applications" not in s]
     else:
         starts = ["/admin/login/", "/api/docs/"]
-    wrong, opened = crawl(client, starts)
+    wrong, opened = open_linked_pages(client, starts)
     assert wrong == {}
     least = 3 if role is None else 8 if role == "ops" else 40
     assert least <= opened < PAGES

@@ -10,13 +10,13 @@ import pytest
 
 from annals.access.grants import LIMITS, WEB
 from annals.embedded import logins, process
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from history.database.session import SESSION
 from history.partitions.exclusive import RUN_LOCK
-from tests.consuming import Database, command
+from tests.consuming import ProductDatabase, run_command
 from tests.docs_blocks.pages import SPANS, of
-from tests.forked import forking
-from tests.processes import own_database
+from tests.forked import get_forker
+from tests.processes import create_own_database
 
 LOCK_OUT = {
     "default_transaction_read_only": "on",
@@ -37,34 +37,34 @@ LOCK_OUT = {
 
 
 @pytest.fixture
-def database(server: Postgres) -> Iterator[Database]:
-    with own_database(server) as made:
-        yield made
+def database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
+    with create_own_database(server) as database_value:
+        yield database_value
 
 
-def environment(database: Database, login: str, home: Path) -> dict[str, str]:
+def make_environment(database: ProductDatabase, login: str, home: Path) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    return env | {"DATABASE_URL": database.url_of(login), "ANNALS_HOME": str(home)}
+    return env | {"DATABASE_URL": database.build_url(login), "ANNALS_HOME": str(home)}
 
 
-def test_a_login_that_changed_its_own_settings_can_still_write(
-    database: Database, tmp_path: Path
+def test_login_can_write_after_changing_its_own_settings(
+    database: ProductDatabase, tmp_path: Path
 ) -> None:
-    with psycopg.connect(database.url_of(logins.WEB), autocommit=True) as plain:
+    with psycopg.connect(database.build_url(logins.WEB), autocommit=True) as plain:
         for name, value in LOCK_OUT.items():
             plain.execute(f"ALTER ROLE CURRENT_USER SET {name} = {value}")
         plain.execute("ALTER ROLE CURRENT_USER SET statement_timeout = 0")
     names = [*SESSION, "transaction_timeout"]
     try:
-        done = command(
-            environment(database, logins.WEB, tmp_path),
+        result = run_command(
+            make_environment(database, logins.WEB, tmp_path),
             *("shell", "-c"),
             "from django.db import connection as c; from history.models import Person;"
             " Person.objects.create(login='x', full_name='x'); k = c.cursor();"
             f" print([k.execute('SHOW ' + n) and k.fetchone()[0] for n in {names}])",
         )
-        assert done.returncode == 0, done.stderr
-        assert str([*SESSION.values(), "0"]) in done.stdout
+        assert result.returncode == 0, result.stderr
+        assert str([*SESSION.values(), "0"]) in result.stdout
     finally:
         for name in (*LOCK_OUT, "statement_timeout"):
             database.execute(f"ALTER ROLE {logins.WEB} RESET {name}")
@@ -73,38 +73,40 @@ def test_a_login_that_changed_its_own_settings_can_still_write(
 
 
 @pytest.mark.parametrize("login", [logins.OWNER, logins.WEB])
-def test_maintain_says_which_session_has_its_lock(
-    database: Database, tmp_path: Path, login: str
+def test_maintain_names_session_that_holds_its_lock(
+    database: ProductDatabase, tmp_path: Path, login: str
 ) -> None:
     with psycopg.connect(
-        database.url_of(login), autocommit=True, application_name="another"
+        database.build_url(login), autocommit=True, application_name="another"
     ) as plain:
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
-        done = command(environment(database, logins.OWNER, tmp_path), "partitions", "maintain")
-        assert done.returncode == 1
+        result = run_command(
+            make_environment(database, logins.OWNER, tmp_path), "partitions", "maintain"
+        )
+        assert result.returncode == 1
         for word in (str(plain.info.backend_pid), login, "another"):
-            assert word in done.stderr
+            assert word in result.stderr
         assert plain.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_test_database_has_the_rights_of_grants(database: Database) -> None:
+def test_test_database_has_rights_of_grants(database: ProductDatabase) -> None:
     for login, allowed in ((logins.WEB, False), (logins.CONSUMER, True)):
-        with psycopg.connect(database.url_of(login)) as plain:
+        with psycopg.connect(database.build_url(login)) as plain:
             query = "SELECT has_database_privilege(current_database(), 'TEMPORARY')"
             assert plain.execute(query).fetchone() == (allowed,)
 
 
-def test_a_consumer_whose_session_lost_its_settings_does_not_start(
-    database: Database, tmp_path: Path
+def test_consumer_does_not_start_when_session_lost_its_settings(
+    database: ProductDatabase, tmp_path: Path
 ) -> None:
     """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""
-    env = environment(database, logins.CONSUMER, tmp_path)
+    env = make_environment(database, logins.CONSUMER, tmp_path)
     lost = {"history.database.session.SESSION_MARK": "annals.lost"}
-    done = forking().run(
+    result = get_forker().run_command(
         "consume", env=env | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, constants=lost
     )
-    assert done.code == 1
-    assert "A pooler between Annals and PostgreSQL drops the settings" in done.err
+    assert result.code == 1
+    assert "A pooler between Annals and PostgreSQL drops the settings" in result.err
 
 
 PAGE = "docs/runbook.md"
@@ -123,38 +125,42 @@ SELECTS = [
     ),
 ]
 [OF_THE_OWNER] = [each for each in QUERIES if " FROM access_journal " in each]
-WORD = process.new_password()
+WORD = process.generate_password()
 END = "SELECT pg_terminate_backend(PID)"
 
 
 @pytest.fixture
-def operator(server: Postgres) -> Iterator[tuple[Database, str]]:
+def operator(server: EmbeddedPostgres) -> Iterator[tuple[ProductDatabase, str]]:
     """A database and the URI of the login that the page says how to create."""
-    with own_database(server) as made:
-        made.execute(CREATE.replace("'...'", f"'{WORD}'"))
+    with create_own_database(server) as database_value:
+        database_value.execute(CREATE.replace("'...'", f"'{WORD}'"))
         try:
-            given = {"user": "operator_login", "password": WORD}
-            yield made, psycopg.conninfo.make_conninfo(made.url, **given)
+            parameters = {"user": "operator_login", "password": WORD}
+            yield database_value, psycopg.conninfo.make_conninfo(database_value.url, **parameters)
         finally:
-            made.execute("DROP ROLE operator_login")
+            database_value.execute("DROP ROLE operator_login")
 
 
-def test_each_query_answers_and_shows_what_others_wait_for(operator: tuple[Database, str]) -> None:
+def test_runbook_queries_answer_and_show_waiting_sessions(
+    operator: tuple[ProductDatabase, str],
+) -> None:
     assert END in SELECTS
     database, address = operator
     with (
-        psycopg.connect(database.url_of(logins.CONSUMER), application_name="annals-x") as other,
-        psycopg.connect(address, autocommit=True) as mine,
+        psycopg.connect(
+            database.build_url(logins.CONSUMER), application_name="annals-x"
+        ) as consumer_session,
+        psycopg.connect(address, autocommit=True) as operator_session,
     ):
-        other.execute("SELECT 1")
-        pid = other.info.backend_pid
-        with psycopg.connect(database.url_of(logins.OWNER)) as owner:
+        consumer_session.execute("SELECT 1")
+        pid = consumer_session.info.backend_pid
+        with psycopg.connect(database.build_url(logins.OWNER)) as owner:
             owner.execute(OF_THE_OWNER)
-        for each in SELECTS:
-            mine.execute(each.replace("PID", str(pid)) if each != END else "SELECT 1")
-        found = {row[0]: row for row in mine.execute(SESSIONS)}
-        assert found[pid][1] == "idle in transaction"
-        assert found[pid][-1] is not None
-        assert mine.execute(END.replace("PID", str(pid))).fetchone() == (True,)
+        for query in SELECTS:
+            operator_session.execute(query.replace("PID", str(pid)) if query != END else "SELECT 1")
+        actual = {row[0]: row for row in operator_session.execute(SESSIONS)}
+        assert actual[pid][1] == "idle in transaction"
+        assert actual[pid][-1] is not None
+        assert operator_session.execute(END.replace("PID", str(pid))).fetchone() == (True,)
         with pytest.raises(psycopg.OperationalError):
-            other.execute("SELECT 1")
+            consumer_session.execute("SELECT 1")

@@ -13,11 +13,11 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 
-from annals.handling import Deadlines
+from annals.handling import DeadlineMiddleware
 from history.requests import deadline, worker_shares
-from history.requests.deadline import Work
-from history.requests.worker_shares import BusyError, Share
-from tests.consuming import until
+from history.requests.deadline import RequestWork
+from history.requests.worker_shares import BusyError, PlacePool
+from tests.consuming import wait_until
 from tests.db.store import Store
 
 PATH = "/api/v1/history/product-instance/A1"
@@ -25,7 +25,7 @@ PATH = "/api/v1/history/product-instance/A1"
 View = Callable[[HttpRequest], HttpResponse]
 
 
-def sleeping(_: HttpRequest) -> HttpResponse:
+def sleep_in_statement(_: HttpRequest) -> HttpResponse:
     """A view whose statement takes a minute, with the limit that statements of the web have."""
     with connection.cursor() as cursor:
         cursor.execute("SET statement_timeout = '1s'")
@@ -33,13 +33,13 @@ def sleeping(_: HttpRequest) -> HttpResponse:
     return HttpResponse("slept")
 
 
-def computing(_: HttpRequest) -> HttpResponse:
+def compute_until_stopped(_: HttpRequest) -> HttpResponse:
     """A view that computes until it is stopped."""
     while True:
         deadline.check()
 
 
-def asked(view: View) -> HttpResponse:
+def request_view(view: View) -> HttpResponse:
     """The answer of a view behind the middleware. What a view raises is answered as Django does."""
 
     def respond(request: HttpRequest) -> HttpResponse:
@@ -48,12 +48,12 @@ def asked(view: View) -> HttpResponse:
         except Exception as error:
             return middleware.process_exception(request, error) or HttpResponse(status=500)
 
-    middleware = Deadlines(respond)
+    middleware = DeadlineMiddleware(respond)
     return middleware(RequestFactory().get(PATH))
 
 
 @pytest.fixture
-def short(settings: Any, transactional_db: None) -> Iterator[None]:
+def one_second_deadline(settings: Any, transactional_db: None) -> Iterator[None]:
     """The deadline is a second, in a session that does not empty the tables afterwards."""
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, request_seconds=1)
     yield
@@ -61,51 +61,51 @@ def short(settings: Any, transactional_db: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def full(monkeypatch: pytest.MonkeyPatch) -> Share:
+def single_share(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
     """All expensive questions share one place, and none waits for it."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
-    share = Share(1)
-    monkeypatch.setattr(worker_shares, "_share", share)
+    share = PlacePool(1)
+    monkeypatch.setattr(worker_shares, "_expensive_places", share)
     return share
 
 
-def code(answer: HttpResponse) -> str:
+def get_error_code(answer: HttpResponse) -> str:
     return str(msgspec.json.decode(answer.content)["error"]["code"])
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("view", [sleeping, computing])
-@pytest.mark.usefixtures("short")
-def test_at_the_deadline_the_work_ends(view: View) -> None:
-    answer = asked(view)
+@pytest.mark.parametrize("view", [sleep_in_statement, compute_until_stopped])
+@pytest.mark.usefixtures("one_second_deadline")
+def test_work_ends_at_deadline(view: View) -> None:
+    answer = request_view(view)
     assert answer.status_code == 503
-    assert code(answer) == "too_long"
+    assert get_error_code(answer) == "too_long"
     assert "Retry-After" not in answer.headers
 
 
-def test_a_share_runs_some_and_lets_some_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share, go, done = Share(2), threading.Event(), []
+    share, go, finished = PlacePool(2), threading.Event(), []
     inside = 0
 
     def work() -> None:
         nonlocal inside
-        with share.taken():
+        with share.take_place():
             inside += 1
             go.wait(30)
-            done.append(1)
+            finished.append(1)
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
         thread.start()
-    until(lambda: inside == 2 and share.queued == 4, "two run, four wait")
-    with pytest.raises(BusyError), share.taken():
+    wait_until(lambda: inside == 2 and share.count_queued == 4, "two run, four wait")
+    with pytest.raises(BusyError), share.take_place():
         pass
     go.set()
     for thread in threads:
         thread.join()
-    assert len(done) == 6
-    with share.taken():
+    assert len(finished) == 6
+    with share.take_place():
         pass
 
 
@@ -129,28 +129,28 @@ def entered_in_another_thread(block: AbstractContextManager[object]) -> Iterator
         thread.join(20)
 
 
-def taken(share: Share, owner: object) -> AbstractContextManager[None]:
+def hold_place(share: PlacePool, owner: object) -> AbstractContextManager[None]:
     """Another thread has a place of this owner."""
-    return entered_in_another_thread(share.taken(owner))
+    return entered_in_another_thread(share.take_place(owner))
 
 
 @contextmanager
-def queued(share: Share, owner: object, got: list[object]) -> Iterator[None]:
+def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterator[None]:
     """Another thread waits for a place of this owner. got: owners, when they have one; "refused"
     with the owner where it is refused."""
 
     def wait() -> None:
         try:
-            with share.taken(owner):
+            with share.take_place(owner):
                 got.append(owner)
         except BusyError:
             got.append(("refused", owner))
 
-    before = share.queued
+    before = share.count_queued
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        until(lambda: share.queued == before + 1 or bool(got), "it waits")
+        wait_until(lambda: share.count_queued == before + 1 or bool(got), "it waits")
         yield
     finally:
         thread.join(60)
@@ -160,25 +160,25 @@ def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_al
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = Share(4)  # eight may wait
+    share = PlacePool(4)  # eight may wait
     got: list[object] = []
     with ExitStack() as stack:
         for _ in range(4):
-            stack.enter_context(queued(share, "greedy", got))
-        with taken(share, "greedy"), taken(share, "greedy"):
+            stack.enter_context(wait_for_place(share, "greedy", got))
+        with hold_place(share, "greedy"), hold_place(share, "greedy"):
             pass
     assert got == ["greedy"] * 4  # nothing was held: none had to wait
 
     with ExitStack() as waiting, ExitStack() as places:
         for _ in range(2):
-            places.enter_context(taken(share, "greedy"))
+            places.enter_context(hold_place(share, "greedy"))
         got.clear()
         for _ in range(4):
-            waiting.enter_context(queued(share, "greedy", got))
-        with pytest.raises(BusyError) as refused, share.taken("greedy"):
+            waiting.enter_context(wait_for_place(share, "greedy", got))
+        with pytest.raises(BusyError) as refused, share.take_place("greedy"):
             pass
         assert refused.value.own
-        with share.taken("colleague"), taken(share, "colleague"):
+        with share.take_place("colleague"), hold_place(share, "colleague"):
             assert not got
         places.close()
     assert got == ["greedy"] * 4
@@ -186,51 +186,51 @@ def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_al
 
 def test_share_gives_next_place_to_login_with_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = Share(4)
+    share = PlacePool(4)
     got: list[object] = []
-    with ExitStack() as waiting, ExitStack() as one, ExitStack() as others:
+    with ExitStack() as waiting, ExitStack() as one_place, ExitStack() as other_places:
         for owner in ("a", "a", "b"):
-            others.enter_context(taken(share, owner))
-        one.enter_context(taken(share, "b"))
+            other_places.enter_context(hold_place(share, owner))
+        one_place.enter_context(hold_place(share, "b"))
         for owner in ("a", "b", "a", "colleague"):
-            waiting.enter_context(queued(share, owner, got))
-        one.close()
-        until(lambda: bool(got), "one had a place")
+            waiting.enter_context(wait_for_place(share, owner, got))
+        one_place.close()
+        wait_until(lambda: bool(got), "one had a place")
         assert got[0] == "colleague"
-        others.close()
-        until(lambda: len(got) == 4, "all had a place")
+        other_places.close()
+        wait_until(lambda: len(got) == 4, "all had a place")
 
 
 def test_full_queue_makes_room_for_login_with_fewer_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(worker_shares, "WAIT_S", 30.0)
-    share = Share(4, 4)
+    share = PlacePool(4, 4)
     got: list[object] = []
-    with ExitStack() as waiting, ExitStack() as one, ExitStack() as places:
+    with ExitStack() as waiting, ExitStack() as one_place, ExitStack() as places:
         for owner in ("a", "a", "b"):
-            places.enter_context(taken(share, owner))
-        one.enter_context(taken(share, "b"))
+            places.enter_context(hold_place(share, owner))
+        one_place.enter_context(hold_place(share, "b"))
         for owner in ("a", "a", "b", "b"):
-            waiting.enter_context(queued(share, owner, got))
-        waiting.enter_context(queued(share, "colleague", got))
+            waiting.enter_context(wait_for_place(share, owner, got))
+        waiting.enter_context(wait_for_place(share, "colleague", got))
         assert got == [("refused", "b")]
-        one.close()
-        until(lambda: len(got) > 1, "one had a place")
+        one_place.close()
+        wait_until(lambda: len(got) > 1, "one had a place")
         assert got[1] == "colleague"
         places.close()
-        until(lambda: len(got) == 5, "all others had a place")
+        wait_until(lambda: len(got) == 5, "all others had a place")
     assert sorted(map(str, got[2:])) == ["a", "a", "b"]
 
 
 @pytest.mark.django_db
-def test_expensive_questions_are_refused_while_others_are_answered(
-    store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
+def test_expensive_questions_are_refused_when_places_are_taken(
+    store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(worker_shares, "CHEAP_S", math.inf)  # a first page may compute for long
+    monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", math.inf)  # a first page may compute for long
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
-    with full.taken():
+    with single_share.take_place():
         for expensive in (
             "/blame",
             "/fields?path=/n",
@@ -239,7 +239,7 @@ def test_expensive_questions_are_refused_while_others_are_answered(
             "?pageSize=101",
         ):
             answer = client.get(PATH + expensive, headers=basic)
-            assert (answer.status_code, code(answer)) == (503, "busy")
+            assert (answer.status_code, get_error_code(answer)) == (503, "busy")
             assert answer.headers["Retry-After"] == "5"
         assert client.get(PATH, headers=basic).status_code == 200
         client.force_login(User.objects.get(username="support"))
@@ -251,55 +251,57 @@ def test_expensive_questions_are_refused_while_others_are_answered(
 
 
 @pytest.mark.django_db
-def test_what_computes_for_long_is_expensive_whatever_it_asks(
-    store: Store, client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
+def test_question_is_expensive_when_it_computes_for_long(
+    store: Store, client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(2):
         store.add("A1", version, {"n": version, "items": [{"id": n} for n in range(5)]}, version)
     basic = {"authorization": "Basic c3VwcG9ydDpzdXBwb3J0"}
     client.force_login(User.objects.get(username="support"))
     screens = ("/admin/history/product-instance/A1/", "/admin/history/product-instance/A1/state/")
-    asked = (PATH, f"{PATH}/compare?from=0&to=1", f"{PATH}/versions/1")
-    with full.taken():
-        for each in asked:
-            assert client.get(each, headers=basic).status_code == 200
-        monkeypatch.setattr(worker_shares, "CHEAP_S", 0.0)
-        for each in asked:
-            answer = client.get(each, headers=basic)
-            assert (each, answer.status_code, code(answer)) == (each, 503, "busy")
-        assert [client.get(each).status_code for each in screens] == [503, 503]
+    addresses = (PATH, f"{PATH}/compare?from=0&to=1", f"{PATH}/versions/1")
+    with single_share.take_place():
+        for address in addresses:
+            assert client.get(address, headers=basic).status_code == 200
+        monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
+        for address in addresses:
+            answer = client.get(address, headers=basic)
+            assert (address, answer.status_code, get_error_code(answer)) == (address, 503, "busy")
+        assert [client.get(screen_address).status_code for screen_address in screens] == [503, 503]
     # A request takes one place, and gives it back.
-    for each in (*asked, *screens, f"{PATH}/blame"):
-        assert client.get(each, headers=basic).status_code == 200
-    with full.taken():
+    for address in (*addresses, *screens, f"{PATH}/blame"):
+        assert client.get(address, headers=basic).status_code == 200
+    with single_share.take_place():
         pass
 
 
 @pytest.mark.django_db
-def test_the_gaps_are_a_expensive_question(
-    client: Client, full: Share, monkeypatch: pytest.MonkeyPatch
+def test_page_of_gaps_is_expensive_question(
+    client: Client, single_share: PlacePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their sums read all that are open. No login may hold all threads with them."""
     ops = User.objects.get(username="ops")
     client.force_login(ops)
-    with full.taken():
+    with single_share.take_place():
         assert client.get("/admin/gaps/").status_code == 503
         assert client.get("/admin/completeness/").status_code == 200
     assert client.get("/admin/gaps/").status_code == 200
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
-    with place_of(ops.pk):
+    monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
+    with answer_question_of_login(ops.pk):
         assert client.get("/admin/completeness/").status_code == 503
 
 
-def place_of(login: object, *, expensive: bool = True) -> AbstractContextManager[None]:
+def answer_question_of_login(
+    login: object, *, expensive: bool = True
+) -> AbstractContextManager[None]:
     """A question of this login is answered in another thread."""
 
     @contextmanager
     def answered() -> Iterator[None]:
         with (
-            deadline.limited(Work()),
-            worker_shares.of_login(login),
-            worker_shares.expensive(expensive),
+            deadline.run_as_work(RequestWork()),
+            worker_shares.count_login_request(login),
+            worker_shares.take_expensive_place(expensive),
         ):
             yield
 
@@ -307,47 +309,47 @@ def place_of(login: object, *, expensive: bool = True) -> AbstractContextManager
 
 
 @pytest.mark.django_db
-def test_a_login_with_many_requests_leaves_the_threads_to_others(
+def test_login_with_many_requests_leaves_threads_to_others(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.add("A1", 0, {"n": 1}, 0)
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 2)
+    monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 2)
     support, auditor = (User.objects.get(username=name) for name in ("support", "auditor"))
-    other = Client()
-    other.force_login(auditor)
+    other_client = Client()
+    other_client.force_login(auditor)
     client.force_login(support)
     screen = "/admin/history/product-instance/A1/"
-    with place_of(support.pk):
+    with answer_question_of_login(support.pk):
         assert client.get(PATH).status_code == client.get(screen).status_code == 200
-        with place_of(support.pk):
+        with answer_question_of_login(support.pk):
             answer = client.get(PATH)
-            assert (answer.status_code, code(answer)) == (503, "busy")
+            assert (answer.status_code, get_error_code(answer)) == (503, "busy")
             assert answer.headers["Retry-After"] == "5"
             assert client.get(screen).status_code == 503
-            assert other.get(PATH).status_code == other.get(screen).status_code == 200
+            assert other_client.get(PATH).status_code == other_client.get(screen).status_code == 200
     assert client.get(PATH).status_code == client.get(screen).status_code == 200
-    assert not worker_shares._answered
+    assert not worker_shares._answered_work
 
 
 def test_further_request_of_login_waits_when_its_others_are_quick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A program that asks many cheap questions in parallel is refused none."""
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
+    monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     monkeypatch.setattr(worker_shares, "QUICK_S", 60.0)
     begun, answered = threading.Event(), threading.Event()
 
     def ask() -> None:
-        work = Work()
+        work = RequestWork()
         begun.set()
-        with deadline.limited(work), worker_shares.of_login("program"):
+        with deadline.run_as_work(work), worker_shares.count_login_request("program"):
             answered.set()
 
     asking = threading.Thread(target=ask)
-    with place_of("program", expensive=False):
+    with answer_question_of_login("program", expensive=False):
         asking.start()
         assert begun.wait(20)
-        with place_of("colleague", expensive=False):
+        with answer_question_of_login("colleague", expensive=False):
             assert not answered.is_set()
     asking.join(20)
     assert answered.is_set()
@@ -357,13 +359,16 @@ def test_further_request_of_login_is_refused_when_its_others_are_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They may wait for PostgreSQL, which is no computing, and keep all threads meanwhile."""
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 2)
+    monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 2)
     monkeypatch.setattr(worker_shares, "QUICK_S", 0.0)
-    with place_of("program", expensive=False), place_of("program", expensive=False):
-        with pytest.raises(BusyError) as refused, worker_shares.of_login("program"):
+    with (
+        answer_question_of_login("program", expensive=False),
+        answer_question_of_login("program", expensive=False),
+    ):
+        with pytest.raises(BusyError) as refused, worker_shares.count_login_request("program"):
             pass
         assert refused.value.own
-        with worker_shares.of_login("colleague"):
+        with worker_shares.count_login_request("colleague"):
             pass
 
 
@@ -371,35 +376,39 @@ def test_further_request_of_login_is_refused_when_its_others_are_slow(
 def test_every_page_of_site_counts_as_request_of_its_login(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_shares, "MOST_BESIDE", 1)
+    monkeypatch.setattr(worker_shares, "MAX_REQUESTS_OF_LOGIN", 1)
     login = User.objects.create_superuser("root")
     client.force_login(login)
     pages = ("/admin/", "/admin/history/person/", "/admin/gaps/", "/admin/client/?q=1")
     assert [client.get(page).status_code for page in pages] == [200] * len(pages)
-    with place_of(login.pk):
+    with answer_question_of_login(login.pk):
         for page in pages:
             answer = client.get(page)
             assert (page, answer.status_code) == (page, 503)
             assert answer.headers["Retry-After"] == "5"
             assert "This login has too many" in answer.content.decode()
-    assert not worker_shares._answered
+    assert not worker_shares._answered_work
 
 
-def test_nothing_of_a_metered_request_stays_in_its_thread(
+def test_metered_request_leaves_nothing_in_its_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The place that a check takes is given back later than the login ends."""
-    monkeypatch.setattr(worker_shares, "CHEAP_S", 0.0)
-    full = Share(1, 0)
-    monkeypatch.setattr(worker_shares, "_share", full)
-    work = Work()
-    with deadline.limited(work), worker_shares.metered(work), worker_shares.of_login("m.ivanov"):
+    monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
+    full = PlacePool(1, 0)
+    monkeypatch.setattr(worker_shares, "_expensive_places", full)
+    work = RequestWork()
+    with (
+        deadline.run_as_work(work),
+        worker_shares.meter_cost(work),
+        worker_shares.count_login_request("m.ivanov"),
+    ):
         deadline.check()
         deadline.check()
         assert work.placed
-        with pytest.raises(BusyError), full.taken():
+        with pytest.raises(BusyError), full.take_place():
             pass
     assert not work.placed
-    assert not worker_shares._answered
+    assert not worker_shares._answered_work
     with full.taken():
         pass

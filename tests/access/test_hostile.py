@@ -19,11 +19,19 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from annals.access.models import JournalEntry
-from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.discovery import get_discoveries
 from annals.access.oidc.providers import Provider
 from tests.access.hostile import BEARER, HOSTILE, IDENTITY, ONE_OF_EACH
-from tests.access.issuer import CLIENT, OTHER_RSA, PROGRAM, SCOPE, Issuer, declare, jwk
-from tests.access.test_masking_properties import mark
+from tests.access.issuer import (
+    CLIENT,
+    OTHER_RSA,
+    PROGRAM,
+    SCOPE,
+    LocalIssuer,
+    declare_provider,
+    make_jwk,
+)
+from tests.access.test_masking_properties import set_marks
 from tests.db.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +43,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthW
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_hostile_bearer_token_at_the_api(
-    name: str, client: Client, issuer: Issuer, store: Store, caplog: pytest.LogCaptureFixture
+def test_api_refuses_hostile_bearer_token(
+    name: str, client: Client, issuer: LocalIssuer, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.add("A1", 0, {"rate": RATE}, 0)
     token = (HOSTILE | BEARER)[name][0](issuer)
@@ -46,16 +54,16 @@ def test_a_hostile_bearer_token_at_the_api(
     assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.json()["error"]["code"] == "not_authenticated"
-    said = answer.content.decode() + str(answer.headers) + caplog.text
-    assert not [part for part in telling(token) if part in said]
-    assert RATE not in said
+    text = answer.content.decode() + str(answer.headers) + caplog.text
+    assert not [part for part in list_secret_parts(token) if part in text]
+    assert RATE not in text
 
 
-@pytest.mark.parametrize("name", [*(each for each in ONE_OF_EACH if each in HOSTILE), *IDENTITY])
-def test_a_hostile_id_token_at_the_end_of_a_login(
-    name: str, client: Client, issuer: Issuer, db: None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", [*(part for part in ONE_OF_EACH if part in HOSTILE), *IDENTITY])
+def test_login_with_hostile_id_token_is_refused(
+    name: str, client: Client, issuer: LocalIssuer, db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    callback = begun(client, issuer)
+    callback = begin_login(client, issuer)
     make = HOSTILE[name][0] if name in HOSTILE else IDENTITY[name]
     issuer.id_token = make(issuer)
     with caplog.at_level(logging.INFO):
@@ -64,31 +72,31 @@ def test_a_hostile_id_token_at_the_end_of_a_login(
     assert page.headers["Cache-Control"].endswith("no-store")
     assert not User.objects.filter(identity__isnull=False).exists()
     assert client.get("/admin/").status_code == 302
-    said = page.content.decode() + caplog.text
-    assert not [part for part in telling(issuer.id_token) if part in said]
+    text = page.content.decode() + caplog.text
+    assert not [part for part in list_secret_parts(issuer.id_token) if part in text]
     assert client.get(callback).status_code == 403  # a state serves once
 
 
-def test_a_login_belongs_to_the_browser_that_began_it(
-    client: Client, issuer: Issuer, db: None
+def test_login_is_accepted_only_in_browser_that_began_it(
+    client: Client, issuer: LocalIssuer, db: None
 ) -> None:
     """It leaves no row before its end, cannot be forged, and serves once."""
-    callback, other = begun(client, issuer), Client()
-    issuer.id_token = issuer.token()
-    assert other.get(callback).status_code == 403
+    callback, other_client = begin_login(client, issuer), Client()
+    issuer.id_token = issuer.make_token()
+    assert other_client.get(callback).status_code == 403
     cookie = client.cookies["annals_login"].value
-    other.cookies["annals_login"] = cookie[:-1] + ("A" if cookie[-1] != "A" else "B")
-    assert "истекло" in other.get(callback).content.decode()
+    other_client.cookies["annals_login"] = cookie[:-1] + ("A" if cookie[-1] != "A" else "B")
+    assert "истекло" in other_client.get(callback).content.decode()
     assert not Session.objects.exists()
     assert [client.get(callback).status_code for _ in range(2)] == [302, 403]
 
 
-def test_a_bearer_token_elsewhere_than_in_its_header(
-    client: Client, issuer: Issuer, store: Store
+def test_bearer_token_is_ignored_outside_its_header(
+    client: Client, issuer: LocalIssuer, store: Store
 ) -> None:
     """In the query, in a cookie, in the form, with another scheme: it counts for nothing."""
     store.add("A1", 0, {"rate": RATE}, 0)
-    token = issuer.token()
+    token = issuer.make_token()
     client.cookies["access_token"] = token
     for parameters, header in (
         ({"access_token": token}, {}),
@@ -103,41 +111,43 @@ def test_a_bearer_token_elsewhere_than_in_its_header(
         assert token not in answer.content.decode()
 
 
-def test_two_authorization_headers(client: Client, issuer: Issuer, store: Store) -> None:
+def test_two_authorization_headers_are_refused(
+    client: Client, issuer: LocalIssuer, store: Store
+) -> None:
     """A server joins them with a comma; neither of the two is taken."""
     store.add("A1", 0, {"rate": RATE}, 0)
-    good = issuer.token()
+    good = issuer.make_token()
     for header in (f"Bearer {good},Bearer {good}", f"Bearer {good}, Basic eDp5"):
         answer = client.get(ADDRESS, headers={"Authorization": header})
         assert answer.status_code == 401
         assert REFUSED.fullmatch(answer.headers["WWW-Authenticate"])
 
 
-def test_a_token_of_one_issuer_in_the_name_of_another(
-    client: Client, issuer: Issuer, settings: Any, store: Store
+def test_token_is_refused_when_key_belongs_to_another_issuer(
+    client: Client, issuer: LocalIssuer, settings: Any, store: Store
 ) -> None:
     """Both are accepted here. The keys of one sign nothing for the other."""
-    with Issuer() as other:
+    with LocalIssuer() as other_issuer:
         (bank,) = settings.OIDC_PROVIDERS
-        second = Provider(name="second", title="Second", issuer=other.url, client_id=CLIENT)
+        second = Provider(name="second", title="Second", issuer=other_issuer.url, client_id=CLIENT)
         settings.OIDC_PROVIDERS = (bank, second)
-        discoveries.cache_clear()
-        other.keys = [jwk(OTHER_RSA, "rsa")]
+        get_discoveries.cache_clear()
+        other_issuer.keys = [make_jwk(OTHER_RSA, "rsa")]
         answer = client.get(
-            ADDRESS, headers={"Authorization": f"Bearer {issuer.token(iss=other.url)}"}
+            ADDRESS, headers={"Authorization": f"Bearer {issuer.make_token(iss=other_issuer.url)}"}
         )
     assert answer.status_code == 401
     assert "signature is wrong" in answer.headers["WWW-Authenticate"]
 
 
-def test_behind_https_no_other_host_can_begin_a_login_for_somebody(
-    client: Client, issuer: Issuer, settings: Any, db: None
+def test_login_cookie_has_host_prefix_behind_https(
+    client: Client, issuer: LocalIssuer, settings: Any, db: None
 ) -> None:
     """The name of the cookie makes browsers refuse it from other hosts of the domain."""
     settings.COOKIE_PREFIX = "__Host-"
     settings.SESSION_COOKIE_SECURE = True
-    callback = begun(client, issuer)
-    issuer.id_token = issuer.token()
+    callback = begin_login(client, issuer)
+    issuer.id_token = issuer.make_token()
     [cookie] = client.cookies.values()
     assert cookie.key == "__Host-annals_login"
     assert (cookie["path"], cookie["secure"], cookie["httponly"]) == ("/", True, True)
@@ -145,7 +155,7 @@ def test_behind_https_no_other_host_can_begin_a_login_for_somebody(
     assert client.get(callback, secure=True).status_code == 302
 
 
-def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_path: Path) -> None:
+def test_production_has_host_cookies_and_no_password_logins(tmp_path: Path) -> None:
     code = (
         "import django; django.setup()\n"
         "from django.test import Client\n"
@@ -153,7 +163,7 @@ def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_p
         "from django.conf import settings; print(settings.SESSION_COOKIE_NAME)\n"
         "print(settings.AUTHENTICATION_BACKENDS)\n"
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
         env=os.environ
@@ -167,8 +177,8 @@ def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_p
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
-    cookie, session, backends = done.stdout.splitlines()
+    assert result.returncode == 0, result.stderr
+    cookie, session, backends = result.stdout.splitlines()
     assert cookie.startswith("Set-Cookie: __Host-csrftoken=")
     assert {"Path=/", "Secure"} <= set(cookie.split("; "))
     assert session == "__Host-sessionid"
@@ -176,129 +186,155 @@ def test_in_production_the_cookies_are_of_this_host_and_no_password_counts(tmp_p
     assert "DemoLogins" not in backends
 
 
-def begun(client: Client, issuer: Issuer) -> str:
+def begin_login(client: Client, issuer: LocalIssuer) -> str:
     """The address to which the provider sends a login back; its tokens have the login's nonce."""
-    asked = client.get("/oidc/bank/login/?next=/admin/")
-    query = parse_qs(urlsplit(asked.headers["Location"]).query)
+    redirect = client.get("/oidc/bank/login/?next=/admin/")
+    query = parse_qs(urlsplit(redirect.headers["Location"]).query)
     assert query["code_challenge_method"] == ["S256"]
     issuer.extra = {"nonce": query["nonce"][0], "groups": ["staff"]}
     return f"/oidc/bank/callback/?code=x&state={query['state'][0]}"
 
 
-def telling(token: str) -> list[str]:
+def list_secret_parts(token: str) -> list[str]:
     """The parts of a token that must be nowhere."""
     return [part for part in token.split(".") if len(part) > 10]
 
 
 @pytest.fixture
-def stored(store: Store) -> Store:
+def store_with_application(store: Store) -> Store:
     store.add("A1", 0, {"rate": "1"}, 0)
     return store
 
 
-def ask(client: Client, token: str, address: str = ADDRESS) -> Any:
+def send_with_token(client: Client, token: str, address: str = ADDRESS) -> Any:
     return client.get(address, headers={"Authorization": f"Bearer {token}"})
 
 
-def test_a_good_token_reads(client: Client, issuer: Issuer, stored: Store) -> None:
-    for address in (ADDRESS, "/api/v1/search?q=A1", "/api/v1/completeness"):
-        assert ask(client, issuer.token(), address).status_code == 200
-
-
-def test_a_provider_may_name_its_programs_by_their_subject(
-    client: Client, issuer: Issuer, stored: Store, settings: Any
+def test_api_answers_valid_bearer_token(
+    client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
-    token = issuer.token(client_id=None)
-    assert ask(client, token).status_code == 401
-    declare(settings, issuer, client_claim="sub", programs=("service-account-audit",))
-    assert ask(client, token).status_code == 200
+    for address in (ADDRESS, "/api/v1/search?q=A1", "/api/v1/completeness"):
+        assert send_with_token(client, issuer.make_token(), address).status_code == 200
 
 
-def test_the_log_names_the_program(
-    client: Client, issuer: Issuer, stored: Store, caplog: pytest.LogCaptureFixture
+def test_program_can_be_named_by_its_subject(
+    client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
+) -> None:
+    token = issuer.make_token(client_id=None)
+    assert send_with_token(client, token).status_code == 401
+    declare_provider(settings, issuer, client_claim="sub", programs=("service-account-audit",))
+    assert send_with_token(client, token).status_code == 200
+
+
+def test_request_log_names_program(
+    client: Client,
+    issuer: LocalIssuer,
+    store_with_application: Store,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, "annals.observe.requests"):
-        ask(client, issuer.token())
+        send_with_token(client, issuer.make_token())
     assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
 
 
-def test_a_program_reads_sensitive_fields_only_with_the_scope_for_them(
-    client: Client, issuer: Issuer, stored: Store, settings: Any
+def test_program_reads_sensitive_fields_only_with_their_scope(
+    client: Client, issuer: LocalIssuer, store_with_application: Store, settings: Any
 ) -> None:
-    mark("/rate")
+    set_marks("/rate")
     try:
-        whole = issuer.token(scope=f"{SCOPE} whole-documents")
-        assert b'"rate":"masked:' in ask(client, issuer.token()).content
-        assert b'"rate":"masked:' in ask(client, whole).content
-        declare(settings, issuer, sensitive_scope="whole-documents")
-        assert b'"rate": "1"' in ask(client, whole).content
-        assert b'"rate":"masked:' in ask(client, issuer.token()).content
+        whole = issuer.make_token(scope=f"{SCOPE} whole-documents")
+        assert b'"rate":"masked:' in send_with_token(client, issuer.make_token()).content
+        assert b'"rate":"masked:' in send_with_token(client, whole).content
+        declare_provider(settings, issuer, sensitive_scope="whole-documents")
+        assert b'"rate": "1"' in send_with_token(client, whole).content
+        assert b'"rate":"masked:' in send_with_token(client, issuer.make_token()).content
     finally:
-        mark()
+        set_marks()
 
 
-def test_a_token_without_the_scope(client: Client, issuer: Issuer, stored: Store) -> None:
+def test_token_without_scope_gets_403(
+    client: Client, issuer: LocalIssuer, store_with_application: Store
+) -> None:
     assert 'Bearer realm="annals"' in client.get(ADDRESS).headers["WWW-Authenticate"]
-    answer = ask(client, issuer.token(scope="openid"))
+    answer = send_with_token(client, issuer.make_token(scope="openid"))
     assert answer.status_code == 403
     assert answer.headers["WWW-Authenticate"] == (
         f'Bearer realm="annals", error="insufficient_scope", scope="{SCOPE}"'
     )
 
 
-def test_an_issuer_that_is_down(client: Client, issuer: Issuer, stored: Store) -> None:
+def test_api_answers_503_when_issuer_is_down(
+    client: Client, issuer: LocalIssuer, store_with_application: Store
+) -> None:
     issuer.down = True
-    answer = ask(client, issuer.token())
+    answer = send_with_token(client, issuer.make_token())
     assert answer.status_code == 503
     assert json.loads(answer.content)["error"]["code"] == "unavailable"
     assert answer.headers["Retry-After"] == "5"
 
 
-def test_a_bearer_token_opens_no_screen(client: Client, issuer: Issuer, stored: Store) -> None:
-    answer = ask(client, issuer.token(), "/admin/history/product-instance/A1/")
+def test_bearer_token_opens_no_screen(
+    client: Client, issuer: LocalIssuer, store_with_application: Store
+) -> None:
+    answer = send_with_token(client, issuer.make_token(), "/admin/history/product-instance/A1/")
     assert answer.status_code == 302
 
 
-def test_a_token_of_another_client_is_no_program(
-    client: Client, issuer: Issuer, stored: Store, settings: Any, caplog: pytest.LogCaptureFixture
+def test_token_of_undeclared_client_is_refused(
+    client: Client,
+    issuer: LocalIssuer,
+    store_with_application: Store,
+    settings: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A person's token of another application names that client, and a person as its subject."""
-    for theirs in (CLIENT, "crm-spa"):
-        answer = ask(client, issuer.token(client_id=None, azp=theirs, sub="alice"))
+    for client_id in (CLIENT, "crm-spa"):
+        answer = send_with_token(
+            client, issuer.make_token(client_id=None, azp=client_id, sub="alice")
+        )
         assert answer.status_code == 401
         assert "is not among the programs" in answer.headers["WWW-Authenticate"]
     assert "client 'crm-spa' is not in `programs` of the provider 'bank'" in caplog.text
     assert not JournalEntry.objects.exists()
-    assert ask(client, issuer.token()).status_code == 200
-    found = JournalEntry.objects.get()
-    assert found.identity == f"{issuer.url}#{PROGRAM} sub=service-account-audit"
-    declare(settings, issuer, programs=())
-    assert ask(client, issuer.token()).status_code == 401
+    assert send_with_token(client, issuer.make_token()).status_code == 200
+    entry = JournalEntry.objects.get()
+    assert entry.identity == f"{issuer.url}#{PROGRAM} sub=service-account-audit"
+    declare_provider(settings, issuer, programs=())
+    assert send_with_token(client, issuer.make_token()).status_code == 401
 
 
 SEARCH = "/api/v1/search?q=A1"
 
 
-def queries(client: Client, address: str, **headers: str) -> list[str]:
+def capture_queries(client: Client, address: str, **headers: str) -> list[str]:
     """What the database was asked, but for the row of the journal."""
     with CaptureQueriesContext(connection) as seen:
         client.get(address, headers=headers)
-    asked = [each["sql"] for each in seen.captured_queries]
-    return [each for each in asked if "access_journal" not in each and "SAVEPOINT" not in each]
+    redirect = [captured_query["sql"] for captured_query in seen.captured_queries]
+    return [part for part in redirect if "access_journal" not in part and "SAVEPOINT" not in part]
 
 
-def test_nothing_is_read_for_who_is_not_known(
-    client: Client, issuer: Issuer, stored: Store
+def test_refused_request_runs_no_query(
+    client: Client, issuer: LocalIssuer, store_with_application: Store
 ) -> None:
     """Each check comes before the ones that cost more."""
     client.get(ADDRESS)  # the first request of a process looks at the migrations
-    assert queries(client, ADDRESS) == []
-    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(exp=1)}") == []
-    assert queries(client, ADDRESS, Authorization=f"Bearer {issuer.token(scope='openid')}") == []
+    assert capture_queries(client, ADDRESS) == []
+    assert (
+        capture_queries(client, ADDRESS, Authorization=f"Bearer {issuer.make_token(exp=1)}") == []
+    )
+    assert (
+        capture_queries(
+            client, ADDRESS, Authorization=f"Bearer {issuer.make_token(scope='openid')}"
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("address", [ADDRESS, SEARCH, "/api/v1/completeness"])
-def test_options_for_who_may(address: str, client: Client, issuer: Issuer, stored: Store) -> None:
+def test_options_lists_methods_when_login_may_read(
+    address: str, client: Client, issuer: LocalIssuer, store_with_application: Store
+) -> None:
     assert client.options(address).status_code == 401
     for login, status in (("auditor", 204), ("ops", 204 if "compl" in address else 403)):
         client.force_login(User.objects.get(username=login))

@@ -7,12 +7,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from annals.access.journal.read import lines
-from annals.access.journal.words import Action, action_of_route
-from annals.access.local_logins import link, make_break_glass
+from annals.access.journal.read import generate_lines
+from annals.access.journal.words import AccessAction, classify_route
+from annals.access.local_logins import create_break_glass_link, create_break_glass_login
 from annals.access.models import JournalEntry
-from history.timeline.sources.tables import Tables
-from tests.access.test_permissions import ELSEWHERE, ENTITY, MATRIX, patterns
+from history.timeline.sources.tables import TableSource
+from tests.access.test_permissions import ELSEWHERE, ENTITY, MATRIX, list_routes
 from tests.db.store import Store
 from tests.messages import NOW
 
@@ -20,13 +20,13 @@ API = f"/api/v1/{ENTITY}"
 SECRET = "passport 4509 123456"
 
 
-def rows() -> list[JournalEntry]:
+def list_entries() -> list[JournalEntry]:
     """The journal, oldest first."""
     return list(JournalEntry.objects.order_by("at", "id"))
 
 
-def last() -> JournalEntry:
-    return rows()[-1]
+def get_last_entry() -> JournalEntry:
+    return list_entries()[-1]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("address", LOOKS)
-def test_a_look_is_one_row(address: str, support: Client) -> None:
+def test_access_writes_one_entry(address: str, support: Client) -> None:
     action = LOOKS[address]
     kind = "participant-role" if "participant" in address else "product-instance"
     application = "" if address.endswith("q=nothing") else "A1"
@@ -97,7 +97,7 @@ def test_an_answer_that_the_client_has_is_a_look_too(support: Client) -> None:
     support.force_login(User.objects.get(username="ops"))
     refused = support.get(address, headers={"If-None-Match": tag})
     assert (refused.status_code, "ETag" in refused.headers) == (403, False)
-    assert last().outcome == "refused"
+    assert get_last_entry().outcome == "refused"
     support.logout()
     assert support.get(address, headers={"If-None-Match": "*"}).status_code == 401
 
@@ -123,17 +123,19 @@ NO_LOOKS_UNDER = (
 )
 
 
-def test_every_address_is_a_look_unless_it_is_named_here() -> None:
-    looks = {each: action_of_route(each) for each in patterns()}
-    no_looks = {each for each, action in looks.items() if action is None}
+def test_every_route_is_access_unless_listed() -> None:
+    looks = {route: classify_route(route) for route in list_routes()}
+    no_looks = {pattern for pattern, action in looks.items() if action is None}
     assert no_looks == {
-        each for each in looks if each in NO_LOOKS or each.startswith(NO_LOOKS_UNDER)
+        name for name in looks if name in NO_LOOKS or name.startswith(NO_LOOKS_UNDER)
     }
-    assert Action.OTHER not in looks.values()
+    assert AccessAction.OTHER not in looks.values()
     # Those of identity providers are there where some are declared.
-    named = {each for each in looks if not each.startswith("oidc/")}
-    assert named == MATRIX.keys() | ELSEWHERE
-    assert action_of_route("admin/something-new/") is Action.OTHER
+    name_row = {
+        address_pattern for address_pattern in looks if not address_pattern.startswith("oidc/")
+    }
+    assert name_row == MATRIX.keys() | ELSEWHERE
+    assert classify_route("admin/something-new/") is AccessAction.OTHER
 
 
 @pytest.mark.parametrize(
@@ -144,21 +146,21 @@ def test_every_address_is_a_look_unless_it_is_named_here() -> None:
         *("/admin/nowhere/", "/api/v1/nowhere"),
     ],
 )
-def test_these_are_no_looks(address: str, support: Client) -> None:
+def test_pages_without_data_write_no_entry(address: str, support: Client) -> None:
     answer: Any = support.get(address)
     assert answer.status_code in (200, 301, 302, 401, 404, 503)
     if answer.streaming:
         b"".join(answer.streaming_content)  # which closes the file
-    assert rows() == []
+    assert list_entries() == []
 
 
-def test_a_first_page_with_documents_of_no_application_is_a_look(support: Client) -> None:
+def test_first_page_writes_entry_when_it_lists_documents(support: Client) -> None:
     session = support.session
     session["opened"] = [["product-instance", "NONE"]]
     session.save()
     support.get("/admin/")
-    assert [(row.action, row.application) for row in rows()] == [("search", "")]
-    assert [line.action for line in lines(rows())] == ["первая страница"]
+    assert [(row.action, row.application) for row in list_entries()] == [("search", "")]
+    assert [line.action for line in generate_lines(list_entries())] == ["первая страница"]
 
 
 @pytest.mark.parametrize(
@@ -170,13 +172,13 @@ def test_a_first_page_with_documents_of_no_application_is_a_look(support: Client
         ("admin", "/admin/journal/", 403),
     ],
 )
-def test_a_refused_attempt(
+def test_refused_access_writes_entry(
     login: str, address: str, status: int, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     client.force_login(User.objects.get(username=login))
     assert client.get(address).status_code == status
-    (row,) = rows()
+    (row,) = list_entries()
     assert (row.login, row.actor) == (login, "person")
     assert (row.outcome, row.status) == ("refused", status)
 
@@ -191,12 +193,12 @@ def test_a_refused_attempt(
         (f"/api/v1/history/product-instance/{'y' * 900}", 401),
     ],
 )
-def test_who_is_not_logged_in_leaves_no_row(
+def test_request_without_login_writes_no_entry(
     address: str, status: int, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     assert client.get(address, headers={"X-Annals-Reason": "z"}).status_code == status
-    assert rows() == []
+    assert list_entries() == []
 
 
 @pytest.mark.parametrize(
@@ -208,28 +210,30 @@ def test_who_is_not_logged_in_leaves_no_row(
         ("/api/v1/history/unknown/A1", 404, "A1"),
     ],
 )
-def test_a_failed_attempt(address: str, status: int, identifier: str, support: Client) -> None:
+def test_failed_access_writes_entry(
+    address: str, status: int, identifier: str, support: Client
+) -> None:
     assert support.get(address).status_code == status
-    (row,) = rows()
+    (row,) = list_entries()
     assert (row.outcome, row.status, row.entity_id) == ("failed", status, identifier)
 
 
 @pytest.mark.parametrize("address", [API, f"/admin/{ENTITY}/"])
-def test_an_error_of_the_server(
+def test_server_error_writes_entry(
     address: str, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     support.raise_request_exception = False
-    monkeypatch.setattr(Tables, "page", broken)
+    monkeypatch.setattr(TableSource, "fetch_page", broken)
     assert support.get(address).status_code == 500
-    (row,) = rows()
+    (row,) = list_entries()
     assert (row.login, row.outcome, row.status) == ("support", "failed", 500)
 
 
 @pytest.mark.parametrize(
-    "query, kept",
+    "query, kept_query",
     [
         ("%2B79161234567", ""),
         ("79161234567=1&4509123456", ""),
@@ -244,10 +248,10 @@ def test_an_error_of_the_server(
         (f"unknown={SECRET}&from={SECRET}", ""),
     ],
 )
-def test_no_parameter_can_carry_data_of_a_client(query: str, kept: str, support: Client) -> None:
+def test_entry_keeps_only_harmless_parameters(query: str, kept_query: str, support: Client) -> None:
     support.get(f"/admin/{ENTITY}/?{query}")
-    assert last().query == f"/admin/{ENTITY}/{kept}"
-    assert not any("passport" in str(value) for value in vars(last()).values())
+    assert get_last_entry().query == f"/admin/{ENTITY}/{kept_query}"
+    assert not any("passport" in str(value) for value in vars(get_last_entry()).values())
 
 
 FORGED = [
@@ -261,51 +265,59 @@ FORGED = [
 
 
 @pytest.mark.parametrize("text", FORGED)
-def test_a_text_is_one_line_without_commands(text: str, support: Client) -> None:
+def test_texts_of_entry_are_one_printable_line(text: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(f"Жалоба {text}")})
     support.get(f"/api/v1/history/product-instance/{quote(text)}")
-    assert len(rows()) == 2
-    for row in rows():
+    assert len(list_entries()) == 2
+    for row in list_entries():
         for value in (row.reason, row.entity_id, row.query):
             assert value.isprintable(), value
-    assert rows()[0].reason.startswith("Жалоба ")
+    assert list_entries()[0].reason.startswith("Жалоба ")
 
 
 @pytest.mark.parametrize(
     "reason", ["\u200b" * 5, "\u2800" * 5, "\u3164" * 5, "\u00ad" * 5, "-- --"]
 )
-def test_a_reason_that_cannot_be_seen_is_none(reason: str, support: Client) -> None:
+def test_invisible_reason_counts_as_missing(reason: str, support: Client) -> None:
     support.get(API, headers={"X-Annals-Reason": quote(reason)})
-    assert last().reason == ""
+    assert get_last_entry().reason == ""
 
 
-def test_the_identity_stays_when_the_login_is_renamed(support: Client) -> None:
+def test_identity_stays_when_login_is_renamed(support: Client) -> None:
     user = User.objects.get(username="support")
     support.get(API)
     user.username = "somebody-else"
     user.save()
     support.get(API)
-    first, second = rows()
+    first, second = list_entries()
     assert (first.login, second.login) == ("support", "somebody-else")
     assert first.identity == second.identity == f"user:{user.pk}"
 
 
-def test_a_request_with_a_wrong_csrf_token_comes_from_a_session(store: Store) -> None:
+def test_request_with_wrong_csrf_token_is_entry_of_its_session(store: Store) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="support"))
     assert client.post(API).status_code == 403
-    assert (last().login, last().actor, last().outcome) == ("support", "person", "refused")
+    assert (get_last_entry().login, get_last_entry().actor, get_last_entry().outcome) == (
+        "support",
+        "person",
+        "refused",
+    )
 
 
 @pytest.mark.parametrize(
     "address", [f"/admin/{ENTITY}/", f"/admin/{ENTITY}/versions/0/?download=1", "/admin/history/"]
 )
-def test_a_screen_answers_get_and_head_only(address: str, support: Client) -> None:
+def test_screen_answers_only_get_and_head(address: str, support: Client) -> None:
     for method in ("OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "POST", "ODD"):
         answer = support.generic(method, address)
         assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD"), method
         assert SECRET not in answer.content.decode()
-        assert (last().login, last().outcome, last().status) == ("support", "failed", 405)
+        assert (get_last_entry().login, get_last_entry().outcome, get_last_entry().status) == (
+            "support",
+            "failed",
+            405,
+        )
 
 
 @pytest.mark.parametrize(
@@ -319,29 +331,29 @@ def test_a_screen_answers_get_and_head_only(address: str, support: Client) -> No
         ("/admin/r/31/%00/", 400),
     ],
 )
-def test_no_address_of_the_screens_fails(address: str, status: int, support: Client) -> None:
+def test_screens_refuse_strange_addresses(address: str, status: int, support: Client) -> None:
     support.force_login(User.objects.get(username="admin"))
     assert support.get(address).status_code == status
 
 
 @pytest.mark.parametrize("identifier", ["a\0b", "x" * 3000, "a/b\nc", "\udc80"])
-def test_strange_addresses_are_kept_as_far_as_they_can_be(identifier: str, support: Client) -> None:
+def test_entry_keeps_strange_id_as_far_as_possible(identifier: str, support: Client) -> None:
     address = f"/api/v1/history/product-instance/{quote(identifier, errors='surrogatepass')}"
     status = support.get(address).status_code
-    (row,) = rows()
+    (row,) = list_entries()
     assert (row.status, row.outcome) == (status, "failed")
     assert row.entity_id[:1] == identifier[:1] or identifier == "\udc80"
 
 
-def test_a_child_that_moved_is_a_look_at_both_applications(support: Client, store: Store) -> None:
+def test_child_that_moved_writes_entry_for_both_applications(support: Client, store: Store) -> None:
     store.add("R1", 1, {"rate": "2"}, 1, entity="participant-role", application="A2")
     support.get("/api/v1/history/participant-role/R1")
-    assert {row.application for row in rows()} == {"A1", "A2"}
-    assert len({row.request_id for row in rows()}) == 1
+    assert {row.application for row in list_entries()} == {"A1", "A2"}
+    assert len({row.request_id for row in list_entries()}) == 1
 
 
 @pytest.mark.parametrize("address", ["/api/v1/applications/A1/history", "/admin/applications/A1/"])
-def test_a_merged_timeline_names_each_application_that_it_shows(
+def test_merged_timeline_writes_entry_for_each_application(
     address: str, support: Client, store: Store
 ) -> None:
     store.add("A2", 0, {}, 0)
@@ -349,42 +361,43 @@ def test_a_merged_timeline_names_each_application_that_it_shows(
     store.add("R2", 1, {"salary": "1"}, 1, entity="participant-role", application="A1")
     assert "777777" in support.get(address).content.decode()
     # Both have one time.
-    assert {(row.entity_id, row.application) for row in rows()} == {("A1", "A1"), ("A1", "A2")}
+    assert {(row.entity_id, row.application) for row in list_entries()} == {
+        ("A1", "A1"),
+        ("A1", "A2"),
+    }
 
 
-def test_a_list_of_results_is_a_look_at_each_application_in_it(
-    support: Client, store: Store
-) -> None:
-    wanted = [f"P{number}" for number in range(20)]
-    for number, id in enumerate(wanted):
+def test_search_writes_entry_for_each_application_in_results(support: Client, store: Store) -> None:
+    ids = [f"P{number}" for number in range(20)]
+    for number, id in enumerate(ids):
         person = {"fullName": f"Канарейкин {number}"}
         store.add(id, 0, person, 0, entity="participant-role", application=f"B{number}")
-    shown = support.get("/admin/history/", {"q": ",".join(wanted)}).content.decode()
-    assert shown.count("Канарейкин") >= len(wanted)
-    assert {row.application for row in rows()} == {f"B{number}" for number in range(20)}
-    assert {row.action for row in rows()} == {"search"}
-    assert len({(row.request_id, row.at) for row in rows()}) == 1
+    page = support.get("/admin/history/", {"q": ",".join(ids)}).content.decode()
+    assert page.count("Канарейкин") >= len(ids)
+    assert {row.application for row in list_entries()} == {f"B{number}" for number in range(20)}
+    assert {row.action for row in list_entries()} == {"search"}
+    assert len({(row.request_id, row.at) for row in list_entries()}) == 1
 
 
-def test_the_address_behind_a_trusted_proxy(support: Client, settings: Any) -> None:
+def test_entry_has_client_address_behind_trusted_proxy(support: Client, settings: Any) -> None:
     from ipaddress import ip_network
 
     forwarded = {"X-Forwarded-For": "203.0.113.7"}
     support.get(API, headers=forwarded)
     settings.TRUSTED_PROXIES = (ip_network("127.0.0.0/8"),)
     support.get(API, headers=forwarded)
-    assert [row.address for row in rows()] == ["127.0.0.1", "203.0.113.7"]
+    assert [row.address for row in list_entries()] == ["127.0.0.1", "203.0.113.7"]
 
 
-def test_the_break_glass_login_leaves_rows_of_its_own(client: Client, store: Store) -> None:
+def test_break_glass_login_writes_entries_with_its_own_actor(client: Client, store: Store) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
-    path = urlsplit(link(make_break_glass("glass", NOW))).path
+    path = urlsplit(create_break_glass_link(create_break_glass_login("glass", NOW))).path
     assert client.get(path).status_code == 200
     assert client.post(f"{path[:-2]}/").status_code == 403
-    assert rows() == []
+    assert list_entries() == []
     assert client.post(path).status_code == 302
     assert client.get(f"/admin/{ENTITY}/").status_code == 200
-    assert [(row.login, row.actor, row.action) for row in rows()] == [
+    assert [(row.login, row.actor, row.action) for row in list_entries()] == [
         ("glass", "break-glass", "break-glass login"),
         ("glass", "break-glass", "timeline"),
     ]

@@ -15,18 +15,18 @@ from django.test import Client
 
 from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import write
-from annals.access.journal.days import ROWS, TABLE, create
+from annals.access.journal.days import ROWS, TABLE, create_coming_days
 from annals.access.models import JournalEntry
-from annals.observe.health import ready
+from annals.observe.health import show_readiness
 from history.daily import days
 from history.daily.canonical import Connection
-from history.daily.days import partition_name
+from history.daily.days import build_partition_name
 from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
-from history.seals.seal import seal
+from history.seals.seal import seal_day
 from tests.db.as_role import refused
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store
-from tests.messages import today
+from tests.messages import get_today
 
 __all__ = ["transactional_db"]
 
@@ -45,10 +45,10 @@ INSERT = (
 
 
 @pytest.fixture
-def committed(transactional_db: None, settings: Any) -> Iterator[Connection]:
+def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Connection]:
     """A plain connection, and few days. The journal has its days as after migrate, before and
     after."""
-    create()
+    create_coming_days()
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
     with raw() as plain:
@@ -56,19 +56,19 @@ def committed(transactional_db: None, settings: Any) -> Iterator[Connection]:
         yield plain
         plain.execute("RESET ROLE")
         plain.execute(f"TRUNCATE {TABLE}")
-        for day in journal_days():
-            if day < today():
-                days.drop(plain, TABLE, day)
+        for day in list_journal_days():
+            if day < get_today():
+                days.drop_partition(plain, TABLE, day)
     settings.ANNALS = all_days
-    create()
+    create_coming_days()
 
 
-def ahead() -> list[date]:
+def list_days_ahead() -> list[date]:
     """The days from today on that settings ask for: ahead_days=1, and 7 to spare."""
-    return [today() + timedelta(days=number) for number in range(9)]
+    return [get_today() + timedelta(days=number) for number in range(9)]
 
 
-def journal_days() -> list[date]:
+def list_journal_days() -> list[date]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT right(inhrelid::regclass::text, 8) FROM pg_inherits"
@@ -78,12 +78,12 @@ def journal_days() -> list[date]:
         return [date.fromisoformat(name) for (name,) in cursor.fetchall()]
 
 
-def test_postgresql_lets_the_web_add_and_read_only(committed: Connection) -> None:
+def test_web_login_can_only_add_and_read_entries(journal_with_few_days: Connection) -> None:
     call_command("grants", apply=True)
-    partition = partition_name(TABLE, today())
-    committed.execute(f"SET ROLE {WEB}")
-    committed.execute(WEB_INSERT.format("", ""))
-    assert committed.execute(f"SELECT login FROM {TABLE}").fetchall() == [("support",)]
+    partition = build_partition_name(TABLE, get_today())
+    journal_with_few_days.execute(f"SET ROLE {WEB}")
+    journal_with_few_days.execute(WEB_INSERT.format("", ""))
+    assert journal_with_few_days.execute(f"SELECT login FROM {TABLE}").fetchall() == [("support",)]
     for table in (TABLE, partition):
         for statement in (
             f"UPDATE {table} SET login = 'other'",
@@ -93,65 +93,71 @@ def test_postgresql_lets_the_web_add_and_read_only(committed: Connection) -> Non
             f"ALTER TABLE {table} ADD COLUMN x int",
             f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION f()",
         ):
-            assert refused(committed, statement), statement
+            assert refused(journal_with_few_days, statement), statement
     for column, forged in (("at", "now() - interval '1 hour'"), ("id", "gen_random_uuid()")):
-        assert refused(committed, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), column
-    assert refused(committed, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
-    committed.execute(f"SET ROLE {CONSUMER}")
-    assert refused(committed, f"SELECT * FROM {TABLE}")
+        assert refused(journal_with_few_days, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), (
+            column
+        )
+    assert refused(journal_with_few_days, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
+    journal_with_few_days.execute(f"SET ROLE {CONSUMER}")
+    assert refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
 
 
-def test_migrate_creates_today_and_the_days_ahead(committed: Connection) -> None:
-    for day in journal_days():
-        days.drop(committed, TABLE, day)
-    create()
-    assert journal_days() == ahead()
+def test_migrate_creates_today_and_days_ahead(journal_with_few_days: Connection) -> None:
+    for day in list_journal_days():
+        days.drop_partition(journal_with_few_days, TABLE, day)
+    create_coming_days()
+    assert list_journal_days() == list_days_ahead()
 
 
-def test_maintain_keeps_the_journal_for_its_own_time(committed: Connection, settings: Any) -> None:
+def test_maintain_keeps_journal_for_its_own_retention(
+    journal_with_few_days: Connection, settings: Any
+) -> None:
     settings.ANNALS = msgspec.structs.replace(
         settings.ANNALS, journal_days=200, archive_url="/nowhere"
     )
     for age in (199, 200, 201, 300):
-        days.create(committed, TABLE, today() - timedelta(days=age))
-    days.drop(committed, TABLE, today())
+        days.create_partition(journal_with_few_days, TABLE, get_today() - timedelta(days=age))
+    days.drop_partition(journal_with_few_days, TABLE, get_today())
     assert run("maintain").code == 0
-    kept = journal_days()
+    kept_days = list_journal_days()
     # No day before the oldest one is made: nothing would ever come into them. Those after it are:
     # a day without a seal looks like a day that somebody has removed.
-    assert kept[0] == today() - timedelta(days=200)
-    assert [*range(200, 1, -1)] == [(today() - day).days for day in kept if day < today()][:199]
-    assert set(kept) >= set(ahead())
+    assert kept_days[0] == get_today() - timedelta(days=200)
+    assert [*range(200, 1, -1)] == [
+        (get_today() - day).days for day in kept_days if day < get_today()
+    ][:199]
+    assert set(kept_days) >= set(list_days_ahead())
     assert run("verify", "--entity", "journal")[0] == 0
 
 
-def test_the_days_of_the_journal_are_listed_planned_and_watched(
-    client: Client, committed: Connection
+def test_journal_days_are_listed_planned_and_measured(
+    client: Client, journal_with_few_days: Connection
 ) -> None:
-    assert partition_name(TABLE, today()) in run("list")[1]
+    assert build_partition_name(TABLE, get_today()) in run("list")[1]
     run("maintain")
-    assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _metrics(client)
-    days.drop(committed, TABLE, today() + timedelta(days=1))
-    assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _metrics(client)
+    assert f'annals_store_days_ahead{{table="{TABLE}"}} 8.0' in _get_metrics(client)
+    days.drop_partition(journal_with_few_days, TABLE, get_today() + timedelta(days=1))
+    assert f'annals_store_days_ahead{{table="{TABLE}"}} 0.0' in _get_metrics(client)
     assert b"1 missing" in client.get("/readyz").content
     plan = [line.split()[:3] for line in run("plan")[1].splitlines()]
-    assert [TABLE, "create", partition_name(TABLE, today() + timedelta(days=1))] in plan
-    create()
-    assert ready(None).status_code == 200  # type: ignore[arg-type]
+    assert [TABLE, "create", build_partition_name(TABLE, get_today() + timedelta(days=1))] in plan
+    create_coming_days()
+    assert show_readiness(None).status_code == 200  # type: ignore[arg-type]
 
 
-def _metrics(client: Client) -> str:
+def _get_metrics(client: Client) -> str:
     return client.get("/metrics").content.decode()
 
 
 @pytest.fixture
-def sealed(committed: Connection, monkeypatch: pytest.MonkeyPatch) -> date:
+def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatch) -> date:
     """A day of the journal with 30 rows that maintain has sealed."""
-    day = today() - timedelta(days=2)
-    days.create(committed, TABLE, day)
+    day = get_today() - timedelta(days=2)
+    days.create_partition(journal_with_few_days, TABLE, day)
     for number in range(30):
         at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
-        committed.execute(INSERT, [at, f"login-{number}"])
+        journal_with_few_days.execute(INSERT, [at, f"login-{number}"])
     assert run("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
@@ -174,98 +180,104 @@ OTHERS = (
         f" FROM {TABLE} WHERE login = 'login-7'",
     ],
 )
-def test_every_later_change_is_found(tampering: str, sealed: date, committed: Connection) -> None:
-    committed.execute(tampering)
+def test_verify_finds_change_of_sealed_entry(
+    tampering: str, sealed_day: date, journal_with_few_days: Connection
+) -> None:
+    journal_with_few_days.execute(tampering)
     code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
-    assert f"{TABLE} {sealed}: rows 1 to 30 differ, between 10:00:00.000000" in out
+    assert f"{TABLE} {sealed_day}: rows 1 to 30 differ, between 10:00:00.000000" in out
 
 
 @pytest.fixture
-def days_sealed(committed: Connection) -> list[date]:
+def sealed_days(journal_with_few_days: Connection) -> list[date]:
     """Five days with three rows each, but for the second, which has none; all of them sealed."""
-    found = [today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
-    for day in found:
-        days.create(committed, TABLE, day)
-        for hour in range(0 if day == found[1] else 3):
+    created_days = [get_today() - timedelta(days=age) for age in (7, 6, 5, 4, 3, 2)]
+    for day in created_days:
+        days.create_partition(journal_with_few_days, TABLE, day)
+        for hour in range(0 if day == created_days[1] else 3):
             at = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
-            committed.execute(INSERT, [at, f"login-{hour}"])
+            journal_with_few_days.execute(INSERT, [at, f"login-{hour}"])
     assert run("maintain").code == 0
     assert run("verify", "--entity", "journal")[0] == 0
-    return found
+    return created_days
 
 
-def verified(day: date, *faults: str) -> None:
+def assert_day_has_fault(day: date, *faults: str) -> None:
     """The journal has a fault in this day."""
     code, out, _ = run("verify", "--entity", "journal")
     assert code == 1
     assert any(f"{TABLE} {day}: {fault}" in out for fault in faults), out
 
 
-def test_a_row_that_is_noted_as_late_is_a_fault(
-    days_sealed: list[date], committed: Connection
+def test_verify_finds_row_noted_as_late(
+    sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    day = days_sealed[2]
-    committed.execute(INSERT, [datetime(day.year, day.month, day.day, 15, tzinfo=UTC), "framed"])
+    day = sealed_days[2]
+    journal_with_few_days.execute(
+        INSERT, [datetime(day.year, day.month, day.day, 15, tzinfo=UTC), "framed"]
+    )
     for sealed in (False, True):
         LateRow.objects.all().delete()
-        committed.execute(
+        journal_with_few_days.execute(
             'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, "partition",'
             ' "offset", noted_at, sealed)'
             " SELECT %s, %s, '', 0, sha256(convert_to('x', 'UTF8')), '', 0, 0, now(), %s",
             [TABLE, day, sealed],
         )
-        verified(day, "rows 1 to 3 differ")
-    committed.execute(f"DELETE FROM {TABLE} WHERE login = 'framed'")
-    verified(day, "rows are noted as late, and no row can be late here")
-    committed.execute("UPDATE late_row SET day = %s", [today()])
-    verified(today(), "rows are noted as late, and no row can be late here")
+        assert_day_has_fault(day, "rows 1 to 3 differ")
+    journal_with_few_days.execute(f"DELETE FROM {TABLE} WHERE login = 'framed'")
+    assert_day_has_fault(day, "rows are noted as late, and no row can be late here")
+    journal_with_few_days.execute("UPDATE late_row SET day = %s", [get_today()])
+    assert_day_has_fault(get_today(), "rows are noted as late, and no row can be late here")
 
 
-def test_a_day_dropped_before_its_time_is_a_fault(
-    days_sealed: list[date], committed: Connection
+def test_verify_finds_day_dropped_before_its_retention(
+    sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    day = days_sealed[2]
-    committed.execute(f"DELETE FROM {partition_name(TABLE, day)}")
-    committed.execute(
+    day = sealed_days[2]
+    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, day)}")
+    journal_with_few_days.execute(
         'UPDATE sealed_day SET dropped_at = now() WHERE "table" = %s AND day = %s', [TABLE, day]
     )
-    verified(day, "it was dropped before its retention was over")
+    assert_day_has_fault(day, "it was dropped before its retention was over")
 
 
 @pytest.mark.parametrize("place", [1, 4])
-def test_a_day_without_a_seal_is_a_fault(
-    place: int, days_sealed: list[date], committed: Connection
+def test_verify_finds_day_without_seal(
+    place: int, sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """Also where somebody has made the whole chain again."""
-    committed.execute("DELETE FROM day_seal")
-    committed.execute(f"DELETE FROM {partition_name(TABLE, days_sealed[place])}")
-    for day in days_sealed:
-        if day != days_sealed[place]:
-            seal(committed, ROWS, day)
-    verified(days_sealed[place], "it has no seal, and a day before it has one or rows")
+    journal_with_few_days.execute("DELETE FROM day_seal")
+    journal_with_few_days.execute(f"DELETE FROM {build_partition_name(TABLE, sealed_days[place])}")
+    for day in sealed_days:
+        if day != sealed_days[place]:
+            seal_day(journal_with_few_days, ROWS, day)
+    assert_day_has_fault(sealed_days[place], "it has no seal, and a day before it has one or rows")
 
 
-def test_a_day_that_no_run_could_seal_yet_is_in_order(
-    days_sealed: list[date], committed: Connection
+def test_verify_accepts_day_that_no_run_could_seal_yet(
+    sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """maintain was killed or did not run for three nights; its next run seals them."""
-    at = datetime.combine(days_sealed[-3], time(), UTC)
+    at = datetime.combine(sealed_days[-3], time(), UTC)
     MaintainRun.objects.update(started_at=at)
     # The newest of these days was the last one that had ended a day before the run.
-    DaySeal.objects.filter(table=TABLE, day__gte=days_sealed[-5]).delete()
-    verified(days_sealed[-5], "it has no seal")
-    seal(committed, ROWS, days_sealed[-5])
+    DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
+    assert_day_has_fault(sealed_days[-5], "it has no seal")
+    seal_day(journal_with_few_days, ROWS, sealed_days[-5])
     assert run("verify", "--entity", "journal")[0] == 0
     assert run("maintain")[0] == 0
-    assert set(days_sealed) <= set(DaySeal.objects.values_list("day", flat=True))
+    assert set(sealed_days) <= set(DaySeal.objects.values_list("day", flat=True))
 
 
 @pytest.mark.parametrize("failed", ["busy", "broken"])
-def test_a_day_that_a_run_could_not_seal_is_in_order(failed: str, days_sealed: list[date]) -> None:
+def test_verify_accepts_day_that_latest_run_failed_to_seal(
+    failed: str, sealed_days: list[date]
+) -> None:
     """That run has reported it, and the next one seals the day."""
-    DaySeal.objects.filter(table=TABLE, day=days_sealed[-1]).delete()
-    verified(days_sealed[-1], "it has no seal, and a day before it has one or rows")
+    DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).delete()
+    assert_day_has_fault(sealed_days[-1], "it has no seal, and a day before it has one or rows")
     run_before, failing = MaintainRun.objects.get(), MaintainRun.objects.get()
     failing.pk = None
     setattr(failing, failed, 1)
@@ -276,39 +288,41 @@ def test_a_day_that_a_run_could_not_seal_is_in_order(failed: str, days_sealed: l
     assert run("verify", "--entity", "journal")[0] == 0
     assert run("maintain")[0] == 0
     assert run("verify", "--entity", "journal")[0] == 0
-    assert DaySeal.objects.filter(table=TABLE, day=days_sealed[-1]).exists()
+    assert DaySeal.objects.filter(table=TABLE, day=sealed_days[-1]).exists()
 
 
-def test_days_that_were_never_created_are_sealed(
-    days_sealed: list[date], committed: Connection
+def test_maintain_creates_and_seals_skipped_days(
+    sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """maintain did not run for so long that the days ahead were used up."""
-    DaySeal.objects.filter(table=TABLE, day__gte=days_sealed[-3]).delete()
-    for day in days_sealed[-3:-1]:
-        committed.execute(f"DROP TABLE {partition_name(TABLE, day)}")
+    DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-3]).delete()
+    for day in sealed_days[-3:-1]:
+        journal_with_few_days.execute(f"DROP TABLE {build_partition_name(TABLE, day)}")
     assert run("maintain")[0] == 0
     assert run("verify", "--entity", "journal")[0] == 0
-    assert days_sealed[-3] in journal_days()
+    assert sealed_days[-3] in list_journal_days()
 
 
-def test_a_day_that_was_sealed_again_with_other_rows_is_a_fault(
-    days_sealed: list[date], committed: Connection
+def test_verify_finds_day_sealed_again_with_other_rows(
+    sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
-    day = days_sealed[2]
-    committed.execute(f"DELETE FROM {partition_name(TABLE, day)} WHERE login = 'login-1'")
+    day = sealed_days[2]
+    journal_with_few_days.execute(
+        f"DELETE FROM {build_partition_name(TABLE, day)} WHERE login = 'login-1'"
+    )
     assert run("seal", str(day), "--entity", "journal")[0] == 2
-    seal(committed, ROWS, day)
-    verified(day, "it was sealed again with other rows")
+    seal_day(journal_with_few_days, ROWS, day)
+    assert_day_has_fault(day, "it was sealed again with other rows")
 
 
-def test_a_day_that_retention_dropped_is_in_order(sealed: date, settings: Any) -> None:
+def test_verify_accepts_day_that_retention_dropped(sealed_day: date, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_days=1)
     assert run("maintain")[0] == 0
-    assert sealed not in journal_days()
+    assert sealed_day not in list_journal_days()
     assert run("verify", "--entity", "journal")[0] == 0
 
 
-def test_maintain_removes_ended_logins(committed: Connection) -> None:
+def test_maintain_removes_ended_sessions(journal_with_few_days: Connection) -> None:
     Session.objects.create(
         session_key="ended", session_data="", expire_date=datetime.now(UTC) - timedelta(days=1)
     )
@@ -317,7 +331,7 @@ def test_maintain_removes_ended_logins(committed: Connection) -> None:
 
 
 @pytest.mark.django_db
-def test_a_mark_that_is_set_or_removed_leaves_a_row(tmp_path: Path) -> None:
+def test_changed_mark_writes_entry(tmp_path: Path) -> None:
     file = tmp_path / "labels.json"
     fields = [("/new", True), ("/email", False), ("/passport", True), ("/rate", None)]
     entries = [
@@ -330,18 +344,18 @@ def test_a_mark_that_is_set_or_removed_leaves_a_row(tmp_path: Path) -> None:
     call_command("labels", "load", str(file))
     rows = JournalEntry.objects.filter(query__startswith="labels load").order_by("query")
     assert [(row.login, row.query) for row in rows] == [
-        (write.login(), "labels load: /email: marked -> not marked"),
-        (write.login(), "labels load: /new: not marked -> marked"),
+        (write.get_system_login(), "labels load: /email: marked -> not marked"),
+        (write.get_system_login(), "labels load: /new: not marked -> marked"),
     ]
 
 
-def test_an_export_leaves_a_row(committed: Connection, tmp_path: Path) -> None:
+def test_export_writes_entry(journal_with_few_days: Connection, tmp_path: Path) -> None:
     Store().add("A1", 0, {"rate": "1"}, 0)
     first, end = str(T0.date()), str(T0.date() + timedelta(days=1))
     words = ("--from", first, "--to", end, "--output", str(tmp_path), "--reason", "DWH")
     call_command("export", "--entity", "product-instance", *words)
     row = JournalEntry.objects.get()
-    assert (row.actor, row.login, row.address) == ("operator", write.login(), "local")
+    assert (row.actor, row.login, row.address) == ("operator", write.get_system_login(), "local")
     assert (row.action, row.entity, row.reason) == ("export", "product-instance", "DWH")
     assert row.query == f"export product-instance {first} to {first} as jsonl to {tmp_path}"
     assert len(list(tmp_path.glob("*.jsonl"))) == 1

@@ -14,12 +14,12 @@ from django.db import connection
 from django.test import Client
 from prometheus_client import REGISTRY
 
-from annals.access.journal.days import create
-from annals.access.local_logins import link, make_break_glass
+from annals.access.journal.days import create_coming_days
+from annals.access.local_logins import create_break_glass_link, create_break_glass_login
 from annals.access.models import JournalEntry
-from history.daily.days import partition_name
+from history.daily.days import build_partition_name
 from tests.access.test_permissions import ENTITY
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.partitioned import raw, transactional_db
 from tests.db.store import Store
 from tests.messages import NOW
@@ -46,39 +46,39 @@ def support(client: Client, store: Store) -> Client:
 
 
 @contextmanager
-def missing() -> Iterator[None]:
+def rename_journal_table() -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
     yield
 
 
 @contextmanager
-def without_today() -> Iterator[None]:
-    today = partition_name(TABLE, datetime.now(UTC).date())
+def detach_today() -> Iterator[None]:
+    today = build_partition_name(TABLE, datetime.now(UTC).date())
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {today}")
     yield
 
 
 @contextmanager
-def locked() -> Iterator[None]:
-    with raw() as other, other.transaction():
-        other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+def lock_journal_table() -> Iterator[None]:
+    with raw() as other_connection, other_connection.transaction():
+        other_connection.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         yield
 
 
-def failures(became: str) -> float:
+def get_failure_count(became: str) -> float:
     value = REGISTRY.get_sample_value("annals_journal_failures_total", {"became": became})
     assert value is not None
     return value
 
 
-@pytest.mark.parametrize("broken", [missing, without_today, locked])
+@pytest.mark.parametrize("broken", [rename_journal_table, detach_today, lock_journal_table])
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_nothing_is_shown(
+def test_request_shows_nothing_when_journal_fails(
     address: str, broken: Any, support: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = failures("refused")
+    before = get_failure_count("refused")
     with broken(), caplog.at_level(logging.ERROR):
         answer = support.get(address)
     assert answer.status_code == 503
@@ -93,12 +93,12 @@ def test_nothing_is_shown(
         )
     else:
         assert "Nothing can be shown now" in answer.content.decode()
-    assert failures("refused") == before + 1
+    assert get_failure_count("refused") == before + 1
     assert "the access journal cannot be written" in caplog.text
     assert SECRET not in caplog.text
 
 
-def test_a_transaction_around_it_keeps_its_timeouts(support: Client) -> None:
+def test_journal_resets_timeouts_of_surrounding_transaction(support: Client) -> None:
     with connection.cursor() as cursor:
         assert support.get(API).status_code == 200
         for name in ("lock_timeout", "statement_timeout"):
@@ -108,35 +108,39 @@ def test_a_transaction_around_it_keeps_its_timeouts(support: Client) -> None:
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 @pytest.mark.parametrize("address", [f"{API}/versions/0", f"{API}/versions/99"])
-def test_neither_are_head_and_404(address: str, method: str, support: Client) -> None:
-    with missing():
+def test_head_and_404_are_refused_when_journal_fails(
+    address: str, method: str, support: Client
+) -> None:
+    with rename_journal_table():
         assert support.generic(method, address).status_code == 503
 
 
-def test_pages_that_are_no_looks_do_not_need_it(support: Client) -> None:
-    with missing():
+def test_pages_without_data_are_answered_when_journal_fails(support: Client) -> None:
+    with rename_journal_table():
         for address in ("/admin/", "/api/v1/completeness", "/healthz"):
             assert support.get(address).status_code == 200
 
 
-def test_a_break_glass_login_needs_it_too(client: Client, db: None) -> None:
-    path = urlsplit(link(make_break_glass("glass", NOW))).path
-    with missing():
+def test_break_glass_login_is_refused_when_journal_fails(client: Client, db: None) -> None:
+    path = urlsplit(create_break_glass_link(create_break_glass_login("glass", NOW))).path
+    with rename_journal_table():
         answer = client.post(path)
     assert answer.status_code == 503
     assert not answer.cookies
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_a_setting_answers_and_counts(address: str, support: Client, settings: Any) -> None:
+def test_request_is_answered_and_counted_when_setting_allows_it(
+    address: str, support: Client, settings: Any
+) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure="answer")
-    before = failures("answered")
-    with missing():
+    before = get_failure_count("answered")
+    with rename_journal_table():
         assert support.get(address).status_code == 200
-    assert failures("answered") == before + 1
+    assert get_failure_count("answered") == before + 1
 
 
-def test_a_streamed_answer_has_its_row_before_the_first_byte(client: Client, db: None) -> None:
+def test_streamed_answer_has_entry_before_its_first_byte(client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="privacy"))
     answer: Any = client.get("/admin/journal/?format=csv")
     assert answer.streaming
@@ -145,9 +149,9 @@ def test_a_streamed_answer_has_its_row_before_the_first_byte(client: Client, db:
     assert "/admin/journal/?format=csv" in read
 
 
-def test_a_streamed_answer_without_its_row_has_no_byte(client: Client, db: None) -> None:
+def test_streamed_answer_is_refused_when_journal_fails(client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="privacy"))
-    with locked():
+    with lock_journal_table():
         answer = client.get("/admin/journal/?format=csv")
     assert (answer.status_code, answer.streaming) == (503, False)
 
@@ -156,26 +160,26 @@ __all__ = ["transactional_db"]
 
 
 @contextmanager
-def silent() -> Iterator[None]:
+def make_inserts_hang() -> Iterator[None]:
     """The database does not answer to what adds to the journal, for longer than any test waits."""
-    with raw() as other:
-        other.execute(
+    with raw() as other_connection:
+        other_connection.execute(
             "CREATE FUNCTION silence() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$"
         )
-        other.execute(
+        other_connection.execute(
             f"CREATE TRIGGER silence BEFORE INSERT ON {TABLE}"
             " FOR EACH ROW EXECUTE FUNCTION silence()"
         )
         try:
             yield
         finally:
-            other.execute("DROP FUNCTION silence CASCADE")
+            other_connection.execute("DROP FUNCTION silence CASCADE")
 
 
 @pytest.fixture
-def waiting(transactional_db: None, client: Client) -> Iterator[Client]:
-    create()
+def committed_client(transactional_db: None, client: Client) -> Iterator[Client]:
+    create_coming_days()
     Store().add("A1", 0, {"rate": "1", "number": SECRET}, 0)
     client.force_login(User.objects.get(username="support"))
     yield client
@@ -183,18 +187,18 @@ def waiting(transactional_db: None, client: Client) -> Iterator[Client]:
         cursor.execute(f"TRUNCATE {TABLE}")
 
 
-def test_no_request_waits_for_a_silent_database(
-    waiting: Client, caplog: pytest.LogCaptureFixture
+def test_request_is_refused_soon_when_journal_hangs(
+    committed_client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with silent():
-        answer = waiting.get(API)
+    with make_inserts_hang():
+        answer = committed_client.get(API)
         assert answer.status_code == 503
         assert SECRET not in answer.content.decode()
         assert "the access journal cannot be written" in caplog.text
-        with raw() as other:
-            until(
+        with raw() as other_connection:
+            wait_until(
                 lambda: (
-                    other.execute(
+                    other_connection.execute(
                         "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
                         " AND query LIKE %s",
                         [f"%INSERT INTO public.{TABLE}%"],
@@ -203,18 +207,22 @@ def test_no_request_waits_for_a_silent_database(
                 ),
                 "the statement was not cancelled",
             )
-    until(lambda: waiting.get(API).status_code == 200, "no answer after the database is back")
+    wait_until(
+        lambda: committed_client.get(API).status_code == 200, "no answer after the database is back"
+    )
     assert JournalEntry.objects.filter(outcome="shown").count() == 1
 
 
-def test_a_temporary_table_takes_no_rows(waiting: Client) -> None:
+def test_temporary_table_takes_no_entries(committed_client: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE TEMPORARY TABLE {TABLE} (LIKE public.{TABLE} INCLUDING ALL)")
     try:
-        assert waiting.get(API).status_code == 200
-        with raw() as other:
-            (found,) = other.execute(f"SELECT count(*) FROM public.{TABLE}").fetchone() or (0,)
-        assert found == 1
+        assert committed_client.get(API).status_code == 200
+        with raw() as other_connection:
+            (count,) = other_connection.execute(
+                f"SELECT count(*) FROM public.{TABLE}"
+            ).fetchone() or (0,)
+        assert count == 1
     finally:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE pg_temp.{TABLE}")

@@ -16,9 +16,9 @@ from django.test import Client
 
 from annals.access.journal import read, screen, write
 from annals.access.journal.days import TABLE
-from annals.access.journal.read import Filters, lines
-from annals.access.journal.words import Action
-from annals.access.models import JournalEntry, identity_of
+from annals.access.journal.read import JournalFilters, generate_lines
+from annals.access.journal.words import AccessAction
+from annals.access.models import JournalEntry, format_user_identity
 from annals.access.roles import ROLES
 from history.models import Person
 from tests.access.test_permissions import ENTITY
@@ -28,7 +28,7 @@ JOURNAL = "/admin/journal/"
 API = f"/api/v1/{ENTITY}"
 
 
-def add(login: str, minutes: float = 1, **given: Any) -> None:
+def add_entry(login: str, minutes: float = 1, **given: Any) -> None:
     """A row of a look that many minutes ago."""
     fields: dict[str, Any] = {
         "actor": "person", "address": "203.0.113.7", "request_id": f"r-{login}", "method": "GET",
@@ -41,7 +41,7 @@ def add(login: str, minutes: float = 1, **given: Any) -> None:
     )
 
 
-def day_of(minutes: float) -> None:
+def create_day_of_moment(minutes: float) -> None:
     """The partition of a moment, for rows that are older than today."""
     day = (datetime.now(UTC) - timedelta(minutes=minutes)).date()
     with connection.cursor() as cursor:
@@ -52,68 +52,77 @@ def day_of(minutes: float) -> None:
 
 
 @pytest.fixture
-def privacy(client: Client, db: None) -> Client:
-    day_of(24 * 60)
+def officer(client: Client, db: None) -> Client:
+    create_day_of_moment(24 * 60)
     client.force_login(User.objects.get(username="privacy"))
     return client
 
 
-def page(client: Client, **query: object) -> str:
+def open_page(client: Client, **query: object) -> str:
     answer = client.get(JOURNAL, query)
     assert answer.status_code == 200
     return html.unescape(answer.content.decode())
 
 
-def saved(client: Client, **query: object) -> str:
+def download_csv(client: Client, **query: object) -> str:
     """The same as CSV."""
     answer: Any = client.get(JOURNAL, {**query, "format": "csv"})
     return b"".join(answer.streaming_content).decode()
 
 
-def logins(client: Client, **query: object) -> list[str]:
+def list_logins(client: Client, **query: object) -> list[str]:
     """The logins of the rows of a page, in their order, without the officer's own."""
-    found = re.findall(
-        r'<td class="who"><a href="/admin/journal/\?login=([^"]*)"', page(client, **query)
+    actual = re.findall(
+        r'<td class="who"><a href="/admin/journal/\?login=([^"]*)"', open_page(client, **query)
     )
-    return [login for login in found if login != "privacy"]
+    return [login for login in actual if login != "privacy"]
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "field_name"),
     [
         ({"since": "bad"}, "С"),
         ({"action": "bogus"}, "Действие"),
         ({"since": "2026-11-02", "until": "2026-11-01"}, "По"),
     ],
 )
-def test_a_wrong_condition_is_said_and_gives_no_file(
-    query: dict[str, str], said: str, privacy: Client
+def test_wrong_filter_is_named_and_gives_no_file(
+    query: dict[str, str], field_name: str, officer: Client
 ) -> None:
-    add("m.ivanov")
-    shown = page(privacy, **query)
-    assert f"Не учтено: {said}." in shown
-    assert "format=csv" not in shown
-    file = privacy.get(JOURNAL, {**query, "format": "csv"})
+    add_entry("m.ivanov")
+    content = open_page(officer, **query)
+    assert f"Не учтено: {field_name}." in content
+    assert "format=csv" not in content
+    file = officer.get(JOURNAL, {**query, "format": "csv"})
     assert (file.status_code, "Не учтено" in file.content.decode()) == (400, True)
-    assert "Не учтено" not in page(privacy, since="2026-11-01")
+    assert "Не учтено" not in open_page(officer, since="2026-11-01")
 
 
-def test_the_first_page_leads_to_it_for_this_role_only(client: Client, db: None) -> None:
+def test_first_page_links_journal_for_privacy_officer_only(client: Client, db: None) -> None:
     for role in ROLES:
         client.force_login(User.objects.get(username=role))
-        shown = JOURNAL in client.get("/admin/").content.decode()
-        assert shown is (role == "privacy"), role
+        content = JOURNAL in client.get("/admin/").content.decode()
+        assert content is (role == "privacy"), role
 
 
-def test_newest_first_with_names_and_words(privacy: Client) -> None:
+def test_page_shows_newest_entries_first_with_names(officer: Client) -> None:
     petrov = User.objects.create(username="m.petrov@bank", last_name="Петров Михаил")
-    add("first", 3)
-    known = identity_of(petrov.pk)
-    add("m.petrov@bank", 2, reason="Жалоба 17", outcome="refused", status=403, identity=known)
-    add("audit-system", 1, actor="service", action="search", entity="", entity_id="")
-    write.record(Action.EXPORT, "export", "asked by the client", application="A1")
-    assert logins(privacy) == [write.login(), "audit-system", "m.petrov%40bank", "first"]
-    text = page(privacy)
+    add_entry("first", 3)
+    identity = format_user_identity(petrov.pk)
+    add_entry(
+        "m.petrov@bank", 2, reason="Жалоба 17", outcome="refused", status=403, identity=identity
+    )
+    add_entry("audit-system", 1, actor="service", action="search", entity="", entity_id="")
+    write.record_operator_access(
+        AccessAction.EXPORT, "export", "asked by the client", application="A1"
+    )
+    assert list_logins(officer) == [
+        write.get_system_login(),
+        "audit-system",
+        "m.petrov%40bank",
+        "first",
+    ]
+    text = open_page(officer)
     for word in (
         *("Петров Михаил", "Жалоба 17", "отказано", "программа", "поиск", "203.0.113.7"),
         *("оператор на сервере", "asked by the client"),
@@ -138,45 +147,49 @@ def test_newest_first_with_names_and_words(privacy: Client) -> None:
         ({"page": "no token"}, ["four", "three", "two", "one"]),
     ],
 )
-def test_filters(query: dict[str, str], expected: list[str], privacy: Client) -> None:
-    add("one", 40)
-    add("two", 30, entity="participant-role", entity_id="R1")
-    add("three", 20, entity="quarantine", entity_id="7", application="", action="quarantine")
-    add("four", 10, outcome="refused", status=403, action="compare")
-    assert logins(privacy, **query) == expected
+def test_filter_selects_entries(
+    query: dict[str, str], expected: list[str], officer: Client
+) -> None:
+    add_entry("one", 40)
+    add_entry("two", 30, entity="participant-role", entity_id="R1")
+    add_entry("three", 20, entity="quarantine", entity_id="7", application="", action="quarantine")
+    add_entry("four", 10, outcome="refused", status=403, action="compare")
+    assert list_logins(officer, **query) == expected
 
 
-def test_days_of_the_filter_include_the_last_one(privacy: Client) -> None:
-    privacy.cookies["annals_zone"] = "moscow"
+def test_filter_includes_its_last_day(officer: Client) -> None:
+    officer.cookies["annals_zone"] = "moscow"
     today = datetime.now(ZoneInfo("Europe/Moscow")).date()
-    add("yesterday", 24 * 60)
-    add("today", 0)
-    assert logins(privacy, since=today, until=today) == ["today"]
-    assert logins(privacy, until="вчера") == ["yesterday"]
-    assert logins(privacy, until="31.12.9999", since=f"{today:%d.%m}") == ["today"]
+    add_entry("yesterday", 24 * 60)
+    add_entry("today", 0)
+    assert list_logins(officer, since=today, until=today) == ["today"]
+    assert list_logins(officer, until="вчера") == ["yesterday"]
+    assert list_logins(officer, until="31.12.9999", since=f"{today:%d.%m}") == ["today"]
 
 
-def test_pages_go_by_key_and_lose_nothing(privacy: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_lose_no_entry_while_new_ones_arrive(
+    officer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(screen, "PAGE_SIZE", 3)
     at = datetime.now(UTC) - timedelta(minutes=30)
     for number in range(10):
-        add(f"l{number}", 30)
+        add_entry(f"l{number}", 30)
     JournalEntry.objects.update(at=at)  # the same moment: the id decides
-    found, address = [], f"{JOURNAL}?application=A1"
+    actual, address = [], f"{JOURNAL}?application=A1"
     for _ in range(4):
-        add("new", 0)  # comes in while somebody reads on
-        text = html.unescape(privacy.get(address).content.decode())
-        found += re.findall(r'<td class="who"><a href="/admin/journal/\?login=(l\d)"', text)
+        add_entry("new", 0)  # comes in while somebody reads on
+        text = html.unescape(officer.get(address).content.decode())
+        actual += re.findall(r'<td class="who"><a href="/admin/journal/\?login=(l\d)"', text)
         older = re.search(r'rel="next" href="([^"]*)"', text)
         address = older[1] if older else ""
-    assert sorted(found) == [f"l{number}" for number in range(10)]
+    assert sorted(actual) == [f"l{number}" for number in range(10)]
 
 
-def test_old_entries_are_read_by_months(privacy: Client) -> None:
+def test_old_entries_are_read_by_month(officer: Client) -> None:
     for days in (20, 100, 200, 364):
-        day_of(days * 24 * 60)
-        add(f"d{days}", days * 24 * 60)
-    assert logins(privacy) == ["d20", "d100", "d200", "d364"]
+        create_day_of_moment(days * 24 * 60)
+        add_entry(f"d{days}", days * 24 * 60)
+    assert list_logins(officer) == ["d20", "d100", "d200", "d364"]
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND relation IN"
@@ -186,23 +199,23 @@ def test_old_entries_are_read_by_months(privacy: Client) -> None:
         assert (cursor.fetchone() or (0,))[0] >= 4
 
 
-def test_each_look_into_the_journal_is_in_it(privacy: Client) -> None:
-    page(privacy, application="A1", login="somebody")
+def test_reading_the_journal_writes_entry(officer: Client) -> None:
+    open_page(officer, application="A1", login="somebody")
     row = JournalEntry.objects.get()
     assert (row.login, row.action, row.application) == ("privacy", "journal", "A1")
     assert row.query == "/admin/journal/?login=somebody"
-    assert "privacy" in page(privacy)
+    assert "privacy" in open_page(officer)
 
 
-def test_the_journal_as_a_file(privacy: Client) -> None:
-    add("=cmd|' /C calc'!A0", 2, reason="+A1", query="@x")
-    add("other", 1, application="A2")
-    answer: Any = privacy.get(JOURNAL, {"format": "csv", "application": "A1"})
+def test_csv_file_has_filtered_entries(officer: Client) -> None:
+    add_entry("=cmd|' /C calc'!A0", 2, reason="+A1", query="@x")
+    add_entry("other", 1, application="A2")
+    answer: Any = officer.get(JOURNAL, {"format": "csv", "application": "A1"})
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert answer.headers["Cache-Control"] == "no-store"
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
-    own, row = csv.DictReader(io.StringIO(text))
-    assert own["action"] == "journal"  # asked for A1
+    own_row, row = csv.DictReader(io.StringIO(text))
+    assert own_row["action"] == "journal"  # asked for A1
     assert (row["login"], row["reason"], row["query"]) == ("'=cmd|' /C calc'!A0", "'+A1", "'@x")
     assert datetime.fromisoformat(row["at"]).tzinfo is not None
 
@@ -219,37 +232,40 @@ FORMULAS = [
 ]
 
 
-def test_one_file_at_a_time(privacy: Client) -> None:
+def test_second_download_of_login_is_refused(officer: Client) -> None:
     """A file may be read slowly, and keeps a thread."""
-    first: Any = privacy.get(f"{JOURNAL}?format=csv")
-    assert privacy.get(f"{JOURNAL}?format=csv").status_code == 503
+    first: Any = officer.get(f"{JOURNAL}?format=csv")
+    assert officer.get(f"{JOURNAL}?format=csv").status_code == 503
     assert b"login" in b"".join(first.streaming_content)
-    last: Any = privacy.get(f"{JOURNAL}?format=csv")
+    last: Any = officer.get(f"{JOURNAL}?format=csv")
     assert b"login" in b"".join(last.streaming_content)
 
 
 @pytest.mark.parametrize("text", FORMULAS)
-def test_no_cell_is_a_formula(text: str, privacy: Client) -> None:
-    add("a", 1, reason=text, entity_id=text, query=text)
-    answer: Any = privacy.get(JOURNAL, {"format": "csv"})
+def test_csv_file_has_no_formulas(text: str, officer: Client) -> None:
+    add_entry("a", 1, reason=text, entity_id=text, query=text)
+    answer: Any = officer.get(JOURNAL, {"format": "csv"})
     file = b"".join(answer.streaming_content).decode("utf-8-sig")
     for delimiter in (",", ";", "|", "\t"):
         for begin in csv.reader(io.StringIO(file), delimiter=delimiter):
-            for found in begin:
-                assert not found.strip().startswith(("=", "+", "-", "@", "＝")), found
+            for actual in begin:
+                assert not actual.strip().startswith(("=", "+", "-", "@", "＝")), actual
 
 
-def test_a_name_belongs_to_one_identity(privacy: Client) -> None:
+def test_full_name_is_shown_for_its_identity_only(officer: Client) -> None:
     Person.objects.create(login="m.petrov", full_name="Петров из банка", kind="person")
-    one = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
+    first = User.objects.create(username="m.petrov@bank", last_name="Петров из банка")
     two = User.objects.create(username="m.petrov@keycloak", last_name="Петрова Анна")
-    add("m.petrov@bank", 4, identity=identity_of(one.pk))
-    add("m.petrov@keycloak", 3, identity=identity_of(two.pk))
-    add("m.petrov@gone", 2, identity="user:987654")
-    add("m.petrov", 1, actor="service", identity="https://issuer.example#m.petrov")
-    add("m.petrov", 0.5, actor="break-glass", identity="user:987655")
-    found = [(line.row.login, line.who) for line in lines(read.rows(Filters(entity_id="A1")))]
-    assert found == [
+    add_entry("m.petrov@bank", 4, identity=format_user_identity(first.pk))
+    add_entry("m.petrov@keycloak", 3, identity=format_user_identity(two.pk))
+    add_entry("m.petrov@gone", 2, identity="user:987654")
+    add_entry("m.petrov", 1, actor="service", identity="https://issuer.example#m.petrov")
+    add_entry("m.petrov", 0.5, actor="break-glass", identity="user:987655")
+    actual = [
+        (line.row.login, line.who)
+        for line in generate_lines(read.iterate_entries(JournalFilters(entity_id="A1")))
+    ]
+    assert actual == [
         ("m.petrov", ""),
         ("m.petrov", ""),
         ("m.petrov@gone", ""),
@@ -258,40 +274,40 @@ def test_a_name_belongs_to_one_identity(privacy: Client) -> None:
     ]
 
 
-def test_a_login_that_was_renamed_is_shown_with_both_names(privacy: Client) -> None:
+def test_renamed_login_is_shown_with_both_names(officer: Client) -> None:
     user = User.objects.create(username="boss")
-    add("support", 1, identity=identity_of(user.pk))
-    add("old", 2)
-    assert "теперь boss" in page(privacy)
-    assert page(privacy).count("теперь") == 1
+    add_entry("support", 1, identity=format_user_identity(user.pk))
+    add_entry("old", 2)
+    assert "теперь boss" in open_page(officer)
+    assert open_page(officer).count("теперь") == 1
 
 
-def test_words_of_a_later_version_are_shown_as_they_are(privacy: Client) -> None:
+def test_unknown_words_are_shown_as_they_are(officer: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} DROP CONSTRAINT access_journal_words")
-    add("a", 1, action="telepathy", actor="robot", outcome="guessed")
-    text = page(privacy)
+    add_entry("a", 1, action="telepathy", actor="robot", outcome="guessed")
+    text = open_page(officer)
     for word in ("telepathy", "robot", "guessed"):
         assert word in text, word
 
 
 @pytest.mark.parametrize("field", ["action", "actor", "outcome"])
-def test_the_table_takes_known_words_only(field: str, db: None) -> None:
+def test_table_refuses_unknown_words(field: str, db: None) -> None:
     with pytest.raises(IntegrityError, match="access_journal_words"):
-        add("a", 1, **{field: "telepathy"})
+        add_entry("a", 1, **{field: "telepathy"})
 
 
-def test_an_old_row_cannot_forge_lines(privacy: Client) -> None:
+def test_entry_cannot_forge_lines(officer: Client) -> None:
     forged = "ok\n2026-11-22 03:00:00 UTC  boss (Иванов): timeline product-instance A1, shown"
-    add("a", 1, reason=forged, query="\x1b[2K\u202e")
-    file = saved(privacy)
-    for text in (file, page(privacy)):
+    add_entry("a", 1, reason=forged, query="\x1b[2K\u202e")
+    file = download_csv(officer)
+    for text in (file, open_page(officer)):
         assert "ok\\n2026" in text
         assert "\x1b" not in text
         assert "\u202e" not in text
-    add("b", 1)
+    add_entry("b", 1)
     # One line of the row, two of the looks before.
-    assert saved(privacy).count("\n") == file.count("\n") + 3
+    assert download_csv(officer).count("\n") == file.count("\n") + 3
 
 
 @pytest.mark.parametrize(
@@ -302,11 +318,11 @@ def test_an_old_row_cannot_forge_lines(privacy: Client) -> None:
         "0001-01-01T00:00:00+23:59~" + "0" * 32,
     ],
 )
-def test_a_token_at_the_end_of_time(token: str, privacy: Client) -> None:
-    page(privacy, page=token)
+def test_page_token_at_end_of_time_is_accepted(token: str, officer: Client) -> None:
+    open_page(officer, page=token)
 
 
-def test_a_superuser_needs_the_role_too(client: Client, db: None) -> None:
+def test_superuser_needs_permission_for_journal(client: Client, db: None) -> None:
     User.objects.filter(username="admin").update(is_superuser=True)
     admin = User.objects.get(username="admin")
     client.force_login(admin)
@@ -323,7 +339,7 @@ def test_a_superuser_needs_the_role_too(client: Client, db: None) -> None:
         ("/admin/history/participant-role/R1/", "/admin/journal/?id=R1"),
     ],
 )
-def test_one_link_from_the_page_of_an_application(
+def test_page_of_application_links_its_entries(
     address: str, link: str, client: Client, store: Store
 ) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
@@ -335,7 +351,7 @@ def test_one_link_from_the_page_of_an_application(
     assert "support" in client.get(link).content.decode()
 
 
-def test_no_export_without_a_row(store: Store, tmp_path: Any, settings: Any) -> None:
+def test_export_is_refused_when_journal_fails(store: Store, tmp_path: Any, settings: Any) -> None:
     store.add("A1", 0, {"rate": "1"}, 0)
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {TABLE} RENAME TO gone")
@@ -346,10 +362,12 @@ def test_no_export_without_a_row(store: Store, tmp_path: Any, settings: Any) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_look_is_one_line(privacy: Client) -> None:
+def test_entry_is_one_line_with_folded_details(officer: Client) -> None:
     """What else is known of it is folded, and nothing of it is left out."""
-    add("first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00")
-    [row] = re.findall(r'<tr class="shown">.*?</tr>', page(privacy, login="first"), re.DOTALL)
+    add_entry(
+        "first", reason="Жалоба 17", entity_id="R1", path="/a", moment="2026-01-01T00:00:00+00:00"
+    )
+    [row] = re.findall(r'<tr class="shown">.*?</tr>', open_page(officer, login="first"), re.DOTALL)
     line, folded = row.split("<details>")
     for word in ("first", "история", "R1", "Жалоба 17", "показано"):
         assert word in line, word

@@ -12,12 +12,12 @@ import requests
 
 from annals.access.roles import ROLES as ALL_ROLES
 from annals.embedded import process
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from tests.access.keycloak import PASSWORD, Keycloak
 from tests.access.real_provider import SECRET, Person
-from tests.access.web import Web, inside
-from tests.consuming import until
-from tests.processes import own_database
+from tests.access.web import ProductionWeb, is_logged_in
+from tests.consuming import wait_until
+from tests.processes import create_own_database
 
 ROLES = {"/annals/support": "support", "/annals/admins": "admin"}
 
@@ -42,25 +42,25 @@ class ComposeRealm:
         ):
             assert before in text
             text = text.replace(before, after)
-        keycloak.admin("POST", "", json=json.loads(text))
+        keycloak.call_admin_api("POST", "", json=json.loads(text))
 
-    def declaration(self, folder: Path) -> dict[str, object]:
+    def make_declaration(self, folder: Path) -> dict[str, object]:
         """That of compose, with the addresses of the test."""
-        [made] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
-        issuer = made["issuer"].replace("http://localhost:8180", self.url)
-        secret = process.write(folder / "compose.secret", SECRET)
-        return {**made, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
+        [provider] = tomllib.loads((DOCKER / "providers.toml").read_text())["provider"]
+        issuer = provider["issuer"].replace("http://localhost:8180", self.url)
+        secret = process.write_private_file(folder / "compose.secret", SECRET)
+        return {**provider, "name": self.name, "issuer": issuer, "client_secret_file": str(secret)}
 
-    def fields(self, page: str, login: str) -> dict[str, str]:
+    def fill_in_form(self, page: str, login: str) -> dict[str, str]:
         """What a person of the demo fills in."""
         del page
         return {"username": login, "password": login}
 
 
-class Site:
+class KeycloakSite:
     """Annals with Keycloak."""
 
-    def __init__(self, web: Web, keycloak: Keycloak, realm: ComposeRealm) -> None:
+    def __init__(self, web: ProductionWeb, keycloak: Keycloak, realm: ComposeRealm) -> None:
         self.web, self.keycloak, self.realm = web, keycloak, realm
 
     def log_in(self, login: str = "m.petrov") -> Person:
@@ -69,67 +69,71 @@ class Site:
         person.log_in(self.web.url, self.keycloak, login)
         return person
 
-    def ask(self, token: str) -> requests.Response:
+    def search_with_token(self, token: str) -> requests.Response:
         headers = {"Authorization": f"Bearer {token}"}
         return requests.get(f"{self.web.url}/api/v1/search?q=A1", headers=headers, timeout=20)
 
 
 @pytest.fixture(scope="module")
-def running(server: Postgres) -> Iterator[Site]:
+def running_site(server: EmbeddedPostgres) -> Iterator[KeycloakSite]:
     """Keycloak starts once; each test begins without users in Annals."""
     with tempfile.TemporaryDirectory(prefix="annals-keycloak-") as name, ExitStack() as stack:
         folder = Path(name)
-        database = stack.enter_context(own_database(server))
-        web = Web(database, folder)
+        database = stack.enter_context(create_own_database(server))
+        web = ProductionWeb(database, folder)
         keycloak = stack.enter_context(Keycloak("keycloak", folder, web.url))
         realm = ComposeRealm(keycloak, web.url)
-        web.start([keycloak.declaration(ROLES), realm.declaration(folder)])
+        web.start([keycloak.make_declaration(ROLES), realm.make_declaration(folder)])
         stack.callback(web.stop)
-        web.manage("partitions", "maintain")  # the journal needs its day
-        yield Site(web, keycloak, realm)
+        web.run_command("partitions", "maintain")  # the journal needs its day
+        yield KeycloakSite(web, keycloak, realm)
 
 
 @pytest.fixture
-def site(running: Site) -> Site:
-    running.keycloak.put_into("m.petrov", "support")
-    running.keycloak.put_into("boss", "admins")
-    running.web.forget()
-    return running
+def site(running_site: KeycloakSite) -> KeycloakSite:
+    running_site.keycloak.set_groups("m.petrov", "support")
+    running_site.keycloak.set_groups("boss", "admins")
+    running_site.web.remove_users()
+    return running_site
 
 
-def test_a_person_of_keycloak_has_a_name_and_the_role_of_the_group(site: Site) -> None:
+def test_person_of_keycloak_has_name_and_role_of_group(site: KeycloakSite) -> None:
     person = site.log_in()
     assert (person.page.status_code, person.page.url) == (200, f"{site.web.url}/admin/")
     assert "Михаил Петров" in person.page.text
     site.log_in("boss")
-    assert site.web.users() == {
+    assert site.web.list_users() == {
         "m.petrov@keycloak": (False, ["support"]),
         "boss@keycloak": (False, ["admin"]),
     }
     people = site.web.database.query("SELECT login, full_name FROM history_person ORDER BY login")
-    assert [tuple(each.values()) for each in people] == [
+    assert [tuple(row.values()) for row in people] == [
         ("boss", "Анна Орлова"),
         ("m.petrov", "Михаил Петров"),
     ]
 
 
-def test_each_login_of_the_compose_demo_has_its_role(site: Site) -> None:
+def test_each_login_of_compose_demo_has_its_role(site: KeycloakSite) -> None:
     for role in ALL_ROLES:
         person = Person()
         person.log_in(site.web.url, site.realm, role)
-        assert inside(person, site.web), f"{role}: {person.page.url}"
-    assert site.web.users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
+        assert is_logged_in(person, site.web), f"{role}: {person.page.url}"
+    assert site.web.list_users() == {f"{role}@compose": (False, [role]) for role in ALL_ROLES}
 
 
-def test_keycloaks_administrator_ends_all_sessions_of_a_person(site: Site) -> None:
+def test_administrator_of_keycloak_ends_all_sessions_of_person(site: KeycloakSite) -> None:
     """Keycloak calls once and names one session: the others here are asked about again."""
-    end_all = f"/staff/users/{site.keycloak.user('m.petrov')}/logout"
-    site.keycloak.admin("POST", end_all)  # those of the tests before
-    sessions, other = [site.log_in(), site.log_in(), site.log_in()], site.log_in("boss")
-    site.keycloak.admin("POST", end_all)
-    until(lambda: not any(inside(each, site.web) for each in sessions), site.web.said, 10)
-    assert inside(other, site.web)
-    pages = [each.get(f"{site.web.url}/admin/completeness/") for each in sessions]
+    end_all = f"/staff/users/{site.keycloak.find_user_id('m.petrov')}/logout"
+    site.keycloak.call_admin_api("POST", end_all)  # those of the tests before
+    sessions, other_session = [site.log_in(), site.log_in(), site.log_in()], site.log_in("boss")
+    site.keycloak.call_admin_api("POST", end_all)
+    wait_until(
+        lambda: not any(is_logged_in(session, site.web) for session in sessions),
+        site.web.read_log,
+        10,
+    )
+    assert is_logged_in(other_session, site.web)
+    pages = [row.get(f"{site.web.url}/admin/completeness/") for row in sessions]
     for page in pages:
         assert "/admin/login/" in page.url
         assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
@@ -137,33 +141,37 @@ def test_keycloaks_administrator_ends_all_sessions_of_a_person(site: Site) -> No
     assert sum("Сеанс завершён" in page.text for page in pages) == 2
 
 
-def test_of_two_sessions_the_one_that_did_not_end_goes_on(site: Site) -> None:
+def test_second_session_continues_when_first_ends(site: KeycloakSite) -> None:
     people = [site.log_in(), site.log_in()]
     [first, _] = site.web.database.query("SELECT provider_session FROM access_providersession")
-    site.keycloak.admin("DELETE", f"/staff/sessions/{first['provider_session']}")
-    until(lambda: "ended 1 sessions, 1 are to be confirmed" in site.web.said(), site.web.said, 10)
-    pages = [each.get(f"{site.web.url}/admin/") for each in people]
+    site.keycloak.call_admin_api("DELETE", f"/staff/sessions/{first['provider_session']}")
+    wait_until(
+        lambda: "ended 1 sessions, 1 are to be confirmed" in site.web.read_log(),
+        site.web.read_log,
+        10,
+    )
+    pages = [row.get(f"{site.web.url}/admin/") for row in people]
     assert sorted("/admin/login/" in page.url for page in pages) == [False, True]
 
 
-def test_a_program_is_named_by_its_client_id(site: Site) -> None:
-    token = site.keycloak.program_token()
-    until(lambda: site.ask(token).status_code == 200, site.web.said, 30)
+def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
+    token = site.keycloak.request_program_token()
+    wait_until(lambda: site.search_with_token(token).status_code == 200, site.web.read_log, 30)
     journal = site.web.database.query(
         "SELECT DISTINCT login, actor FROM access_journal WHERE outcome = 'shown'"
         " AND action = 'search'"
     )
-    assert [tuple(each.values()) for each in journal] == [("audit-system", "service")]
+    assert [tuple(row.values()) for row in journal] == [("audit-system", "service")]
 
 
-def test_tokens_of_keycloak_that_are_for_something_else(site: Site) -> None:
+def test_api_refuses_keycloak_tokens_for_other_purposes(site: KeycloakSite) -> None:
     """No scope; a person's access token, whose audience is `account`; an ID token."""
-    poor = site.ask(site.keycloak.program_token("openid"))
+    poor = site.search_with_token(site.keycloak.request_program_token("openid"))
     assert poor.status_code == 401  # in Keycloak the scope brings the audience
     assert 'error="invalid_token"' in poor.headers["WWW-Authenticate"]
-    given = site.keycloak.token("staff", "annals", grant_type="password", username="m.petrov",
+    tokens = site.keycloak.get_token("staff", "annals", grant_type="password", username="m.petrov",
         password=PASSWORD, client_secret=SECRET, scope="openid")  # fmt: skip
     for kind in ("access_token", "id_token", "refresh_token"):
-        answer = site.ask(given[kind])
+        answer = site.search_with_token(tokens[kind])
         assert answer.status_code == 401, kind
         assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"], kind

@@ -22,12 +22,16 @@ from django.utils import timezone
 from prometheus_client import REGISTRY
 
 from annals.access import local_logins, sessions
-from annals.access.local_logins import BACKEND, link, make_break_glass
+from annals.access.local_logins import (
+    BREAK_GLASS_BACKEND,
+    create_break_glass_link,
+    create_break_glass_login,
+)
 from annals.access.management.commands.breakglass import Command as Breakglass
 from annals.access.models import BreakGlass, Identity, JournalEntry, LogoutToken, ProviderSession
 from annals.access.roles import disable_demo_logins
-from annals.observe.metrics import strangers
-from history.requests.accesses import Look
+from annals.observe.metrics import count_anonymous_refusals
+from history.requests.accesses import AccessRecord
 from tests.db.commands import command
 from tests.db.partitioned import transactional_db
 from tests.db.store import Store
@@ -46,62 +50,67 @@ def committed(transactional_db: None) -> Iterator[None]:
     User.objects.filter(username="glass").delete()
 
 
-def by_basic(name: str, password: str) -> bool:
-    given = base64.b64encode(f"{name}:{password}".encode()).decode()
-    answer = Client().get("/api/v1/search?q=x", headers={"Authorization": f"Basic {given}"})
+def log_in_by_basic(name: str, password: str) -> bool:
+    encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
+    answer = Client().get("/api/v1/search?q=x", headers={"Authorization": f"Basic {encoded}"})
     return bool(answer.status_code == 200)
 
 
-def by_form(name: str, password: str) -> bool:
+def log_in_by_form(name: str, password: str) -> bool:
     form = {"username": name, "password": password}
     return bool(Client().post("/admin/login/?next=/admin/", form).status_code == 302)
 
 
-@pytest.mark.parametrize("way", [by_form, by_basic])
-def test_a_password_opens_the_demo(way: Any, db: None) -> None:
+@pytest.mark.parametrize("way", [log_in_by_form, log_in_by_basic])
+def test_password_logs_in_to_demo(way: Any, db: None) -> None:
     assert way("support", "support")
-    before = strangers()
+    before = count_anonymous_refusals()
     assert not way("support", "wrong")
     assert not way("nobody-here", "wrong")
-    assert strangers() == before + 2
+    assert count_anonymous_refusals() == before + 2
     User.objects.filter(username="support").update(is_active=False)
     assert not way("support", "support")
 
 
-def test_a_session_of_the_demo_is_worth_nothing_elsewhere(
-    client: Client, db: None, settings: Any
-) -> None:
+def test_session_of_demo_is_refused_in_production(client: Client, db: None, settings: Any) -> None:
     """A web with the demo's key on the demo's database, before `migrate` has run."""
     client.force_login(User.objects.get(username="support"))
     assert client.get("/admin/").status_code == 200
     settings.AUTHENTICATION_BACKENDS = PRODUCTION
     assert client.get("/admin/").status_code == 302
     assert client.get("/api/v1/search?q=x").status_code == 401
-    client.force_login(make_break_glass("glass", NOW), backend=local_logins.BACKEND)
+    client.force_login(
+        create_break_glass_login("glass", NOW), backend=local_logins.BREAK_GLASS_BACKEND
+    )
     assert client.get("/admin/").status_code == 200
 
 
-def test_no_password_works_in_production(db: None, settings: Any) -> None:
+def test_password_is_refused_in_production(db: None, settings: Any) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
     settings.AUTHENTICATION_BACKENDS = PRODUCTION
-    glass = make_break_glass("glass", NOW)
+    glass = create_break_glass_login("glass", NOW)
     glass.set_password("a long password")
     glass.save()
-    assert not by_form("support", "support")
-    assert not by_form("glass", "a long password")
+    assert not log_in_by_form("support", "support")
+    assert not log_in_by_form("glass", "a long password")
     assert b'name="password"' not in Client().get("/admin/login/").content
 
 
-def path_of(user: User) -> str:
-    return urlsplit(link(user)).path
+def create_link_path(user: User) -> str:
+    return urlsplit(create_break_glass_link(user)).path
 
 
-def logins() -> float:
+def count_break_glass_logins() -> float:
     return REGISTRY.get_sample_value("annals_break_glass_logins_total") or 0.0
 
 
-def test_a_link_works_once(client: Client, db: None, caplog: pytest.LogCaptureFixture) -> None:
-    path, before = path_of(make_break_glass("glass", NOW)), logins()
+def test_break_glass_link_works_once(
+    client: Client, db: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, before = (
+        create_link_path(create_break_glass_login("glass", NOW)),
+        count_break_glass_logins(),
+    )
     for _ in range(2):
         assert client.get(path).status_code == 200  # what only fetches it does not use it up
     assert client.get("/admin/").status_code == 302
@@ -109,23 +118,28 @@ def test_a_link_works_once(client: Client, db: None, caplog: pytest.LogCaptureFi
         answer = client.post(path)
     assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")
     assert client.get("/admin/").status_code == 200
-    assert (logins(), "BREAK GLASS: 'glass' logged in" in caplog.text) == (before + 1, True)
-    other = Client()
-    assert other.post(path).status_code == 403
-    assert other.get("/admin/").status_code == 302
+    assert (count_break_glass_logins(), "BREAK GLASS: 'glass' logged in" in caplog.text) == (
+        before + 1,
+        True,
+    )
+    other_client = Client()
+    assert other_client.post(path).status_code == 403
+    assert other_client.get("/admin/").status_code == 302
 
 
 @pytest.mark.parametrize("minutes, status", [(11, 403), (9, 302)])
-def test_a_link_ends_after_ten_minutes(minutes: int, status: int, client: Client, db: None) -> None:
-    made = timezone.now() - timedelta(minutes=minutes)
-    path = urlsplit(link(make_break_glass("glass", NOW), made)).path
+def test_break_glass_link_ends_after_ten_minutes(
+    minutes: int, status: int, client: Client, db: None
+) -> None:
+    made_at = timezone.now() - timedelta(minutes=minutes)
+    path = urlsplit(create_break_glass_link(create_break_glass_login("glass", NOW), made_at)).path
     assert client.post(path).status_code == status
 
 
-def test_link_is_not_what_the_database_has(db: None) -> None:
+def test_break_glass_link_is_not_in_database(db: None) -> None:
     """Who reads a dump cannot log in with it."""
-    user = make_break_glass("glass", NOW)
-    token = path_of(user).rstrip("/").rpartition("/")[2]
+    user = create_break_glass_login("glass", NOW)
+    token = create_link_path(user).rstrip("/").rpartition("/")[2]
     user.refresh_from_db()
     assert token not in user.password
     assert not user.has_usable_password()
@@ -134,7 +148,7 @@ def test_link_is_not_what_the_database_has(db: None) -> None:
 def test_log_does_not_have_a_link_that_is_not_used_yet(
     client: Client, db: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = path_of(make_break_glass("glass", NOW))
+    path = create_link_path(create_break_glass_login("glass", NOW))
     with caplog.at_level(logging.INFO):
         assert client.get(path).status_code == 200
     assert "GET /break-glass/glass/-/" in caplog.text
@@ -151,17 +165,17 @@ def test_login_page_says_what_to_do_when_nobody_can_log_in(
     assert said in client.get("/admin/login/").content
 
 
-def test_link_works_with_another_key_than_the_one_it_was_made_with(
+def test_break_glass_link_works_when_secret_key_changes(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.SECRET_KEY = "one" * 20
-    path = path_of(make_break_glass("glass", NOW))
+    path = create_link_path(create_break_glass_login("glass", NOW))
     settings.SECRET_KEY = "another" * 10
     assert client.post(path).status_code == 302
     assert client.get("/admin/").status_code == 200
 
 
-def test_breakglass_is_refused_when_no_setting_says_where_the_web_is(
+def test_breakglass_is_refused_when_public_host_is_not_set(
     db: None, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
@@ -200,7 +214,7 @@ BAD_NAMES += ["a" * 65, "a\0", "a\n"]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_breakglass_makes_no_login_when_its_name_has_other_characters(name: str, db: None) -> None:
+def test_breakglass_refuses_name_with_other_characters(name: str, db: None) -> None:
     before = User.objects.count()
     with pytest.raises(CommandError, match="Latin letters"):
         Breakglass().handle(name=name, remove=False)
@@ -208,14 +222,14 @@ def test_breakglass_makes_no_login_when_its_name_has_other_characters(name: str,
 
 
 @pytest.mark.parametrize("person", ["ivanov@bank", "Ivanov@bank", "IVANOV"])
-def test_breakglass_refuses_a_name_that_a_person_of_a_provider_has(person: str, db: None) -> None:
+def test_breakglass_refuses_name_of_person(person: str, db: None) -> None:
     User.objects.create_user(person)
     with pytest.raises(ValidationError):
-        make_break_glass("ivanov", NOW)
+        create_break_glass_login("ivanov", NOW)
     assert not BreakGlass.objects.exists()
 
 
-def test_breakglass_leaves_no_superuser_when_it_cannot_make_the_link(
+def test_breakglass_creates_no_superuser_when_link_fails(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> str:
@@ -228,8 +242,8 @@ def test_breakglass_leaves_no_superuser_when_it_cannot_make_the_link(
 
 
 @pytest.mark.parametrize("change", ["again", "remove", "other", "token"])
-def test_another_link_is_none(change: str, client: Client, db: None) -> None:
-    path = path_of(make_break_glass("glass", NOW))
+def test_replaced_or_changed_link_is_refused(change: str, client: Client, db: None) -> None:
+    path = create_link_path(create_break_glass_login("glass", NOW))
     if change == "again":
         call_command("breakglass", "glass")
     elif change == "remove":
@@ -243,8 +257,8 @@ def test_another_link_is_none(change: str, client: Client, db: None) -> None:
     assert client.get("/admin/").status_code == 302
 
 
-def test_a_link_at_once_logs_in_once(committed: None) -> None:
-    path = path_of(make_break_glass("glass", NOW))
+def test_break_glass_link_works_once_when_used_concurrently(committed: None) -> None:
+    path = create_link_path(create_break_glass_login("glass", NOW))
 
     def use(_: int) -> int:
         try:
@@ -256,14 +270,14 @@ def test_a_link_at_once_logs_in_once(committed: None) -> None:
         assert sorted(pool.map(use, range(4))) == [302, 403, 403, 403]
 
 
-def test_a_link_needs_the_form_of_its_page(db: None) -> None:
+def test_break_glass_link_needs_form_of_its_page(db: None) -> None:
     client = Client(enforce_csrf_checks=True)
-    assert client.post(path_of(make_break_glass("glass", NOW))).status_code == 403
+    assert client.post(create_link_path(create_break_glass_login("glass", NOW))).status_code == 403
 
 
-def test_the_name_of_a_person_is_not_taken(db: None) -> None:
+def test_break_glass_login_cannot_take_name_of_person(db: None) -> None:
     with pytest.raises(ValidationError):
-        make_break_glass("support", NOW)
+        create_break_glass_login("support", NOW)
 
 
 @pytest.mark.parametrize(
@@ -273,18 +287,18 @@ def test_the_name_of_a_person_is_not_taken(db: None) -> None:
         (True, (".bank", "*", "annals.bank"), "https://annals.bank/break-glass/glass/"),
     ],
 )
-def test_the_address_of_a_link(
+def test_break_glass_link_has_public_address(
     https: bool, hosts: tuple[str, ...], begin: str, db: None, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, https=https, allowed_hosts=hosts)
-    assert link(make_break_glass("glass", NOW)).startswith(begin)
+    assert create_break_glass_link(create_break_glass_login("glass", NOW)).startswith(begin)
 
 
 API = "/api/v1/history/product-instance/A1"
 
 
 @pytest.mark.parametrize("address", [API, "/admin/history/product-instance/A1/"])
-def test_it_answers_once_more_and_is_gone(
+def test_session_that_ends_during_request_stays_ended(
     store: Store, client: Client, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a logout in another window, for example; the request changes the session itself."""
@@ -294,7 +308,7 @@ def test_it_answers_once_more_and_is_gone(
     def end(*_: Any) -> None:
         Session.objects.all().delete()
 
-    monkeypatch.setattr(Look, "read", end)
+    monkeypatch.setattr(AccessRecord, "note_read", end)
     assert client.get(address).status_code == 200
     assert not Session.objects.exists()
     assert client.get(API).status_code == 401
@@ -304,7 +318,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def rows(db: None) -> None:
+def stored_logins(db: None) -> None:
     identity = Identity.objects.create(
         issuer="i", subject="s", user=User.objects.get(username="support"), login="support"
     )
@@ -320,34 +334,34 @@ def rows(db: None) -> None:
         LogoutToken.objects.create(digest=name, until=NOON + timedelta(minutes=60 - minutes))
 
 
-def test_a_login_of_a_demo_stores_no_new_hash(client: Client, store: Store, settings: Any) -> None:
+def test_demo_login_stores_no_new_hash(client: Client, store: Store, settings: Any) -> None:
     """The web may change no password, and a real one would be hashed with one iteration."""
     settings.PASSWORD_HASHERS = ["annals.access.local_logins.DemoHasher"]
-    own = PBKDF2PasswordHasher()
+    hasher = PBKDF2PasswordHasher()
     words = "a real one"
-    given = own.encode(words, own.salt())
-    User.objects.filter(username="support").update(password=given)
+    encoded = hasher.encode(words, hasher.salt())
+    User.objects.filter(username="support").update(password=encoded)
     form = {"username": "support", "password": words}
     assert client.post("/admin/login/?next=/admin/", form).status_code == 302
-    assert User.objects.get(username="support").password == given
+    assert User.objects.get(username="support").password == encoded
 
 
-def test_ended_logins_are_removed(rows: None) -> None:
-    assert sessions.remove_ended(NOON) == 5
+def test_ended_sessions_are_removed(stored_logins: None) -> None:
+    assert sessions.remove_ended_sessions(NOON) == 5
     assert set(Session.objects.values_list("session_key", flat=True)) == {"live"}
     assert set(ProviderSession.objects.values_list("session_key", flat=True)) == {
         "live",
         "beginning",
     }
-    assert [each.digest for each in LogoutToken.objects.all()] == ["counts"]
-    assert sessions.remove_ended(NOON) == 0
+    assert [row.digest for row in LogoutToken.objects.all()] == ["counts"]
+    assert sessions.remove_ended_sessions(NOON) == 0
 
 
-def test_a_break_glass_login_that_was_used_is_switched_off(client: Client, store: Store) -> None:
+def test_used_break_glass_login_can_be_switched_off(client: Client, store: Store) -> None:
     disable_demo_logins()
     call_command("breakglass", "glass")
     user = User.objects.get(username="glass")
-    client.force_login(user, backend=BACKEND)
+    client.force_login(user, backend=BREAK_GLASS_BACKEND)
     assert client.get("/api/v1/search?q=x").status_code == 200
     LogEntry.objects.create(user=user, action_flag=2, object_repr="a label")
     call_command("breakglass", "glass", remove=True)

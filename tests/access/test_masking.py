@@ -21,13 +21,13 @@ from history.documents.jsonb import to_store
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel, SearchKey
 from tests.access.test_masking_properties import (
-    addresses,
-    exported,
-    leaks,
-    login,
-    mark,
-    paths_in,
-    whole_answer,
+    fetch_whole_answer,
+    find_key_paths,
+    find_leaks,
+    generate_addresses,
+    log_in,
+    run_export,
+    set_marks,
 )
 from tests.db.store import HOST, T0, Store, minute
 
@@ -59,7 +59,7 @@ THIRD = {**SECOND, "role": "GUARANTOR", "income": 181818.250}
 
 
 @pytest.fixture
-def people(store: Store) -> Iterator[Store]:
+def store_with_marked_fields(store: Store) -> Iterator[Store]:
     """An application and a participant with marked fields, in three versions."""
     store.add("A1", 0, {"number": "+79161234567", "name": "Ипотека"}, 0)
     for version, data in enumerate((FIRST, SECOND, THIRD)):
@@ -70,12 +70,12 @@ def people(store: Store) -> Iterator[Store]:
     SearchKey.objects.create(
         value="+79161234567", name="number", entity=ROOT.name, id="A1", day=T0.date()
     )
-    mark(*MARKS)
+    set_marks(*MARKS)
     yield store
-    labels.forget()
+    labels.forget_catalogue()
 
 
-def data(response: Any) -> Any:
+def read_data(response: Any) -> Any:
     assert response.status_code == 200, response.content
     return json.loads(response.content)["data"]
 
@@ -85,66 +85,72 @@ PAGE = "/admin/history/participant-role/P1"
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "admin", "privacy"])
-def test_no_answer_has_a_marked_value(role: str, people: Store) -> None:
-    client = login(role)
-    found = {key for name in (API, f"{API}/blame") for key in paths_in(client.get(name).content)}
-    assert any("masked:" not in key for key in found)
+def test_answers_have_no_marked_values(role: str, store_with_marked_fields: Store) -> None:
+    client = log_in(role)
+    actual = {
+        key for name in (API, f"{API}/blame") for key in find_key_paths(client.get(name).content)
+    }
+    assert any("masked:" not in key for key in actual)
     wrong = {
         address: leaked
         for entity, id, versions in ((ROOT, "A1", [0]), (PERSON, "P1", [0, 1, 2]))
-        for address in addresses(entity, id, versions, sorted({*found, "/fullName", "/phones"}))
-        if (leaked := leaks(whole_answer(client, address), SECRETS))
+        for address in generate_addresses(
+            entity, id, versions, sorted({*actual, "/fullName", "/phones"})
+        )
+        if (leaked := find_leaks(fetch_whole_answer(client, address), SECRETS))
     }
     assert not wrong
 
 
-def test_who_may_read_sensitive_fields_reads_the_documents_as_they_are(people: Store) -> None:
-    client = login("underwriter")
-    newest = data(client.get(API))["history"][0]
+def test_permission_for_sensitive_fields_shows_documents_unmasked(
+    store_with_marked_fields: Store,
+) -> None:
+    client = log_in("underwriter")
+    newest = read_data(client.get(API))["history"][0]
     assert newest["entity"] == THIRD
-    assert leaks(client.get(f"{PAGE}/state/").content, SECRETS)
-    assert data(client.get("/api/v1/search?q=%2B79161234567"))["results"]
+    assert find_leaks(client.get(f"{PAGE}/state/").content, SECRETS)
+    assert read_data(client.get("/api/v1/search?q=%2B79161234567"))["results"]
 
 
-def test_a_masked_value_says_that_it_changed_and_whether_two_are_the_same(people: Store) -> None:
-    history = data(login("support").get(API))["history"]
+def test_tokens_differ_only_when_values_differ(store_with_marked_fields: Store) -> None:
+    history = read_data(log_in("support").get(API))["history"]
     newest, middle, first = (version["entity"] for version in history)
     assert newest["passport"] == middle["passport"] != first["passport"]
     assert middle["phones"][1] == first["phones"][0] != middle["phones"][0]
     assert newest["income"] == middle["income"] == first["income"]
-    assert [each["path"] for each in history[0]["changes"]] == ["/role"]
-    assert "/passport" in [each["path"] for each in history[1]["changes"]]
+    assert [item["path"] for item in history[0]["changes"]] == ["/role"]
+    assert "/passport" in [entry["path"] for entry in history[1]["changes"]]
     for younger, older in ((0, middle), (1, first)):
         patched = jsonpatch.apply_patch(older, history[younger]["diff"])
         assert patched == history[younger]["entity"]
 
 
-def test_a_masked_key_finds_nothing_and_nobody_learns_that_it_exists(people: Store) -> None:
-    support = login("support")
+def test_search_by_masked_key_finds_nothing(store_with_marked_fields: Store) -> None:
+    support = log_in("support")
     for text in ("+79161234567", "+70000000000"):
-        found = data(support.get("/api/v1/search", {"q": text}))
-        found.pop("completeness")
-        assert found == {"results": [], "limited": False}
+        actual = read_data(support.get("/api/v1/search", {"q": text}))
+        actual.pop("completeness")
+        assert actual == {"results": [], "limited": False}
         page = support.get("/admin/history/", {"q": text})
         assert page.status_code == 200
         assert "participant-role/P1" not in page.content.decode()
 
 
-def test_the_help_of_the_search_names_only_keys_that_can_be_searched(people: Store) -> None:
+def test_search_help_names_only_searchable_keys(store_with_marked_fields: Store) -> None:
     pages = [
-        login(role).get("/admin/history/").content.decode() for role in ("support", "underwriter")
+        log_in(role).get("/admin/history/").content.decode() for role in ("support", "underwriter")
     ]
     assert ["номер клиента" in page for page in pages] == [False, True]
 
 
-def test_a_key_is_found_by_the_kinds_that_do_not_mask_it(people: Store) -> None:
-    mark("/number", entity=ROOT.name)
-    found = data(login("support").get("/api/v1/search", {"q": "+79161234567"}))["results"]
-    assert [each["foundBy"] for each in found] == ["clientId"]
+def test_key_is_found_in_kinds_that_do_not_mask_it(store_with_marked_fields: Store) -> None:
+    set_marks("/number", entity=ROOT.name)
+    actual = read_data(log_in("support").get("/api/v1/search", {"q": "+79161234567"}))["results"]
+    assert [item["foundBy"] for item in actual] == ["clientId"]
 
 
-def test_a_filter_by_a_masked_value_finds_as_if_the_value_were_its_token(people: Store) -> None:
-    client = login("support")
+def test_filter_by_masked_value_finds_nothing(store_with_marked_fields: Store) -> None:
+    client = log_in("support")
     right, wrong = (
         client.get(API, {"path": f"/phones/[number={number}]/type"}).content
         for number in ("+79037654321", "+70000000000")
@@ -152,161 +158,167 @@ def test_a_filter_by_a_masked_value_finds_as_if_the_value_were_its_token(people:
     assert json.loads(right)["data"]["history"] == json.loads(wrong)["data"]["history"] == []
 
 
-def test_a_key_path_with_a_token_can_be_asked_for(people: Store) -> None:
+def test_key_path_with_token_can_be_requested(store_with_marked_fields: Store) -> None:
     FieldLabel.objects.update_or_create(
         path="/phones/*/pid", defaults={"russian": "x", "sensitive": True}
     )
-    labels.forget()
+    labels.forget_catalogue()
     phones = [{"pid": "secret-pid-1", "n": 1}, {"pid": "secret-pid-2", "n": 1}]
-    people.add("K1", 0, {"phones": phones}, 0, entity=PERSON)
-    people.add("K1", 1, {"phones": [phones[1], {**phones[0], "n": 2}]}, 1, entity=PERSON)
-    client = login("support")
-    history = data(client.get("/api/v1/history/participant-role/K1"))["history"]
-    (path,) = [each["keyPath"] for each in history[0]["changes"] if each["kind"] == "changed"]
+    store_with_marked_fields.add("K1", 0, {"phones": phones}, 0, entity=PERSON)
+    store_with_marked_fields.add(
+        "K1", 1, {"phones": [phones[1], {**phones[0], "n": 2}]}, 1, entity=PERSON
+    )
+    client = log_in("support")
+    history = read_data(client.get("/api/v1/history/participant-role/K1"))["history"]
+    (path,) = [item["keyPath"] for item in history[0]["changes"] if item["kind"] == "changed"]
     assert re.fullmatch(r"/phones/\[pid=masked:[0-9a-f]{16}\]/n", path)
-    found = data(client.get("/api/v1/history/participant-role/K1", {"path": path}))["history"]
-    assert [each["version"] for each in found] == [1]
+    actual = read_data(client.get("/api/v1/history/participant-role/K1", {"path": path}))["history"]
+    assert [entry["version"] for entry in actual] == [1]
 
 
 @pytest.mark.parametrize("call", ["", "/fields"])
-def test_a_path_into_a_masked_part_is_refused_by_name(call: str, people: Store) -> None:
-    answer = login("support").get(f"{API}{call}", {"path": "/passport/series"})
+def test_path_into_masked_part_is_refused(call: str, store_with_marked_fields: Store) -> None:
+    answer = log_in("support").get(f"{API}{call}", {"path": "/passport/series"})
     assert answer.status_code == 400
     assert json.loads(answer.content)["error"]["parameter"] == "path"
-    assert login("underwriter").get(f"{API}{call}", {"path": "/passport/series"}).status_code == 200
-    whole = login("support").get("/api/v1/applications/A1/history", {"path": "/passport/series"})
+    assert (
+        log_in("underwriter").get(f"{API}{call}", {"path": "/passport/series"}).status_code == 200
+    )
+    whole = log_in("support").get("/api/v1/applications/A1/history", {"path": "/passport/series"})
     assert whole.status_code == 400
 
 
-def test_a_superuser_reads_sensitive_fields_only_with_the_permission(people: Store) -> None:
+def test_superuser_needs_permission_for_sensitive_fields(store_with_marked_fields: Store) -> None:
     User.objects.filter(username="admin").update(is_superuser=True)
     admin = User.objects.get(username="admin")
     address = f"{API}/versions/0"
-    assert leaks(login("admin").get(address).content, SECRETS) == []
+    assert find_leaks(log_in("admin").get(address).content, SECRETS) == []
     admin.user_permissions.add(Permission.objects.get(codename="view_sensitive"))
-    assert leaks(login("admin").get(address).content, SECRETS)
+    assert find_leaks(log_in("admin").get(address).content, SECRETS)
     admin.user_permissions.clear()
-    assert leaks(login("admin").get(address).content, SECRETS) == []
+    assert find_leaks(log_in("admin").get(address).content, SECRETS) == []
 
 
-def test_an_export_is_masked_unless_somebody_says_why(
-    people: Store, caplog: pytest.LogCaptureFixture
+def test_export_is_masked_unless_reason_is_given(
+    store_with_marked_fields: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In this process: an export of its own transaction's rows."""
-    assert leaks(exported(PERSON, "jsonl"), SECRETS) == []
-    clear = exported(PERSON, "jsonl", "--unmasked", "court order 12\nforged")
-    assert leaks(clear, SECRETS)
+    assert find_leaks(run_export(PERSON, "jsonl"), SECRETS) == []
+    clear = run_export(PERSON, "jsonl", "--unmasked", "court order 12\nforged")
+    assert find_leaks(clear, SECRETS)
     assert "unmasked export of participant-role" in caplog.text
     assert "\nforged" not in caplog.text
 
 
 def test_export_is_refused_when_it_would_mask_with_a_key_of_its_own(
-    people: Store, settings: Any
+    store_with_marked_fields: Store, settings: Any
 ) -> None:
     production = msgspec.structs.replace(settings.ANNALS, demo=False, secret_key=None)
     settings.ANNALS = production
     with pytest.raises(CommandError, match="ANNALS_SECRET_KEY is missing"):
-        exported(PERSON, "jsonl")
+        run_export(PERSON, "jsonl")
     settings.ANNALS = msgspec.structs.replace(production, secret_key="k" * 50)
-    assert leaks(exported(PERSON, "jsonl"), SECRETS) == []
+    assert find_leaks(run_export(PERSON, "jsonl"), SECRETS) == []
     settings.ANNALS = production
-    assert exported(PERSON, "jsonl", "--unmasked", "court order 12")
+    assert run_export(PERSON, "jsonl", "--unmasked", "court order 12")
 
 
 @pytest.mark.parametrize("reason", ["", "  "])
-def test_an_export_is_not_unmasked_without_a_reason(reason: str, people: Store) -> None:
+def test_unmasked_export_needs_reason(reason: str, store_with_marked_fields: Store) -> None:
     with pytest.raises(CommandError, match="say why"):
-        exported(PERSON, "jsonl", "--unmasked", reason)
+        run_export(PERSON, "jsonl", "--unmasked", reason)
 
 
-def test_a_document_with_nul_is_masked_too(people: Store) -> None:
+def test_document_with_nul_is_masked(store_with_marked_fields: Store) -> None:
     stored = to_store(b'{"fullName":"nul\\u0000canary","role":"\\u0000"}').decode()
-    people.add("N1", 0, stored, 3, entity=PERSON)
+    store_with_marked_fields.add("N1", 0, stored, 3, entity=PERSON)
     address = "/api/v1/history/participant-role/N1/versions/0"
-    assert b"canary" not in login("support").get(address).content + exported(PERSON)
-    assert b"nul\\u0000canary" in login("underwriter").get(address).content
+    assert b"canary" not in log_in("support").get(address).content + run_export(PERSON)
+    assert b"nul\\u0000canary" in log_in("underwriter").get(address).content
 
 
-def test_a_document_that_is_marked_as_a_whole(people: Store) -> None:
-    mark("/**")
-    support, page = login("support"), "/admin/history/participant-role/P1"
-    found = data(support.get(API))["history"]
-    assert [each["diff"] for each in found] == [
-        [{"op": "replace", "path": "", "value": found[0]["entity"]}],
-        [{"op": "replace", "path": "", "value": found[1]["entity"]}],
+def test_document_is_masked_when_its_root_is_marked(store_with_marked_fields: Store) -> None:
+    set_marks("/**")
+    support, page = log_in("support"), "/admin/history/participant-role/P1"
+    actual = read_data(support.get(API))["history"]
+    assert [item["diff"] for item in actual] == [
+        [{"op": "replace", "path": "", "value": actual[0]["entity"]}],
+        [{"op": "replace", "path": "", "value": actual[1]["entity"]}],
         None,
     ]
-    for address in addresses(PERSON, "P1", [0, 1, 2], [""]):
-        assert leaks(whole_answer(support, address), SECRETS) == []
-    officer, address = login("privacy"), f"{page}/versions/0/unmask/"
+    for address in generate_addresses(PERSON, "P1", [0, 1, 2], [""]):
+        assert find_leaks(fetch_whole_answer(support, address), SECRETS) == []
+    officer, address = log_in("privacy"), f"{page}/versions/0/unmask/"
     form = {"path": "", "reason": "complaint 17"}
-    shown = officer.post(address, form)
-    assert leaks(shown.content, {"4509-112233"}) == ["4509-112233"]
+    content = officer.post(address, form)
+    assert find_leaks(content.content, {"4509-112233"}) == ["4509-112233"]
 
 
-def test_a_file_of_labels_that_knows_nothing_of_marks_unmasks_nothing(people: Store) -> None:
-    labels.load(json.dumps([{"path": "/passport", "russian": "Паспорт"}]).encode())
-    labels.load(labels.SHIPPED.read_bytes())
+def test_label_file_without_marks_keeps_marks(store_with_marked_fields: Store) -> None:
+    labels.load_labels(json.dumps([{"path": "/passport", "russian": "Паспорт"}]).encode())
+    labels.load_labels(labels.SHIPPED_FILE.read_bytes())
     assert FieldLabel.objects.get(entity="", path="/passport").sensitive
-    labels.load(
+    labels.load_labels(
         json.dumps([{"path": "/passport", "russian": "Паспорт", "sensitive": False}]).encode()
     )
     assert not FieldLabel.objects.get(entity="", path="/passport").sensitive
 
 
-def test_a_document_that_is_read_for_nobody_is_masked(people: Store) -> None:
+def test_document_is_masked_without_viewer(store_with_marked_fields: Store) -> None:
     from history import timeline
 
-    assert leaks(timeline.newest(HOST, PERSON, "P1").snapshot, SECRETS) == []
-    in_clear = HOST.in_clear()
-    assert json.loads(timeline.newest(in_clear, PERSON, "P1").snapshot) == THIRD
-    assert leaks(timeline.newest(HOST, PERSON, "P1").snapshot, SECRETS) == []
+    assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
+    in_clear = HOST.show_masked_values()
+    assert json.loads(timeline.fetch_newest_version(in_clear, PERSON, "P1").snapshot) == THIRD
+    assert find_leaks(timeline.fetch_newest_version(HOST, PERSON, "P1").snapshot, SECRETS) == []
 
 
-def test_the_example_of_marks_masks_what_it_names_in_the_documents_of_the_simulator(
-    people: Store,
+def test_example_marks_mask_simulated_documents(
+    store_with_marked_fields: Store,
 ) -> None:
-    mark()
+    set_marks()
     example = Path(__file__).parents[2] / "annals/demo/sensitive-fields.json"
-    labels.load(example.read_bytes())
+    labels.load_labels(example.read_bytes())
     document = {**FIRST, "birthDate": "1980-01-02", "email": None, "registrationAddress": "x"}
-    people.add("E1", 0, {**document, "owner": {"phone": "1"}}, 3, entity=PERSON)
+    store_with_marked_fields.add("E1", 0, {**document, "owner": {"phone": "1"}}, 3, entity=PERSON)
     address = "/api/v1/history/participant-role/E1/versions/0"
-    found = data(login("support").get(address))["entity"]
+    actual = read_data(log_in("support").get(address))["entity"]
     names = ("passport", "income", "birthDate", "email", "registrationAddress")
-    masked = [*(found[name] for name in names), found["phones"][0]["number"]]
-    assert all(map(masking.is_token, [*masked, found["owner"]["phone"]]))
-    assert (found["role"], found["phones"][0]["type"]) == ("BORROWER", "MOBILE")
+    masked = [*(actual[name] for name in names), actual["phones"][0]["number"]]
+    assert all(map(masking.is_token, [*masked, actual["owner"]["phone"]]))
+    assert (actual["role"], actual["phones"][0]["type"]) == ("BORROWER", "MOBILE")
 
 
-def test_a_masked_value_names_nothing_on_a_screen(people: Store) -> None:
-    page = login("support").get(f"{PAGE}/").content.decode()
+def test_screen_has_no_title_from_masked_value(store_with_marked_fields: Store) -> None:
+    page = log_in("support").get(f"{PAGE}/").content.decode()
     assert re.search(r"<h1>P1</h1>", page)
     assert "MOBILE (" in page
     assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
 
 
-def test_the_etag_of_a_version_follows_the_mask(people: Store) -> None:
+def test_the_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store) -> None:
     """Somebody who sees the values does not confirm them to somebody who does not."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
-    masked, whole = login("support"), login("underwriter")
-    tags = [each.get(address).headers["ETag"] for each in (masked, whole)]
+    masked, whole = log_in("support"), log_in("underwriter")
+    tags = [item.get(address).headers["ETag"] for item in (masked, whole)]
     assert tags[0] != tags[1]
     for reader, tag in ((masked, tags[1]), (whole, tags[0])):
         assert reader.get(address, headers={"If-None-Match": tag}).status_code == 200
-    labels.forget()
+    labels.forget_catalogue()
     FieldLabel.objects.filter(path="/income").update(sensitive=False)
     assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
 
 
-def test_a_version_that_was_removed_is_not_answered_with_304(people: Store) -> None:
-    reader = login("support")
+def test_a_version_that_was_removed_is_not_answered_with_304(
+    store_with_marked_fields: Store,
+) -> None:
+    reader = log_in("support")
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     tag = reader.get(address).headers["ETag"]
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {PERSON.table} WHERE id = 'P1'")
-    gone = reader.get(address, headers={"If-None-Match": tag})
-    assert (gone.status_code, gone.headers["Cache-Control"]) == (404, "no-store")
+    removed = reader.get(address, headers={"If-None-Match": tag})
+    assert (removed.status_code, removed.headers["Cache-Control"]) == (404, "no-store")
 
 
 # One value, unmasked.
@@ -315,54 +327,56 @@ UNMASK = f"{PAGE}/versions/0/unmask/"
 ASK = f"{UNMASK}?path=/passport"
 
 
-def test_the_privacy_officer_sees_one_value_with_a_reason(
-    people: Store, caplog: pytest.LogCaptureFixture
+def test_privacy_officer_unmasks_value_with_reason(
+    store_with_marked_fields: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    officer = login("privacy")
+    officer = log_in("privacy")
     page = officer.get(f"{PAGE}/versions/0/").content.decode()
     assert f"{UNMASK}?path=%2Fpassport" in page
-    asked = officer.get(UNMASK, {"path": "/passport"})
-    assert leaks(asked.content, SECRETS) == []
-    assert "из них букв или цифр — не меньше 3" in asked.content.decode()
-    assert "novalidate" in asked.content.decode()
+    requested = officer.get(UNMASK, {"path": "/passport"})
+    assert find_leaks(requested.content, SECRETS) == []
+    assert "из них букв или цифр — не меньше 3" in requested.content.decode()
+    assert "novalidate" in requested.content.decode()
     form = {"path": "/passport", "reason": "complaint 17\nforged"}
     with caplog.at_level(logging.WARNING, logger="history.masking"):
         answer = officer.post(UNMASK, form)
-    assert leaks(answer.content, SECRETS) == ["4509-112233"]
+    assert find_leaks(answer.content, SECRETS) == ["4509-112233"]
     assert answer.headers["Cache-Control"] == "no-store"
-    (line,) = [each.getMessage() for each in caplog.records if "unmasked" in each.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "unmasked" in record.getMessage()
+    ]
     assert "privacy" in line
     assert "/passport" in line
     assert "complaint 17\\nforged" in line
-    assert leaks(officer.get(f"{PAGE}/").content, SECRETS) == []
-    assert leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
+    assert find_leaks(officer.get(f"{PAGE}/").content, SECRETS) == []
+    assert find_leaks(officer.get(UNMASK, {"path": "/passport"}).content, SECRETS) == []
 
 
 INVISIBLE = ["\u200b", "\u2800", "\u3164", "\u00ad", "\u202e", "."]
 
 
 @pytest.mark.parametrize(
-    "reason", ["", "     ", "abcd", "x" * 501, *(each * 5 for each in INVISIBLE)]
+    "reason", ["", "     ", "abcd", "x" * 501, *(item * 5 for item in INVISIBLE)]
 )
-def test_without_a_reason_nothing_is_unmasked(reason: str, people: Store) -> None:
-    officer = login("privacy")
+def test_unmasking_needs_visible_reason(reason: str, store_with_marked_fields: Store) -> None:
+    officer = log_in("privacy")
     form = {"path": "/passport", "reason": reason}
     answer = officer.post(UNMASK, form)
     assert answer.status_code == 200
     assert b'class="errorlist"' in answer.content
-    assert leaks(answer.content, SECRETS) == []
+    assert find_leaks(answer.content, SECRETS) == []
 
 
-def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
-    officer = login("privacy")
+def test_journal_has_path_and_reason_of_unmasking(store_with_marked_fields: Store) -> None:
+    officer = log_in("privacy")
     officer.get(ASK)
     for _ in range(2):  # by a reload of the answer, or by a double click
-        shown = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
-        assert leaks(shown.content, SECRETS) == ["4509-112233"]
+        content = officer.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+        assert find_leaks(content.content, SECRETS) == ["4509-112233"]
     officer.post(UNMASK, {"path": "/passport", "reason": ""})
-    login("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
-    found = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")
-    assert list(found) == [
+    log_in("support").post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
+    actual = JournalEntry.objects.order_by("at").values_list("action", "outcome", "path", "reason")
+    assert list(actual) == [
         ("version", "shown", "", ""),
         *[("unmask", "shown", "/passport", "complaint 17")] * 2,
         ("version", "shown", "", ""),  # the page that asks for the reason
@@ -370,56 +384,60 @@ def test_the_journal_has_the_path_and_the_reason(people: Store) -> None:
     ]
 
 
-def test_the_field_has_its_place_in_the_row_whatever_the_address_is(people: Store) -> None:
+def test_unmasking_entry_has_path_whatever_the_query_is(store_with_marked_fields: Store) -> None:
     form = {"path": "/passport", "reason": "complaint 17"}
     for query in ("a" * 1100, "%20%2FfullName", "path=/fullName"):
-        officer = login("privacy")
+        officer = log_in("privacy")
         answer = officer.post(f"{UNMASK}?{query}", form)
-        assert leaks(answer.content, SECRETS) == ["4509-112233"]
-    found = JournalEntry.objects.filter(action="unmask").values_list("path", flat=True)
-    assert list(found) == ["/passport"] * 3
+        assert find_leaks(answer.content, SECRETS) == ["4509-112233"]
+    actual = JournalEntry.objects.filter(action="unmask").values_list("path", flat=True)
+    assert list(actual) == ["/passport"] * 3
 
 
-def test_two_versions_of_one_number_are_told_apart(people: Store) -> None:
+def test_unmasking_distinguishes_two_versions_of_one_number(
+    store_with_marked_fields: Store,
+) -> None:
     for number in (1, 2):
-        people.add("P9", 7, {"passport": f"4509-00000{number}"}, number, entity=PERSON)
-    officer, form = login("privacy"), {"path": "/passport", "reason": "complaint 17"}
+        store_with_marked_fields.add(
+            "P9", 7, {"passport": f"4509-00000{number}"}, number, entity=PERSON
+        )
+    officer, form = log_in("privacy"), {"path": "/passport", "reason": "complaint 17"}
     for number in (1, 2):
         at = quote(minute(number).isoformat())
         address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={at}"
         assert f"4509-00000{number}" in officer.post(address, form).content.decode()
     unmasked = JournalEntry.objects.filter(action="unmask").order_by("at")
-    found = unmasked.values_list("path", "moment")
-    assert list(found) == [("/passport", minute(number).isoformat()) for number in (1, 2)]
+    actual = unmasked.values_list("path", "moment")
+    assert list(actual) == [("/passport", minute(number).isoformat()) for number in (1, 2)]
 
 
 @pytest.mark.parametrize("failure", ["refuse", "answer"])
-def test_without_a_row_in_the_journal_nothing_is_unmasked(
-    failure: str, people: Store, settings: Any
+def test_unmasking_is_refused_when_journal_fails(
+    failure: str, store_with_marked_fields: Store, settings: Any
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, journal_failure=failure)
-    officer = login("privacy")
+    officer = log_in("privacy")
     form = {"path": "/passport", "reason": "complaint 17"}
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {JournalEntry._meta.db_table} RENAME TO gone")
     answer = officer.post(UNMASK, form)
     assert answer.status_code == 503
-    assert leaks(answer.content, SECRETS) == []
+    assert find_leaks(answer.content, SECRETS) == []
 
 
 @pytest.mark.parametrize("path", ["/role", "/none", "", "/passport/series", "/phones/0"])
-def test_only_a_masked_value_can_be_unmasked(path: str, people: Store) -> None:
+def test_only_masked_values_can_be_unmasked(path: str, store_with_marked_fields: Store) -> None:
     form = {"path": path, "reason": "complaint 17"}
-    assert login("privacy").post(UNMASK, form).status_code == 404
-    assert login("privacy").get(UNMASK, form).status_code == 404
+    assert log_in("privacy").post(UNMASK, form).status_code == 404
+    assert log_in("privacy").get(UNMASK, form).status_code == 404
 
 
 @pytest.mark.parametrize("role", ["support", "auditor", "ops", "admin", "underwriter"])
-def test_others_may_not_unmask(role: str, people: Store) -> None:
-    client = login(role)
+def test_other_roles_may_not_unmask(role: str, store_with_marked_fields: Store) -> None:
+    client = log_in(role)
     assert client.get(UNMASK, {"path": "/passport"}).status_code == 403
     answer = client.post(UNMASK, {"path": "/passport", "reason": "complaint 17"})
     assert answer.status_code == 403
-    assert leaks(answer.content, SECRETS) == []
+    assert find_leaks(answer.content, SECRETS) == []
     if role != "ops":
         assert "/unmask/" not in client.get(f"{PAGE}/versions/0/").content.decode()

@@ -23,49 +23,58 @@ from hypothesis import strategies as st
 
 from annals.access.models import JournalEntry
 from history import labels
-from history.entities import BY_NAME, ENTITIES, ROOT, Entity
+from history.entities import BY_NAME, ENTITIES, ROOT, EntityKind
 from history.models import FieldLabel
 from tests.db.store import Store, minute
 
 
-def mark(*paths: str, entity: str = "") -> None:
+def set_marks(*paths: str, entity: str = "") -> None:
     """Mark these paths sensitive and nothing else."""
     FieldLabel.objects.filter(sensitive=True).update(sensitive=False)
     for path in paths:
         FieldLabel.objects.update_or_create(
             entity=entity, path=path, defaults={"russian": "скрытое", "sensitive": True}
         )
-    labels.forget()
+    labels.forget_catalogue()
 
 
-def login(name: str) -> Client:
+def log_in(name: str) -> Client:
     """A browser in which somebody is logged in."""
     client = Client()
     client.force_login(User.objects.get(username=name))
     return client
 
 
-def forms(text: str) -> set[bytes]:
+def list_encodings(text: str) -> set[bytes]:
     """The text as bytes in the encodings that an answer may use for it."""
     escaped = json.dumps(text)[1:-1]
-    found = {text, escaped, html.escape(text), html.escape(escaped), quote(text), quote_plus(text)}
-    found |= {quote(text, safe=""), quote(escaped), text[::-1]}
-    encoded = {each.encode() for each in found}
+    found_texts = {
+        text,
+        escaped,
+        html.escape(text),
+        html.escape(escaped),
+        quote(text),
+        quote_plus(text),
+    }
+    found_texts |= {quote(text, safe=""), quote(escaped), text[::-1]}
+    encoded = {item.encode() for item in found_texts}
     raw = text.encode()
     # Base64 of a text inside another one starts at one of three places.
     for shift in range(3):
         whole = base64.b64encode(b"\0" * shift + raw)
         inner = whole[4 if shift else 0 : len(whole) - 4]
         encoded |= {inner, inner.replace(b"+", b"-").replace(b"/", b"_")}
-    return {each for each in encoded if len(each) >= 6} | {raw, raw.hex().encode()}
+    return {entry for entry in encoded if len(entry) >= 6} | {raw, raw.hex().encode()}
 
 
-def leaks(content: bytes, secrets: set[str]) -> list[str]:
+def find_leaks(content: bytes, secrets: set[str]) -> list[str]:
     """Those of the secrets that are in an answer, in any form."""
-    return [secret for secret in secrets if any(form in content for form in forms(secret))]
+    return [secret for secret in secrets if any(form in content for form in list_encodings(secret))]
 
 
-def addresses(entity: Entity, id: str, versions: list[int], paths: list[str]) -> Iterator[str]:
+def generate_addresses(
+    entity: EntityKind, id: str, versions: list[int], paths: list[str]
+) -> Iterator[str]:
     """All calls and all pages about one entity. paths: those to ask for."""
     api, page = f"/api/v1/history/{entity.name}/{id}", f"/admin/history/{entity.name}/{id}"
     moment = quote(minute(999).isoformat())
@@ -76,9 +85,9 @@ def addresses(entity: Entity, id: str, versions: list[int], paths: list[str]) ->
         yield f"{api}/versions/{version}"
         yield f"{page}/versions/{version}/"
         yield f"{page}/versions/{version}/?download=1"
-        for other in versions[:2]:
-            yield f"{api}/compare?from={version}&to={other}"
-            yield f"{page}/compare/?from={version}&to={other}"
+        for second in versions[:2]:
+            yield f"{api}/compare?from={version}&to={second}"
+            yield f"{page}/compare/?from={version}&to={second}"
     for path in paths:
         yield f"{api}?path={quote(path, safe='')}"
         yield f"{api}/fields?path={quote(path, safe='')}"
@@ -92,7 +101,7 @@ def addresses(entity: Entity, id: str, versions: list[int], paths: list[str]) ->
     yield from ("/admin/", f"{api}/versions/99", f"{api}?path=wrong", f"{page}/versions/99/")
 
 
-def whole_answer(client: Client, address: str) -> bytes:
+def fetch_whole_answer(client: Client, address: str) -> bytes:
     """Status, headers and body of an answer, unpacked."""
     response = client.get(address)
     body = response.content
@@ -103,16 +112,16 @@ def whole_answer(client: Client, address: str) -> bytes:
     return head.encode() + b"\n" + body
 
 
-def paths_in(content: bytes) -> list[str]:
+def find_key_paths(content: bytes) -> list[str]:
     """The key paths that an answer names, in its order: they can be asked for."""
-    found = [
+    found_texts = [
         json.loads(b'"' + path + b'"')
         for path in re.findall(rb'"keyPath":"((?:[^"\\]|\\.)*)"', content)
     ]
-    return [path for path in dict.fromkeys(found) if path]
+    return [path for path in dict.fromkeys(found_texts) if path]
 
 
-def exported(entity: Entity = ROOT, kind: str = "jsonl", *options: str) -> bytes:
+def run_export(entity: EntityKind = ROOT, kind: str = "jsonl", *options: str) -> bytes:
     """What `annals export` writes to standard output."""
     sink = io.BytesIO()
     stream = io.TextIOWrapper(sink)
@@ -170,25 +179,25 @@ relaxed = settings(
 )
 
 
-def marked(patterns: Sequence[str], path: tuple[str, ...]) -> bool:
+def is_marked(patterns: Sequence[str], path: tuple[str, ...]) -> bool:
     """Whether a place is at or below a marked path: an own reading of what a mark means."""
     text = "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in path)
-    return any(re.fullmatch(_expression(pattern) + r"(/.*)?", text) for pattern in patterns)
+    return any(re.fullmatch(_to_expression(pattern) + r"(/.*)?", text) for pattern in patterns)
 
 
-def _expression(pattern: str) -> str:
-    found = {"*": "/[^/]*", "**": "(/[^/]*)*"}
-    return "".join(found.get(part, "/" + re.escape(part)) for part in pattern.split("/")[1:])
+def _to_expression(pattern: str) -> str:
+    found_texts = {"*": "/[^/]*", "**": "(/[^/]*)*"}
+    return "".join(found_texts.get(part, "/" + re.escape(part)) for part in pattern.split("/")[1:])
 
 
-class Pools:
+class ValuePools:
     """Values that occur nowhere else. secret: those of marked places; open: all others."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        one = self.random.choice
-        word = "".join(one("кбвгджзлмнпрстфх") for _ in range(8))
-        code = "".join(one("bcdfghjkmnpqrtvwxz") for _ in range(10))
+        first = self.random.choice
+        word = "".join(first("кбвгджзлмнпрстфх") for _ in range(8))
+        code = "".join(first("bcdfghjkmnpqrtvwxz") for _ in range(10))
         digits = self.random.randrange(10**13, 10**14)
         self.secret: list[Any] = [
             f"{word} {code}",
@@ -207,7 +216,7 @@ class Pools:
         self, shape: Any, patterns: Sequence[str], picks: Iterator[int], path: tuple[str, ...] = ()
     ) -> Any:
         """The shape with a value in each leaf. Keys below a marked place are secret too."""
-        hidden = bool(path) and marked(patterns, path)
+        hidden = bool(path) and is_marked(patterns, path)
         if isinstance(shape, dict) and shape:
             names = self.secret_keys * 3 if hidden else list(shape)
             return {
@@ -223,14 +232,18 @@ class Pools:
         return pool[next(picks) % len(pool)]
 
 
-def answers(client: Client, entity: Entity, id: str, versions: int) -> Iterator[tuple[str, bytes]]:
+def iterate_answers(
+    client: Client, entity: EntityKind, id: str, versions: int
+) -> Iterator[tuple[str, bytes]]:
     """Every answer about an entity, also those to the questions that answers suggest, to a login
     that has opened nothing before."""
     JournalEntry.objects.all().delete()
     api = f"/api/v1/history/{entity.name}/{id}"
-    said = client.get(api).content + client.get(f"{api}/blame").content
-    for address in addresses(entity, id, list(range(versions)), paths_in(said)[:4]):
-        yield address, whole_answer(client, address)
+    answers_text = client.get(api).content + client.get(f"{api}/blame").content
+    for address in generate_addresses(
+        entity, id, list(range(versions)), find_key_paths(answers_text)[:4]
+    ):
+        yield address, fetch_whole_answer(client, address)
 
 
 TOKEN = re.compile(rb"masked(:|%3A)[0-9a-f]{16}")
@@ -238,7 +251,7 @@ SHORT = re.compile("•••• [0-9a-f]{6}".encode())
 CHANCE = re.compile(rb"[0-9a-f]{32}|csrfmiddlewaretoken\" value=\"\w+|'Set-Cookie'.*?;")
 
 
-def neutral(body: bytes, id: str) -> bytes:
+def neutralise_answer(body: bytes, id: str) -> bytes:
     """An answer with its id, and with its tokens by the order in which they come."""
     seen: dict[bytes, bytes] = {}
 
@@ -259,7 +272,7 @@ def neutral(body: bytes, id: str) -> bytes:
     root=st.booleans(),
     seeds=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)).filter(lambda s: s[0] != s[1]),
 )
-def test_no_answer_depends_on_a_marked_value(
+def test_answers_do_not_depend_on_marked_values(
     store: Store,
     shapes: list[Any],
     patterns: list[str],
@@ -269,35 +282,40 @@ def test_no_answer_depends_on_a_marked_value(
 ) -> None:
     """Two histories that differ in their marked values only, equal where the other one is equal:
     what is said of them is the same, byte by byte, but for the tokens, and has none of them."""
-    entity, made, said = OF[root], [], []
+    entity, histories, answers_text = OF[root], [], []
     for turn, seed in enumerate(seeds):
-        id, chosen, pools = f"H{next(NUMBER):06}", itertools.cycle(picks), Pools(seed)
+        id, picks_cycle, pools = f"H{next(NUMBER):06}", itertools.cycle(picks), ValuePools(seed)
         if turn:
             pools.secret.reverse()  # other types and lengths in each place
-        history = [pools.fill(shape, patterns, chosen) for shape in shapes]
+        history = [pools.fill(shape, patterns, picks_cycle) for shape in shapes]
         for version, document in enumerate(history):
             store.add(id, version, document, version, entity=entity, application=id)
-        made.append((id, pools, history))
-    mark(*patterns)
+        histories.append((id, pools, history))
+    set_marks(*patterns)
     try:
-        for id, pools, history in made:
-            found = list(answers(login("support"), entity, id, len(shapes)))
-            lines = [each for each in exported(entity).splitlines() if id.encode() in each]
+        for id, pools, history in histories:
+            found_texts = list(iterate_answers(log_in("support"), entity, id, len(shapes)))
+            lines = [line for line in run_export(entity).splitlines() if id.encode() in line]
             assert len(lines) == len(history)
-            wrong = {address: leaks(body, pools.texts) for address, body in found}
-            wrong["export"] = leaks(b"\n".join(lines), pools.texts)
+            wrong = {address: find_leaks(body, pools.texts) for address, body in found_texts}
+            wrong["export"] = find_leaks(b"\n".join(lines), pools.texts)
             assert not {address: texts for address, texts in wrong.items() if texts}
             newest = f"/api/v1/history/{entity.name}/{id}/versions/{len(history) - 1}"
-            in_clear = json.loads(login("underwriter").get(newest).content)["data"]["entity"]
+            in_clear = json.loads(log_in("underwriter").get(newest).content)["data"]["entity"]
             assert in_clear == json.loads(json.dumps(history[-1]))
-            said.append([(neutral(a.encode(), id), neutral(body, id)) for a, body in found])
-        for one, other in zip(*said, strict=True):
-            assert one == other
+            answers_text.append(
+                [
+                    (neutralise_answer(a.encode(), id), neutralise_answer(body, id))
+                    for a, body in found_texts
+                ]
+            )
+        for first, second in zip(*answers_text, strict=True):
+            assert first == second
     finally:
-        mark()
+        set_marks()
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     yield
-    labels.forget()
+    labels.forget_catalogue()

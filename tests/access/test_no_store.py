@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from prometheus_client import REGISTRY
 
-from tests.access.test_permissions import MATRIX, filled
+from tests.access.test_permissions import MATRIX, objects_by_model
 from tests.db.conftest import store
 
-__all__ = ["filled", "store"]
+__all__ = ["objects_by_model", "store"]
 
 NOWHERE = ["/", "/nowhere", "/api", "/api/nowhere", "/admin/nowhere/", "/static/nowhere.css"]
 REVALIDATED = re.compile("/api/v1/history/[^/]+/[^/]+/versions/[^/]+")
@@ -21,60 +21,66 @@ PROBES = ["/healthz", "/readyz", "/metrics"]
 
 
 @pytest.fixture
-def addresses(filled: dict[str, object]) -> list[str]:
+def addresses(objects_by_model: dict[str, object]) -> list[str]:
     """Every address of the site."""
-    found = []
+    actual = []
     for pattern, (address, _) in MATRIX.items():
         model = "/".join(pattern.split("/")[1:3])
-        found.append(f"/{address.format(pk=filled.get(model))}")
-    return [*found, *NOWHERE, *PROBES]
+        actual.append(f"/{address.format(pk=objects_by_model.get(model))}")
+    return [*actual, *NOWHERE, *PROBES]
 
 
 @pytest.fixture
-def admin(client: Client, filled: dict[str, object]) -> Client:
+def admin(client: Client, objects_by_model: dict[str, object]) -> Client:
     client.force_login(User.objects.get(username="admin"))
     client.raise_request_exception = False
     return client
 
 
-def kept(client: Client, addresses: list[str], method: str = "get", **more: Any) -> set[int]:
+def assert_no_answer_may_be_kept(
+    client: Client, addresses: list[str], method: str = "get", **more: Any
+) -> set[int]:
     """The statuses of the answers; none of them may be kept."""
     statuses = set()
     for address in addresses:
         answer = getattr(client, method)(address, **more)
         kept_by_client = REVALIDATED.fullmatch(address) and answer.status_code == 200
-        wanted = "private, no-cache" if kept_by_client else "no-store"
-        assert answer.headers["Cache-Control"] == wanted, (address, answer.status_code)
+        expected = "private, no-cache" if kept_by_client else "no-store"
+        assert answer.headers["Cache-Control"] == expected, (address, answer.status_code)
         statuses.add(answer.status_code)
     return statuses
 
 
 @pytest.mark.parametrize("role", [None, "support", "admin"])
-def test_for_every_role(role: str | None, admin: Client, addresses: list[str]) -> None:
+def test_answers_may_not_be_kept_for_any_role(
+    role: str | None, admin: Client, addresses: list[str]
+) -> None:
     admin.logout()
     if role is not None:
         admin.force_login(User.objects.get(username=role))
     expected = {200, 404, *((401,) if role is None else (302, 403) if role != "admin" else (403,))}
-    assert kept(admin, addresses) >= expected
+    assert assert_no_answer_may_be_kept(admin, addresses) >= expected
 
 
 @pytest.mark.parametrize(
     "place",
     [
         "django.middleware.security.SecurityMiddleware.process_request",
-        "annals.access.journal.write.action_of",
+        "annals.access.journal.write.classify_request",
         "django.middleware.clickjacking.XFrameOptionsMiddleware.process_response",
     ],
 )
-def test_a_fault_anywhere(
+def test_error_answers_may_not_be_kept(
     place: str, admin: Client, addresses: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(place, fail)
-    asked = [each for each in addresses if each not in PROBES and "/static/" not in each]
-    assert kept(admin, asked) == {500}
+    requested = [
+        address for address in addresses if address not in PROBES and "/static/" not in address
+    ]
+    assert assert_no_answer_may_be_kept(admin, requested) == {500}
 
 
 def test_static_files_may_be_kept(client: Client, db: None) -> None:
@@ -83,7 +89,7 @@ def test_static_files_may_be_kept(client: Client, db: None) -> None:
     assert (answer.status_code, "max-age" in answer.headers["Cache-Control"]) == (200, True)
 
 
-def test_odd_methods_make_no_new_metrics(client: Client, db: None) -> None:
+def test_unknown_methods_make_no_label_values(client: Client, db: None) -> None:
     for number in range(20):
         client.generic(f"ODD{number}", "/api/v1/search")
     methods = {
@@ -96,7 +102,7 @@ def test_odd_methods_make_no_new_metrics(client: Client, db: None) -> None:
     assert not {method for method in methods if method.startswith("ODD")}
 
 
-def test_a_screen_refuses_in_both_languages(db: None) -> None:
+def test_early_refusal_is_in_both_languages(db: None) -> None:
     """Before it is known which language somebody reads."""
     client = Client(enforce_csrf_checks=True)
     for answer, status, title in (

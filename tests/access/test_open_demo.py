@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 
 from annals import start
 from annals.access import roles
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from tests.access.web import ROOT
-from tests.processes import own_database, server
+from tests.processes import create_own_database, server
 
 __all__ = ["server"]
 
@@ -23,18 +23,18 @@ PYTHON = (sys.executable, "-c")
 GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.server")
 
 
-def unasked(folder: Path) -> dict[str, str]:
+def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
     """The environment of a demo that nobody asked for."""
-    own = {
+    own_values = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("ANNALS_") and name != "DATABASE_URL"
     }
-    return own | {"ANNALS_HOME": str(folder / "home")}
+    return own_values | {"ANNALS_HOME": str(folder / "home")}
 
 
 @pytest.mark.parametrize(
-    "command, more, why",
+    "command, more, reason",
     [
         ((*MANAGE, "check"), {"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
         ((*MANAGE, "runserver", "0.0.0.0:0"), {}, "0.0.0.0 can be reached from outside"),
@@ -43,14 +43,14 @@ def unasked(folder: Path) -> dict[str, str]:
         ((*PYTHON, "import annals.wsgi"), {"DATABASE_URL": ""}, "does not say who can reach it"),
     ],
 )
-def test_an_open_demo_is_refused(
-    command: tuple[str, ...], more: dict[str, str], why: str, tmp_path: Path
+def test_accidental_demo_is_refused_when_others_can_reach_it(
+    command: tuple[str, ...], more: dict[str, str], reason: str, tmp_path: Path
 ) -> None:
-    env = unasked(tmp_path) | {"TMPDIR": str(tmp_path)} | more
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode != 0
-    assert why in done.stderr
-    assert "Set DATABASE_URL for production" in done.stderr
+    env = make_accidental_demo_environment(tmp_path) | {"TMPDIR": str(tmp_path)} | more
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode != 0
+    assert reason in result.stderr
+    assert "Set DATABASE_URL for production" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -58,39 +58,46 @@ def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     done = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
-        cwd=ROOT, env=unasked(tmp_path) | {"TMPDIR": str(tmp_path), "ANNALS_DEMO": "true"},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=make_accidental_demo_environment(tmp_path)
+        | {"TMPDIR": str(tmp_path), "ANNALS_DEMO": "true"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 1
     assert "annals: ANNALS_HOME cannot be used: " in done.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_web_that_others_reach_does_not_own_the_tables(server: Postgres, tmp_path: Path) -> None:
-    with own_database(server) as database:
-        env = unasked(tmp_path) | {"DATABASE_URL": database.url, "ANNALS_SECRET_KEY": "k" * 50}
-        done = subprocess.run(
+def test_web_is_refused_as_owner_of_tables(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    with create_own_database(server) as database:
+        env = make_accidental_demo_environment(tmp_path) | {
+            "DATABASE_URL": database.url,
+            "ANNALS_SECRET_KEY": "k" * 50,
+        }
+        result = subprocess.run(
             [*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"],
             cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
-    assert done.returncode != 0
-    assert "Give it a login of its own with `annals grants`" in done.stderr
+    assert result.returncode != 0
+    assert "Give it a login of its own with `annals grants`" in result.stderr
 
 
-def test_migrate_in_production_switches_off_the_logins_of_a_demo(db: None, settings: Any) -> None:
+def test_migrate_switches_demo_logins_off_in_production(db: None, settings: Any) -> None:
     """A demo on the same database again, by mistake, does not switch them on."""
     User.objects.create_user("kept", password="not the name")
-    found = User.objects.filter(is_active=True).values_list("username", flat=True)
-    assert set(found) > {"support", "kept"}
+    actual = User.objects.filter(is_active=True).values_list("username", flat=True)
+    assert set(actual) > {"support", "kept"}
     for demo in (False, True):
         settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=demo)
-        roles.receive()
-        assert list(found.all()) == ["kept"]
+        roles.create_groups_and_logins()
+        assert list(actual.all()) == ["kept"]
     assert not User.objects.get(username="support").has_usable_password()
 
 
 @pytest.mark.parametrize(
-    "more, why",
+    "more, reason",
     [
         ({"DATABASE_URL": "postgresql://u@db.bank.example/annals"}, "leads to db.bank.example"),
         ({"DATABASE_URL": "postgresql:///annals?host=192.0.2.2&user=u"}, "leads to 192.0.2.2"),
@@ -100,22 +107,22 @@ def test_migrate_in_production_switches_off_the_logins_of_a_demo(db: None, setti
         ({"ANNALS_ALLOWED_HOSTS": "annals.bank.example"}, "has annals.bank.example"),
     ],
 )
-def test_a_demo_that_was_left_on_in_production_is_refused(
-    more: dict[str, str], why: str, monkeypatch: pytest.MonkeyPatch
+def test_demo_with_real_database_is_refused(
+    more: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {
+    values = {
         "ANNALS_DEMO": "true",
         "DATABASE_URL": "postgresql://u@[::1]:1/annals",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
-    for name in [each for each in os.environ if each.startswith("ANNALS_")]:
+    for name in [item for item in os.environ if item.startswith("ANNALS_")]:
         monkeypatch.delenv(name)
-    for name, value in (given | more).items():
+    for name, value in (values | more).items():
         monkeypatch.setenv(name, value)
     for words in ("migrate", "runserver"):
         with pytest.raises(SystemExit, match="ANNALS_DEMO=true makes logins") as caught:
-            start.checked_settings([words])
-        assert why in str(caught.value)
+            start.check_settings([words])
+        assert reason in str(caught.value)
 
 
 pytestmark = pytest.mark.system

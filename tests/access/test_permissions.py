@@ -132,26 +132,26 @@ ELSEWHERE = {
 }
 
 
-def patterns(
+def list_routes(
     given: list[URLPattern | URLResolver] | None = None, before: str = ""
 ) -> Iterator[str]:
     """Every address pattern of the site."""
-    for each in get_resolver().url_patterns if given is None else given:
-        name = before + str(each.pattern)
-        if isinstance(each, URLResolver):
-            yield from patterns(each.url_patterns, name)
+    for item in get_resolver().url_patterns if given is None else given:
+        name = before + str(item.pattern)
+        if isinstance(item, URLResolver):
+            yield from list_routes(item.url_patterns, name)
         else:
             yield name
 
 
-def test_every_address_has_a_row() -> None:
+def test_every_route_is_in_matrix() -> None:
     # Those of identity providers are there where some are declared, and open to everybody.
-    found = {each for each in patterns() if not each.startswith("oidc/")}
-    assert found == MATRIX.keys() | ELSEWHERE
+    actual = {route for route in list_routes() if not route.startswith("oidc/")}
+    assert actual == MATRIX.keys() | ELSEWHERE
 
 
 @pytest.fixture
-def filled(store: Store) -> dict[str, object]:
+def objects_by_model(store: Store) -> dict[str, object]:
     """Something at every address; gives the key of the object of each model."""
     store.add("A1", 0, {"rate": "1", "secret": "2"}, 0)
     FieldLabel.objects.create(path="/secret", russian="Тайна", sensitive=True)
@@ -166,23 +166,23 @@ def filled(store: Store) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("role", [None, *ROLES])
-def test_a_role_opens_what_it_may_and_nothing_else(
-    role: str | None, client: Client, filled: dict[str, object]
+def test_role_opens_only_permitted_pages(
+    role: str | None, client: Client, objects_by_model: dict[str, object]
 ) -> None:
     if role is not None:
         client.force_login(User.objects.get(username=role))
     wrong = {}
     for pattern, (address, who) in MATRIX.items():
         model = "/".join(pattern.split("/")[1:3])
-        status = client.get(f"/{address.format(pk=filled.get(model))}").status_code
+        status = client.get(f"/{address.format(pk=objects_by_model.get(model))}").status_code
         if (role in who) != (status == 200) or status not in (200, 302, 401, 403):
             wrong[address] = status
     assert not wrong
 
 
 @pytest.mark.parametrize("role", [None, *ROLES])
-def test_nobody_changes_the_history_or_the_quarantine(
-    role: str | None, client: Client, filled: dict[str, object]
+def test_no_role_can_change_history_or_quarantine(
+    role: str | None, client: Client, objects_by_model: dict[str, object]
 ) -> None:
     if role is not None:
         client.force_login(User.objects.get(username=role))

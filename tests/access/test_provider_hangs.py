@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from annals.access.oidc.discovery import AGAIN_SECONDS, discoveries
-from tests.access.issuer import Issuer
-from tests.access.test_hostile import ADDRESS, begun
-from tests.consuming import until
+from annals.access.oidc.discovery import MIN_INTERVAL_SECONDS, get_discoveries
+from tests.access.issuer import LocalIssuer
+from tests.access.test_hostile import ADDRESS, begin_login
+from tests.consuming import wait_until
 
 AT_ONCE = 4  # of the 16 threads of a process
 MOST = 2 * AT_ONCE
@@ -25,7 +25,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-def status(ask: Callable[[], Any]) -> int:
+def get_status(ask: Callable[[], Any]) -> int:
     """What a client in a thread of its own gets."""
     try:
         return int(ask().status_code)
@@ -33,17 +33,21 @@ def status(ask: Callable[[], Any]) -> int:
         connection.close()
 
 
-def test_at_the_token_endpoint(issuer: Issuer, pool: ThreadPoolExecutor) -> None:
+def test_logins_take_few_threads_when_token_endpoint_hangs(
+    issuer: LocalIssuer, pool: ThreadPoolExecutor
+) -> None:
     """The others get 503 at once, and may load the page again: their login is not used up."""
     browsers = [Client() for _ in range(MOST)]
-    callbacks = [begun(each, issuer) for each in browsers]
-    issuer.id_token = issuer.token()
+    callbacks = [begin_login(item, issuer) for item in browsers]
+    issuer.id_token = issuer.make_token()
     issuer.hangs = "/realm/token"
-    held = [
-        pool.submit(status, lambda i=i: browsers[i].get(callbacks[i]))  # type: ignore[misc]
+    pending_logins = [
+        pool.submit(get_status, lambda i=i: browsers[i].get(callbacks[i]))  # type: ignore[misc]
         for i in range(AT_ONCE)
     ]
-    until(lambda: issuer.asked.count("/realm/token") == AT_ONCE, "not all logins are on their way")
+    wait_until(
+        lambda: issuer.asked.count("/realm/token") == AT_ONCE, "not all logins are on their way"
+    )
     for browser, callback in list(zip(browsers, callbacks, strict=True))[AT_ONCE:]:
         answer = browser.get(callback)
         assert answer.status_code == 503
@@ -53,29 +57,35 @@ def test_at_the_token_endpoint(issuer: Issuer, pool: ThreadPoolExecutor) -> None
     assert issuer.asked.count("/realm/token") == AT_ONCE
     issuer.go_on.set()
     # Only the last one began with the nonce of the token.
-    assert [each.result() for each in held] == [403] * AT_ONCE
+    assert [entry.result() for entry in pending_logins] == [403] * AT_ONCE
     assert browsers[-1].get(callbacks[-1]).status_code == 302
 
 
-def test_at_its_keys(issuer: Issuer, pool: ThreadPoolExecutor) -> None:
+def test_bearer_tokens_take_few_threads_when_keys_hang(
+    issuer: LocalIssuer, pool: ThreadPoolExecutor
+) -> None:
     """Tokens with unknown keys wait in a few threads; known keys serve."""
-    headers = {"Authorization": f"Bearer {issuer.token()}"}
+    headers = {"Authorization": f"Bearer {issuer.make_token()}"}
     assert Client().get(ADDRESS, headers=headers).status_code == 404
     issuer.asked.clear()
     issuer.hangs = "/realm/keys"
-    forget_the_pause()
-    unknown = {"Authorization": f"Bearer {issuer.token(kid='unknown')}"}
-    asked = [
-        pool.submit(status, lambda: Client().get(ADDRESS, headers=unknown)) for _ in range(MOST)
+    end_pause()
+    unknown = {"Authorization": f"Bearer {issuer.make_token(kid='unknown')}"}
+    requests_value = [
+        pool.submit(get_status, lambda: Client().get(ADDRESS, headers=unknown)) for _ in range(MOST)
     ]
-    until(lambda: sum(each.done() for each in asked) == MOST - AT_ONCE - 1, "too many wait")
-    assert {each.result() for each in asked if each.done()} == {503}
+    wait_until(
+        lambda: sum(item.done() for item in requests_value) == MOST - AT_ONCE - 1, "too many wait"
+    )
+    assert {entry.result() for entry in requests_value if entry.done()} == {503}
     assert Client().get(ADDRESS, headers=headers).status_code == 404
     issuer.go_on.set()
-    assert sorted(each.result() for each in asked) == [401] * (AT_ONCE + 1) + [503] * (AT_ONCE - 1)
+    assert sorted(element.result() for element in requests_value) == [401] * (AT_ONCE + 1) + [
+        503
+    ] * (AT_ONCE - 1)
 
 
-def forget_the_pause() -> None:
+def end_pause() -> None:
     """As if the provider had not been asked for its keys in the last seconds."""
-    (found,) = discoveries().values()
-    found._asked_at -= AGAIN_SECONDS
+    (actual,) = get_discoveries().values()
+    actual._asked_at -= MIN_INTERVAL_SECONDS

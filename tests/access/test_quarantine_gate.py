@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.entities import BY_NAME, ROOT, Entity
+from history.entities import BY_NAME, ROOT, EntityKind
 from history.record import ChangeType
-from tests.access.test_masking_properties import addresses, leaks, login, whole_answer
-from tests.access.test_need_to_know import people, ruled
+from tests.access.test_masking_properties import (
+    fetch_whole_answer,
+    find_leaks,
+    generate_addresses,
+    log_in,
+)
+from tests.access.test_need_to_know import set_rule, store_with_hidden_application
 from tests.db.noted import held
 from tests.db.store import Store, minute
 
-__all__ = ["people", "ruled"]
+__all__ = ["set_rule", "store_with_hidden_application"]
 
 TASK = BY_NAME["product-task"]
 PERSON = BY_NAME["participant-role"]
@@ -26,7 +31,7 @@ VERSION = 4711
 _offsets = iter(range(1_000_000))
 
 
-def hold(entity: Entity, id: str, version: int | None = VERSION, application: str = "") -> None:
+def hold(entity: EntityKind, id: str, version: int | None = VERSION, application: str = "") -> None:
     """Put a message into quarantine."""
     held(
         topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
@@ -34,9 +39,9 @@ def hold(entity: Entity, id: str, version: int | None = VERSION, application: st
     )  # fmt: skip
 
 
-def questions(entity: Entity, id: str) -> Iterator[str]:
+def questions(entity: EntityKind, id: str) -> Iterator[str]:
     """All calls and pages that take an id."""
-    yield from addresses(entity, id, [0, VERSION], ["/rate"])
+    yield from generate_addresses(entity, id, [0, VERSION], ["/rate"])
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version={VERSION}"
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version=0"
     yield f"/api/v1/history/{entity.name}/{id}?archive=true"
@@ -50,7 +55,7 @@ def questions(entity: Entity, id: str) -> Iterator[str]:
 def answer(client: Client, address: str, id: str) -> bytes:
     """An answer without what differs in any two: the id, the request's own id, its time, its
     tokens."""
-    found = whole_answer(client, address)
+    found = fetch_whole_answer(client, address)
     for pattern in (
         rb"'X-Request-ID': '\w+'",
         rb'"requestId":"\w+"',
@@ -66,7 +71,7 @@ def answer(client: Client, address: str, id: str) -> bytes:
 
 
 # What nobody can be asked about, and what the rule hides: entity, id, and how it comes there.
-HIDDEN: dict[str, tuple[Entity, Callable[[str], None]]] = {
+HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
     "an application of which only quarantined versions came": (ROOT, lambda id: hold(ROOT, id)),
     "one whose version cannot be read": (ROOT, lambda id: hold(ROOT, id, None)),
     "a child that names a hidden application": (
@@ -85,18 +90,18 @@ HIDDEN: dict[str, tuple[Entity, Callable[[str], None]]] = {
 }
 
 
-@pytest.mark.parametrize("rule", ["not_vip", "counted"])
+@pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
 @pytest.mark.parametrize("what", HIDDEN)
 def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
-    what: str, rule: str, people: Store, ruled: Any
+    what: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     entity, come = HIDDEN[what]
-    client = login("support")
-    if rule == "counted":  # it opens everything, without a look at the document
-        people.add("V1", 2, "null", 3, type=ChangeType.DELETE)
+    client = log_in("support")
+    if rule == "count_calls":  # it opens everything, without a look at the document
+        store_with_hidden_application.add("V1", 2, "null", 3, type=ChangeType.DELETE)
         if "a child that names a hidden" in what:
             pytest.skip("nothing is hidden")
-    ruled(rule)
+    set_rule(rule)
     for hidden in questions(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
         before = answer(client, absent, ABSENT)
@@ -108,37 +113,41 @@ def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
 
 
 @pytest.mark.parametrize("what", HIDDEN)
-def test_without_a_rule_it_is_told(what: str, people: Store) -> None:
+def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Store) -> None:
     """The test above asks the right questions."""
     entity, come = HIDDEN[what]
     come("H00")
-    client = login("support")
-    page = whole_answer(client, f"/admin/history/{entity.name}/H00/")
-    searched = whole_answer(client, "/admin/history/?q=H00")
+    client = log_in("support")
+    page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
+    searched = fetch_whole_answer(client, "/admin/history/?q=H00")
     for each in (page, searched):
         assert "карантин".encode() in each
 
 
-def test_the_search_does_not_tell_of_a_hidden_application(people: Store, ruled: Any) -> None:
+def test_the_search_does_not_tell_of_a_hidden_application(
+    store_with_hidden_application: Store, set_rule: Any
+) -> None:
     hold(ROOT, "V1")
     hold(PERSON, "P9", application="V1")
-    ruled("not_vip")
-    client = login("support")
+    set_rule("not_vip")
+    client = log_in("support")
     for page in ("/api/v1/search?q=", "/admin/history/?q="):
         for id in ("V1", "P9"):
             assert answer(client, page + id, id) == answer(client, page + ABSENT, ABSENT)
-    reader = login("underwriter")
-    assert str(VERSION).encode() in whole_answer(reader, "/admin/history/product-instance/V1/")
+    reader = log_in("underwriter")
+    assert str(VERSION).encode() in fetch_whole_answer(
+        reader, "/admin/history/product-instance/V1/"
+    )
 
 
 def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
-    people: Store, ruled: Any
+    store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """A child of A1 whose message names V1; and a child of V1 whose message names A1."""
     hold(PERSON, "P1", 4711, application="V1")
     hold(PERSON, "P9", 4712, application="A1")
     hold(TASK, "T9", 4713, application="A1")
-    ruled("not_vip")
+    set_rule("not_vip")
     pages = [
         "/api/v1/applications/A1/history",
         "/api/v1/applications/A1/at?time=2099-01-01",
@@ -150,43 +159,45 @@ def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
         "/admin/history/participant-role/P1/",
         "/api/v1/trace?entity=participant-role&id=P1&version=4711",
     ]
-    support, underwriter = login("support"), login("underwriter")
+    support, underwriter = log_in("support"), log_in("underwriter")
     for page in pages:
-        found = whole_answer(support, page)
+        found = fetch_whole_answer(support, page)
         assert found.startswith(b"200"), page
         asked = {"4711"} - {page.rpartition("=")[2]}
-        assert not leaks(found, asked | {"4712", "P9"}), page
-    assert b"4713" in whole_answer(support, pages[0])
-    assert b"4711" in whole_answer(underwriter, pages[0])
-    assert b"4712" in whole_answer(underwriter, pages[0])
+        assert not find_leaks(found, asked | {"4712", "P9"}), page
+    assert b"4713" in fetch_whole_answer(support, pages[0])
+    assert b"4711" in fetch_whole_answer(underwriter, pages[0])
+    assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
 def test_an_application_with_children_only_tells_its_messages_to_whom_it_is_open(
-    people: Store, ruled: Any
+    store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """Its CREATE is in quarantine, as when a service begins to send bad messages."""
-    people.add("P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW")
+    store_with_hidden_application.add(
+        "P7", 0, {"fullName": "x"}, 2, entity=PERSON, application="NEW"
+    )
     hold(ROOT, "NEW")
-    ruled("counted")
-    client = login("support")
-    assert b"4711" in whole_answer(client, "/api/v1/applications/NEW/history")
-    assert b"4711" in whole_answer(client, "/admin/applications/NEW/")
+    set_rule("count_calls")
+    client = log_in("support")
+    assert b"4711" in fetch_whole_answer(client, "/api/v1/applications/NEW/history")
+    assert b"4711" in fetch_whole_answer(client, "/admin/applications/NEW/")
 
 
 def test_what_the_archive_may_have_is_not_told_of_what_nobody_can_be_asked_about(
-    people: Store, ruled: Any, monkeypatch: pytest.MonkeyPatch
+    store_with_hidden_application: Store, set_rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Archive:
-        def may_have(self, _entity: Entity, id: str) -> bool:
+        def may_have(self, _entity: EntityKind, id: str) -> bool:
             return id == "H00"
 
-        def oldest_day(self, _entity: Entity) -> None:
+        def find_oldest_day(self, _entity: EntityKind) -> None:
             return None
 
-    monkeypatch.setattr("history.timeline.readers.archive.configured", Archive)
-    client = login("support")
+    monkeypatch.setattr("history.timeline.readers.archive.open_archive", Archive)
+    client = log_in("support")
     page = "/admin/history/product-instance/H00/"
-    assert "архив".encode() in whole_answer(client, page)
-    ruled("not_vip")
+    assert "архив".encode() in fetch_whole_answer(client, page)
+    set_rule("not_vip")
     absent = page.replace("H00", ABSENT)
     assert answer(client, page, "H00") == answer(client, absent, ABSENT)

@@ -10,17 +10,17 @@ from typing import Any
 import requests
 
 from annals.embedded import logins
-from tests.access.real_provider import Person, free_port
-from tests.consuming import Database, command, until
+from tests.access.real_provider import Person, choose_port
+from tests.consuming import ProductDatabase, run_command, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Web:
+class ProductionWeb:
     """gunicorn outside the demo, with both providers."""
 
-    def __init__(self, database: Database, folder: Path, **more: str) -> None:
-        self.port = free_port()
+    def __init__(self, database: ProductDatabase, folder: Path, **more: str) -> None:
+        self.port = choose_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / "web.log"
         self.output = folder / "web.out"
@@ -33,7 +33,7 @@ class Web:
         file.write_text(json.dumps({"provider": providers}))
         env = {n: v for n, v in os.environ.items() if not n.startswith("ANNALS_")}
         self.env = env | {
-            "DATABASE_URL": self.database.url_of(logins.WEB),
+            "DATABASE_URL": self.database.build_url(logins.WEB),
             "ANNALS_HOME": str(self.folder / "home"),
             "ANNALS_OIDC_FILE": str(file),
             "ANNALS_ALLOWED_HOSTS": "127.0.0.1",
@@ -50,26 +50,26 @@ class Web:
                 stdout=output,
                 stderr=log,
             )
-        until(self._alive, self.log.read_text)
+        wait_until(self._is_alive, self.log.read_text)
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         try:
             return requests.get(f"{self.url}/healthz", timeout=5).status_code == 200
         except (requests.ConnectionError, requests.Timeout):
             return False
 
-    def manage(self, *arguments: str, **more: str) -> str:
+    def run_command(self, *arguments: str, **more: str) -> str:
         """Run a command as the owner of the tables. more: variables that differ from the web's."""
-        owner = {"DATABASE_URL": self.database.url_of(logins.OWNER)}
-        done = command(self.env | owner | more, *arguments)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        owner = {"DATABASE_URL": self.database.build_url(logins.OWNER)}
+        result = run_command(self.env | owner | more, *arguments)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
 
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(20)
 
-    def users(self) -> dict[str, tuple[bool, list[str]]]:
+    def list_users(self) -> dict[str, tuple[bool, list[str]]]:
         """By login: superuser or not, and roles."""
         rows = self.database.query(
             "SELECT username, is_superuser, coalesce(array_agg(g.name ORDER BY g.name)"
@@ -79,28 +79,28 @@ class Web:
         )
         return {row["username"]: (row["is_superuser"], row["roles"]) for row in rows}
 
-    def forget(self) -> None:
+    def remove_users(self) -> None:
         """No users, people, sessions any more."""
         self.database.execute(
             "TRUNCATE auth_user, history_person, django_session, access_journal CASCADE"
         )
 
-    def journal(self) -> list[dict[str, Any]]:
+    def list_entries(self) -> list[dict[str, Any]]:
         """The rows of the access journal, oldest first."""
         return self.database.query("SELECT login, action, query FROM access_journal ORDER BY at")
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         """The log so far."""
         return self.log.read_text()
 
 
-def inside(person: Person, web: Web) -> bool:
+def is_logged_in(person: Person, web: ProductionWeb) -> bool:
     """Whether the person sees the screens."""
     answer = person.http.get(f"{web.url}/admin/", timeout=20, allow_redirects=False)
     return answer.status_code == 200
 
 
-def age(web: Web, seconds: int, name: str = "annals_confirmed") -> None:
+def age_sessions(web: ProductionWeb, seconds: int, name: str = "annals_confirmed") -> None:
     """Set a time in every stored session back."""
     code = (
         "from django.contrib.sessions.models import Session\n"
@@ -111,4 +111,4 @@ def age(web: Web, seconds: int, name: str = "annals_confirmed") -> None:
         f"        store['{name}'] -= {seconds}\n"
         "        store.save()\n"
     )
-    web.manage("shell", "-c", code)
+    web.run_command("shell", "-c", code)

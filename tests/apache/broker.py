@@ -15,7 +15,7 @@ from pathlib import Path
 
 from annals import env
 from annals.embedded import process
-from annals.embedded.broker import Client, Daemon
+from annals.embedded.broker import KafkaConfig, KafkaServer
 from annals.embedded.process import EmbeddedError
 from tests.apache import certificates, kafka_jars
 
@@ -61,7 +61,7 @@ SETTINGS: Mapping[str, str | int] = {
 }
 
 
-class Apache(Daemon):
+class Apache(KafkaServer):
     """The node in the directory `home`, which is formatted at the first start.
 
     secured: adds listeners for TLS and SASL/SCRAM-SHA-512, with a certificate authority (`ca.pem`)
@@ -87,17 +87,17 @@ class Apache(Daemon):
     def marker(self) -> str:
         return f"kafka.Kafka {self.properties}"
 
-    def command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
+    def build_command(self, ports: Mapping[str, int]) -> Sequence[str | Path]:
         classpath = f"{kafka_jars.fetch()}/*"
-        process.write(self.properties, self._render(ports))
+        process.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
         return (java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
 
-    def client(self, protocol: str = "PLAINTEXT") -> Client:
+    def make_client_config(self, protocol: str = "PLAINTEXT") -> KafkaConfig:
         """librdkafka settings to connect to a listener of this node. Call it after `start`."""
-        settings: Client = {
-            "bootstrap.servers": self.bootstrap_servers(protocol),
+        settings: KafkaConfig = {
+            "bootstrap.servers": self.get_bootstrap_servers(protocol),
             "security.protocol": protocol,
         }
         if protocol.endswith("SSL"):
@@ -113,13 +113,13 @@ class Apache(Daemon):
     def describe(self) -> str:
         """Text: whether the node runs and its addresses; the file of the password, not the
         password."""
-        if not self.running():
+        if not self.is_running():
             return f"Apache Kafka {kafka_jars.VERSION}: not running, {self.home}"
-        lines = [f"Apache Kafka {kafka_jars.VERSION}: running, pid {self.pid()}, {self.home}"]
-        for name, port in self.ports().items():
+        lines = [f"Apache Kafka {kafka_jars.VERSION}: running, pid {self.find_pid()}, {self.home}"]
+        for name, port in self.get_ports().items():
             if name != "CONTROLLER":
                 lines.append(f"  {name:<15}{process.HOST}:{port}")
-        if SECURED[0] in self.ports():
+        if SECURED[0] in self.get_ports():
             lines.append(f"  authority      {self.home / 'ca.pem'}")
             lines.append(f"  {MECHANISM}  user {USER}, password in {self.home / 'password'}")
         return "\n".join(lines)
@@ -154,7 +154,9 @@ class Apache(Daemon):
         """Create the storage of the node, with the password of the SASL user."""
         shutil.rmtree(self.home / "data", ignore_errors=True)
         # Also without secured listeners: a later start may add them.
-        password = process.write(self.home / "password", process.new_password()).read_text()
+        password = process.write_private_file(
+            self.home / "password", process.generate_password()
+        ).read_text()
         words = (
             *(*JAVA_OPTIONS, QUICK, "-cp", classpath, "kafka.tools.StorageTool", "format"),
             *("--cluster-id", secrets.token_urlsafe(16).replace("-", "A")),
@@ -162,7 +164,9 @@ class Apache(Daemon):
             *("--add-scram", f"{MECHANISM}=[name={USER},password={password}]"),
         )
         # In a file: everybody on the machine can read the words of a command line.
-        file = process.write(self.home / "format.arguments", "".join(map(_quoted, words)))
+        file = process.write_private_file(
+            self.home / "format.arguments", "".join(map(_quoted, words))
+        )
         try:
             done = subprocess.run(
                 [java(), f"@{file}"],

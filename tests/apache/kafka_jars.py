@@ -47,7 +47,7 @@ def fetch() -> Path:
     """The directory of the jars. Fetches them with Maven if they are not in the cache. Raises
     EmbeddedError if they are not exactly the jars of kafka_jars.sha256."""
     folder = _folder()
-    with process.exclusive(folder.with_name("lock")):
+    with process.hold_file_lock(folder.with_name("lock")):
         if not folder.exists():
             _copy_dependencies(folder)
         _check(folder)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
-from tests.attack.web import Figure, Site, Web
+from tests.attack.web import AttackedSite, AttackedWeb, AttackFigure
 
 MARK = "forged"
 FORGED = [
@@ -19,38 +19,40 @@ FORGED = [
 ]
 
 
-def forged_logs(site: Site, *, fast: bool) -> Iterator[Figure]:
+def attack_logs(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """Control characters that reach the log as they are, in either format."""
     for style in ("console",) if fast else ("console", "json"):
-        with site.serve(ANNALS_LOG_FORMAT=style) as web:
+        with site.run_web(ANNALS_LOG_FORMAT=style) as web:
             for text in FORGED:
-                _send(web, text)
+                _send_forged(web, text)
         # Not splitlines on the text alone: each line is to be one for every reader.
-        raw = web.log.read_text(encoding="utf-8", errors="surrogateescape")
-        bad = sum(not (char.isprintable() or char == "\n") for char in raw)
-        alone = sum(MARK in line and not _begins_well(line, style) for line in raw.splitlines())
-        yield Figure(f"{style}: control characters in the log", bad, 0)
-        yield Figure(f"{style}: lines that a client wrote", alone, 0)
+        log_text = web.log.read_text(encoding="utf-8", errors="surrogateescape")
+        control_characters = sum(not (char.isprintable() or char == "\n") for char in log_text)
+        forged_lines = sum(
+            MARK in line and not _is_log_line(line, style) for line in log_text.splitlines()
+        )
+        yield AttackFigure(f"{style}: control characters in the log", control_characters, 0)
+        yield AttackFigure(f"{style}: lines that a client wrote", forged_lines, 0)
 
 
-def _send(web: Web, text: str) -> None:
+def _send_forged(web: AttackedWeb, text: str) -> None:
     path = quote(text)
-    basic = "Basic " + base64.b64encode(f"{text}:wrong".encode()).decode()
+    credentials = "Basic " + base64.b64encode(f"{text}:wrong".encode()).decode()
     header = text.replace("\n", " ").replace("\r", " ").encode().decode("latin-1")
-    web.get(f"/{path}")
-    web.get(f"/api/v1/history/product-instance/{path}")
-    web.get(f"/api/v1/history/{path}/1")
-    web.get(f"/api/v1/search?q={path}")
-    for given in (
-        {"Authorization": basic},
+    web.send_request(f"/{path}")
+    web.send_request(f"/api/v1/history/product-instance/{path}")
+    web.send_request(f"/api/v1/history/{path}/1")
+    web.send_request(f"/api/v1/search?q={path}")
+    for headers in (
+        {"Authorization": credentials},
         {"X-Request-ID": header, "User-Agent": header},
         {"X-Forwarded-For": header, "Accept-Language": header},
         {"Authorization": f"Bearer {header}"},
     ):
-        web.get("/api/v1/completeness", headers=given)
+        web.send_request("/api/v1/completeness", headers=headers)
 
 
-def _begins_well(line: str, style: str) -> bool:
+def _is_log_line(line: str, style: str) -> bool:
     """Whether the line has the form of the log and says from whom the mark is."""
     if style == "json":
         try:
@@ -60,25 +62,29 @@ def _begins_well(line: str, style: str) -> bool:
     return line[:2] == "20" and f"annals.access: {MARK}" not in line[:60]
 
 
-def odd_requests(site: Site, *, fast: bool) -> Iterator[Figure]:
+def attack_metrics(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """How many lines /metrics grows by."""
     count = 50 if fast else 200
-    with site.serve() as web:
+    with site.run_web() as web:
         kinds: dict[str, Callable[[int], object]] = {
-            "methods": lambda n: web.get("/api/v1/completeness", method=f"BREW{n}"),
-            "addresses": lambda n: web.get(f"/nothing/{n}"),
-            "API addresses": lambda n: web.get(f"/api/v1/history/kind{n}/{n}"),
-            "addresses of screens": lambda n: web.get(f"/admin/{n}/"),
+            "methods": lambda n: web.send_request("/api/v1/completeness", method=f"BREW{n}"),
+            "addresses": lambda n: web.send_request(f"/nothing/{n}"),
+            "API addresses": lambda n: web.send_request(f"/api/v1/history/kind{n}/{n}"),
+            "addresses of screens": lambda n: web.send_request(f"/admin/{n}/"),
         }
-        for name, ask in kinds.items():
-            ask(count)
-            before = _lines(web)
+        for name, send_request in kinds.items():
+            send_request(count)
+            lines_before = _count_request_lines(web)
             for number in range(count):
-                ask(number)
-            yield Figure(f"{count} odd {name}: new lines of /metrics", _lines(web) - before, 0)
+                send_request(number)
+            yield AttackFigure(
+                f"{count} odd {name}: new lines of /metrics",
+                _count_request_lines(web) - lines_before,
+                0,
+            )
 
 
-def _lines(web: Web) -> int:
+def _count_request_lines(web: AttackedWeb) -> int:
     """Lines about requests; those about the store do not depend on them."""
-    text = web.behind.get("/metrics").body.decode()
+    text = web.behind.send_request("/metrics").body.decode()
     return sum(line.startswith("annals_http_") for line in text.splitlines())

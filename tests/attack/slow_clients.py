@@ -6,76 +6,106 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tests.attack.web import Figure, Site, close, limit, request, slowest, still_open
+from tests.attack.web import (
+    AttackedSite,
+    AttackFigure,
+    choose_limit,
+    close_connections,
+    count_open,
+    make_request,
+    measure_slowest,
+)
 
 CLIENTS = 40
 # How long the proxy waits here.
-HEADER_S = 1
-BIG = "attack-big"
+HEADER_SECONDS = 1
+BIG_DOCUMENT = "attack-big"
 
 
-def half_open(site: Site, *, fast: bool) -> Iterator[Figure]:
+def attack_half_open(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """40 and 400 of them, silent or with half a request line, against /healthz."""
     for count in (40,) if fast else (40, 400):
-        for begun in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
-            with site.serve() as web:
-                most = limit(lambda: web.get("/healthz", timeout=10), fast)
-                held = [web.connect() for _ in range(count)]
+        for first_bytes in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
+            with site.run_web() as web:
+                limit_seconds = choose_limit(lambda: web.send_request("/healthz", timeout=10), fast)
+                connections = [web.open_connection() for _ in range(count)]
                 try:
-                    for each in held:
-                        each.sendall(begun)
-                    alive = slowest(lambda: web.get("/healthz", timeout=10), 1 if fast else 10)
+                    for connection in connections:
+                        connection.sendall(first_bytes)
+                    slowest_health = measure_slowest(
+                        lambda: web.send_request("/healthz", timeout=10), 1 if fast else 10
+                    )
                 finally:
-                    close(held)
-            what = "half a request" if begun else "silent"
-            yield Figure(f"{count} connections, {what}: slowest /healthz", alive, most, "s")
+                    close_connections(connections)
+            subject = "half a request" if first_bytes else "silent"
+            yield AttackFigure(
+                f"{count} connections, {subject}: slowest /healthz",
+                slowest_health,
+                limit_seconds,
+                "s",
+            )
 
 
-def slow_loris(site: Site, *, fast: bool) -> Iterator[Figure]:
+def attack_slowly(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """/healthz meanwhile, and whether the server ends such connections."""
-    with site.serve() as web:
-        most = limit(lambda: web.get("/healthz", timeout=10), fast)
-        held = [web.connect() for _ in range(CLIENTS)]
-        text = request("/api/v1/completeness", f"X-Padding: {'a' * 1000}")
-        done = threading.Event()
+    with site.run_web() as web:
+        limit_seconds = choose_limit(lambda: web.send_request("/healthz", timeout=10), fast)
+        connections = [web.open_connection() for _ in range(CLIENTS)]
+        text = make_request("/api/v1/completeness", f"X-Padding: {'a' * 1000}")
+        is_over = threading.Event()
 
-        def drip() -> None:
+        def send_slowly() -> None:
             for byte in text:
-                for each in held:
+                for connection in connections:
                     with contextlib.suppress(OSError):
-                        each.send(bytes([byte]))
-                if done.wait(1):
+                        connection.send(bytes([byte]))
+                if is_over.wait(1):
                     return
 
-        dripping = threading.Thread(target=drip, daemon=True)
-        dripping.start()
+        dripper = threading.Thread(target=send_slowly, daemon=True)
+        dripper.start()
         try:
-            seconds = HEADER_S + 4 if fast else 15
+            seconds = HEADER_SECONDS + 4 if fast else 15
             began = time.monotonic()
-            alive = slowest(lambda: web.get("/healthz", timeout=10), seconds)
-            left = still_open(held)
-            waited = round(time.monotonic() - began)
+            slowest_health = measure_slowest(
+                lambda: web.send_request("/healthz", timeout=10), seconds
+            )
+            open_count = count_open(connections)
+            waited_seconds = round(time.monotonic() - began)
         finally:
-            done.set()
-            dripping.join()
-            close(held)
-    yield Figure(f"{CLIENTS} clients, a byte a second: slowest /healthz", alive, most, "s")
-    yield Figure(f"of them still open after {waited} s", left, 0)
+            is_over.set()
+            dripper.join()
+            close_connections(connections)
+    yield AttackFigure(
+        f"{CLIENTS} clients, a byte a second: slowest /healthz", slowest_health, limit_seconds, "s"
+    )
+    yield AttackFigure(f"of them still open after {waited_seconds} s", open_count, 0)
 
 
-def slow_reader(site: Site, *, fast: bool) -> Iterator[Figure]:
+def attack_without_reading(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigure]:
     """Answers of some MB that nobody reads; another API request meanwhile."""
-    site.store(BIG, 100, 100, 640)
-    path = f"/api/v1/history/product-instance/{BIG}?pageSize=100&include=entity"
-    with site.serve() as web:
-        most = limit(lambda: web.get("/api/v1/completeness", timeout=20), fast)
-        held = [web.ask(path, receive_buffer=4096) for _ in range(CLIENTS)]
+    site.store_application(BIG_DOCUMENT, 100, 100, 640)
+    path = f"/api/v1/history/product-instance/{BIG_DOCUMENT}?pageSize=100&include=entity"
+    with site.run_web() as web:
+        limit_seconds = choose_limit(
+            lambda: web.send_request("/api/v1/completeness", timeout=20), fast
+        )
+        connections = [web.open_request(path, receive_buffer=4096) for _ in range(CLIENTS)]
         try:
-            slowest(lambda: web.get("/healthz", timeout=20), 3)  # until the answers are computed
+            # Until the answers are computed.
+            measure_slowest(lambda: web.send_request("/healthz", timeout=20), 3)
             seconds = 3 if fast else 15
-            alive = slowest(lambda: web.get("/healthz", timeout=20), seconds)
-            other = slowest(lambda: web.get("/api/v1/completeness", timeout=20), seconds)
+            slowest_health = measure_slowest(
+                lambda: web.send_request("/healthz", timeout=20), seconds
+            )
+            slowest_other = measure_slowest(
+                lambda: web.send_request("/api/v1/completeness", timeout=20), seconds
+            )
         finally:
-            close(held)
-    yield Figure(f"{CLIENTS} answers that nobody reads: slowest /healthz", alive, most, "s")
-    yield Figure("slowest request of another client meanwhile", other, most, "s")
+            close_connections(connections)
+    yield AttackFigure(
+        f"{CLIENTS} answers that nobody reads: slowest /healthz", slowest_health, limit_seconds, "s"
+    )
+    yield AttackFigure(
+        "slowest request of another client meanwhile", slowest_other, limit_seconds, "s"
+    )

@@ -1,5 +1,4 @@
-"""The production web server behind its proxy, on a temporary PostgreSQL, and the clients of an
-attacker."""
+"""The production web server behind its proxy, on a temporary PostgreSQL, and attacking clients."""
 
 import base64
 import contextlib
@@ -25,20 +24,20 @@ import requests
 
 from annals import env
 from annals.embedded import process
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from tests import need
-from tests.consuming import command, until
+from tests.consuming import run_command, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 NGINX = ROOT / "docker" / "nginx" / "nginx.conf"
-LIMIT_S = 2
-REQUEST_S = 6
+LIMIT_SECONDS = 2
+REQUEST_SECONDS = 6
 LOGIN = "Basic " + base64.b64encode(b"support:support").decode()
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One figure of an attack; the attack succeeds if it is above the limit."""
+class AttackFigure:
+    """One measured figure. The attack succeeds if it is above the limit."""
 
     what: str
     value: float
@@ -49,16 +48,16 @@ class Figure:
     def succeeds(self) -> bool:
         return self.value > self.limit
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
         verdict = "SUCCEEDS" if self.succeeds else "is repelled"
-        found = f"{self.value:g}{unit} (limit {self.limit:g}{unit})"
-        return f"{self.what}: {found}: the attack {verdict}"
+        measured = f"{self.value:g}{unit} (limit {self.limit:g}{unit})"
+        return f"{self.what}: {measured}: the attack {verdict}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """status: 0 if there was none within the time. seconds: until its last byte."""
+class AttackAnswer:
+    """An answer. `status` is 0 if none came in time; `seconds` is the time until its last byte."""
 
     status: int
     seconds: float
@@ -66,7 +65,7 @@ class Answer:
     body: bytes
 
 
-class Web:
+class AttackedWeb:
     """A running web server."""
 
     def __init__(self, port: int, log: Path, url: str, pid: int) -> None:
@@ -74,107 +73,108 @@ class Web:
         # The same one without its proxy.
         self.behind = self
 
-    def get(
+    def send_request(
         self,
         path: str,
         timeout: float = 60,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Ask as the login `support`. Does not raise if nobody answers."""
+    ) -> AttackAnswer:
+        """Send a request as the login `support`. Does not raise if there is no answer."""
         began = time.monotonic()
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, headers={"Authorization": LOGIN, **(headers or {})})
-            found = connection.getresponse()
-            body = found.read()
-            given = {name.lower(): value for name, value in found.getheaders()}
-            return Answer(found.status, time.monotonic() - began, given, body)
+            response = connection.getresponse()
+            body = response.read()
+            response_headers = {name.lower(): value for name, value in response.getheaders()}
+            return AttackAnswer(response.status, time.monotonic() - began, response_headers, body)
         except (OSError, http.client.HTTPException):
-            return Answer(0, time.monotonic() - began, {}, b"")
+            return AttackAnswer(0, time.monotonic() - began, {}, b"")
         finally:
             connection.close()
 
-    def connect(self, receive_buffer: int | None = None) -> socket.socket:
-        """A connection that nothing is sent on yet."""
-        made = socket.socket()
+    def open_connection(self, receive_buffer: int | None = None) -> socket.socket:
+        """Open a connection without sending anything."""
+        connection_ = socket.socket()
         if receive_buffer is not None:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        made.settimeout(10)
-        made.connect(("127.0.0.1", self.port))
-        return made
+            connection_.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection_.settimeout(10)
+        connection_.connect(("127.0.0.1", self.port))
+        return connection_
 
-    def ask(self, path: str, receive_buffer: int | None = None) -> socket.socket:
-        """A connection on which a whole request was sent, and nothing read."""
-        made = self.connect(receive_buffer)
-        made.sendall(request(path))
-        return made
+    def open_request(self, path: str, receive_buffer: int | None = None) -> socket.socket:
+        """Open a connection, send a whole request, and read nothing."""
+        connection_ = self.open_connection(receive_buffer)
+        connection_.sendall(make_request(path))
+        return connection_
 
-    def query(self, text: str, *values: object) -> list[tuple[Any, ...]]:
-        """Ask the database, as the owner of the tables."""
+    def query_database(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """Query the database as the owner of the tables."""
         with psycopg.connect(self.url, autocommit=True) as plain:
             return plain.execute(text, values).fetchall()
 
     @contextmanager
-    def locked(self, table: str) -> Iterator[None]:
-        """Nobody reads the table meanwhile: what asks it waits in PostgreSQL."""
+    def lock_table(self, table: str) -> Iterator[None]:
+        """Lock the table during the block: statements that read it wait in PostgreSQL."""
         with psycopg.connect(self.url) as plain:
             plain.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
             yield
             plain.rollback()
 
-    def waiting(self) -> int:
-        """Statements that wait for a lock now."""
-        ((found,),) = self.query(
+    def count_waiting(self) -> int:
+        """Return how many statements wait for a lock now."""
+        ((waiting_count,),) = self.query_database(
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             " AND datname = current_database()"
         )
-        return int(found)
+        return int(waiting_count)
 
 
-def request(path: str, *headers: str) -> bytes:
-    """A request of the login `support`."""
+def make_request(path: str, *headers: str) -> bytes:
+    """Return the bytes of a request of the login `support`."""
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", f"Authorization: {LOGIN}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
 
 # Limits that an attack need not wait long for. Attacks set them too where they count.
-PROXY = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}  # attackers have many addresses
-ALL = PROXY | {"ANNALS_REQUEST_SECONDS": str(REQUEST_S)}
+PROXY_SETTINGS = {"ANNALS_TRUSTED_PROXIES": "127.0.0.1/32"}  # attackers have many addresses
+ATTACK_SETTINGS = PROXY_SETTINGS | {"ANNALS_REQUEST_SECONDS": str(REQUEST_SECONDS)}
 # Of the proxy's configuration. The attackers have one address here.
 MANY_CLIENTS = {"limit_conn clients 50;": "limit_conn clients 4000;"}
 
 
-class Site:
-    """A database with the tables of the product, their days and some documents; temporary files
-    are in `folder`. web_url: with the login of the web, where it has one of its own."""
+class AttackedSite:
+    """A database with tables, days and some documents. Temporary files are in `folder`."""
 
     def __init__(self, folder: Path, url: str, web_url: str | None = None) -> None:
         self.folder, self.url, self.web_url = folder, url, web_url or url
-        self._web: Web | None = None
+        self._web: AttackedWeb | None = None
 
-    def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+    def make_environment(self, settings: Mapping[str, str]) -> dict[str, str]:
         """settings: those that this version of Annals does not have are left out."""
-        known = {env.variable(field) for field in env.Settings.__struct_fields__}
-        own = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-        return own | {
+        known_variables = {env.get_variable_name(field) for field in env.Settings.__struct_fields__}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
+        }
+        return inherited | {
             "DATABASE_URL": self.url,
             "ANNALS_DEMO": "true",
             "ANNALS_HOME": str(self.folder / "home"),
             "ANNALS_RETENTION_DAYS": "12",  # few days to make
             "TMPDIR": str(self.folder),
-            **{name: value for name, value in settings.items() if name in known},
+            **{name: value for name, value in settings.items() if name in known_variables},
         }
 
-    def manage(self, *arguments: str) -> None:
-        command(self.environment({}), *arguments).check_returncode()
+    def run_command(self, *arguments: str) -> None:
+        run_command(self.make_environment({}), *arguments).check_returncode()
 
-    def prepare(self) -> None:
+    def prepare_tables(self) -> None:
         """Create the tables, the logins and the days."""
-        self.manage("migrate", "--verbosity", "0")
-        self.manage("partitions", "maintain")
+        self.run_command("migrate", "--verbosity", "0")
+        self.run_command("partitions", "maintain")
 
-    def store(self, id: str, versions: int, fields: int, size: int = 40) -> None:
+    def store_application(self, id: str, versions: int, fields: int, size: int = 40) -> None:
         """Store an application whose first field changes with every version, the others never.
         size: characters of each field."""
         with psycopg.connect(self.url, autocommit=True) as plain:
@@ -190,7 +190,7 @@ class Site:
                 (id, max(1, size // 32), fields, versions, versions),
             )
 
-    def store_all(self, id: str, documents: Iterable[str]) -> None:
+    def store_versions(self, id: str, documents: Iterable[str]) -> None:
         """Store these versions of an application, a second apart."""
         with psycopg.connect(self.url, autocommit=True) as plain, plain.cursor() as cursor:
             cursor.executemany(
@@ -201,35 +201,37 @@ class Site:
             )
 
     @contextmanager
-    def serve(self, **settings: str) -> Iterator[Web]:
+    def run_web(self, **settings: str) -> Iterator[AttackedWeb]:
         """The web server with these settings behind its proxy, ready; in the block of `one_server`,
         that one."""
         if self._web is not None:
             yield self._web
             return
-        with self.proxied(settings, MANY_CLIENTS) as web:
+        with self.run_proxied(settings, MANY_CLIENTS) as web:
             yield web
 
-    def serve_alone(self) -> AbstractContextManager[Web]:
+    def run_own_web(self) -> AbstractContextManager[AttackedWeb]:
         """A web server with the usual settings also in the block of `one_server`, whose limits are
         low."""
-        return self.proxied({}, MANY_CLIENTS)
+        return self.run_proxied({}, MANY_CLIENTS)
 
     @contextmanager
-    def one_server(self) -> Iterator[None]:
+    def share_web(self) -> Iterator[None]:
         """All attacks in the block attack the same server, with the settings of ALL."""
-        with self.proxied(ALL, MANY_CLIENTS) as self._web:
+        with self.run_proxied(ATTACK_SETTINGS, MANY_CLIENTS) as self._web:
             yield
         self._web = None
 
     @contextmanager
-    def proxied(self, settings: Mapping[str, str], changes: Mapping[str, str]) -> Iterator[Web]:
+    def run_proxied(
+        self, settings: Mapping[str, str], changes: Mapping[str, str]
+    ) -> Iterator[AttackedWeb]:
         """The web server behind nginx as docker/nginx/nginx.conf configures it. changes: to that
         text. Its waits are a second, so that attacks need not last."""
         program = need.nginx()
-        environment = self.environment(settings) | {"DATABASE_URL": self.web_url}
-        with gunicorn(environment, self.folder) as web:
-            (port,) = process.free_ports([None])
+        environment = self.make_environment(settings) | {"DATABASE_URL": self.web_url}
+        with run_gunicorn(environment, self.folder) as web:
+            (port,) = process.choose_free_ports([None])
             text = NGINX.read_text()
             for old, new in {
                 "server web:8000;": f"server 127.0.0.1:{web.port};",
@@ -245,49 +247,60 @@ class Site:
             command = [program, "-c", str(file), "-g", "daemon off; master_process off;"]
             proxy = subprocess.Popen([*command, "-p", str(self.folder)])
             web.url = self.url
-            found = Web(port, web.log, self.url, web.pid)
-            found.behind = web
+            proxied_web = AttackedWeb(port, web.log, self.url, web.pid)
+            proxied_web.behind = web
             try:
-                until(lambda: answers(found), web.log.read_text)
-                yield found
+                wait_until(lambda: is_answering(proxied_web), web.log.read_text)
+                yield proxied_web
             finally:
                 proxy.terminate()
                 proxy.wait(20)
 
 
-def browser(web: Web, login: str = "support") -> requests.Session:
-    """A browser in which this login of the demo has logged in."""
-    made = requests.Session()
+def open_browser(web: AttackedWeb, login: str = "support") -> requests.Session:
+    """Return a browser in which this demo login is logged in."""
+    session_ = requests.Session()
     form = f"http://127.0.0.1:{web.port}/admin/login/"
-    made.get(form)
-    token = made.cookies["csrftoken"]
+    session_.get(form)
+    token = session_.cookies["csrftoken"]
     # who reads histories may not see the page behind the form
-    made.post(form, {"username": login, "password": login, "csrfmiddlewaretoken": token})
-    return made
+    session_.post(form, {"username": login, "password": login, "csrfmiddlewaretoken": token})
+    return session_
 
 
-def answers(web: Web) -> bool:
-    """Whether each of its workers does: each hashes the password of `support` once."""
-    return all(web.get("/api/v1/completeness").status == 200 for _ in range(6))
+def is_answering(web: AttackedWeb) -> bool:
+    """Return whether all workers answer: each one hashes the password of `support` once."""
+    return all(web.send_request("/api/v1/completeness").status == 200 for _ in range(6))
 
 
 @contextmanager
-def gunicorn(
-    env: Mapping[str, str], folder: Path, *words: str, root: Path = ROOT, ready: str = "/healthz"
-) -> Iterator[Web]:
-    """The production web of a project; its log is in the folder. words: more of its command line.
-    ready: what answers 200 when it may be asked."""
-    (port,) = process.free_ports([None])
+def run_gunicorn(
+    env: Mapping[str, str],
+    folder: Path,
+    *arguments: str,
+    root: Path = ROOT,
+    ready: str = "/healthz",
+) -> Iterator[AttackedWeb]:
+    """Run the production web of a project, with its log in the folder.
+
+    Args:
+        words: More command-line arguments.
+        ready: The path that answers 200 when requests are possible.
+    """
+    (port,) = process.choose_free_ports([None])
     log = folder / f"web-{secrets.token_hex(4)}.log"
-    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *words]
+    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *arguments]
     with log.open("w") as file:
         server = subprocess.Popen(
             [*program, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
             cwd=root, env=env, stdout=file, stderr=file,
         )  # fmt: skip
-    web = Web(port, log, env["DATABASE_URL"], server.pid)
+    web = AttackedWeb(port, log, env["DATABASE_URL"], server.pid)
     try:
-        until(lambda: web.get(ready).status == 200 or server.poll() is not None, log.read_text)
+        wait_until(
+            lambda: web.send_request(ready).status == 200 or server.poll() is not None,
+            log.read_text,
+        )
         assert server.poll() is None, log.read_text()
         yield web
     finally:
@@ -300,24 +313,24 @@ def gunicorn(
 
 
 @contextmanager
-def site() -> Iterator[Site]:
-    """A site of its own, removed afterwards."""
+def create_site() -> Iterator[AttackedSite]:
+    """Create a site of its own, and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="annals-attack-"))
-    postgres = Postgres(folder / "postgres", {"fsync": "off"})
+    postgres = EmbeddedPostgres(folder / "postgres", {"fsync": "off"})
     try:
         postgres.start()
-        made = Site(folder, postgres.url())
-        made.prepare()
-        yield made
+        created = AttackedSite(folder, postgres.build_url())
+        created.prepare_tables()
+        yield created
     finally:
         postgres.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
-def together(count: int, act: Callable[[], object]) -> Iterator[list[threading.Thread]]:
-    """Do it in this many threads at once; the block runs meanwhile, and they end before it does."""
-    threads = [threading.Thread(target=act, daemon=True) for _ in range(count)]
+def run_in_threads(count: int, action: Callable[[], object]) -> Iterator[list[threading.Thread]]:
+    """Run the action in this many threads while the block runs, and wait for them."""
+    threads = [threading.Thread(target=action, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     try:
@@ -327,31 +340,39 @@ def together(count: int, act: Callable[[], object]) -> Iterator[list[threading.T
             thread.join()
 
 
-def slowest(ask: Callable[[], Answer], seconds: float, every: float = 0.1) -> float:
-    """Ask again and again for this time. The seconds of the slowest answer; infinite if one did
-    not come, or was no success."""
-    found = 0.0
+def measure_slowest(
+    send_request: Callable[[], AttackAnswer], seconds: float, every: float = 0.1
+) -> float:
+    """Repeat a request for this time, and return the seconds of the slowest answer.
+
+    It is infinite if an answer did not come or was an error.
+    """
+    slowest_seconds = 0.0
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        answer = ask()
-        found = max(found, answer.seconds if answer.status == 200 else math.inf)
+        response = send_request()
+        slowest_seconds = max(
+            slowest_seconds, response.seconds if response.status == 200 else math.inf
+        )
         time.sleep(every)
-    return round(found, 3)
+    return round(slowest_seconds, 3)
 
 
-def limit(ask: Callable[[], Answer], fast: bool) -> float:
-    """The seconds within which others must be answered. A small attack may come while the machine
-    has other work: then twenty times what the question takes without an attack."""
-    return max(LIMIT_S, 20 * slowest(ask, 2)) if fast else LIMIT_S
+def choose_limit(send_request: Callable[[], AttackAnswer], fast: bool) -> float:
+    """Return the seconds within which others must be answered.
+
+    A small attack can run on a busy machine: then it is twenty times the time without an attack.
+    """
+    return max(LIMIT_SECONDS, 20 * measure_slowest(send_request, 2)) if fast else LIMIT_SECONDS
 
 
-def still_open(sockets: list[socket.socket]) -> int:
-    """How many of these connections the server has not closed."""
+def count_open(sockets: list[socket.socket]) -> int:
+    """Return how many of these connections the server has not closed."""
     count = 0
-    for each in sockets:
-        each.setblocking(False)
+    for connection in sockets:
+        connection.setblocking(False)
         try:
-            while each.recv(65536):
+            while connection.recv(65536):
                 pass
         except BlockingIOError:
             count += 1
@@ -360,7 +381,7 @@ def still_open(sockets: list[socket.socket]) -> int:
     return count
 
 
-def close(sockets: list[socket.socket]) -> None:
-    for each in sockets:
+def close_connections(sockets: list[socket.socket]) -> None:
+    for connection in sockets:
         with contextlib.suppress(OSError):
-            each.close()
+            connection.close()

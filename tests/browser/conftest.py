@@ -18,20 +18,20 @@ from history.base import clock
 from history.entities import ROOT
 from history.gap_models import GapRun, VersionGap
 from history.models import FieldLabel, Person
-from tests.browser.picture import launch
+from tests.browser.picture import launch_browser
 from tests.db.store import T0, Store
 
 LONG = "Оченьдлинноесловобезпробелов" * 8
 
 
 @dataclass
-class Seen:
+class BrowserFaults:
     """What went wrong in the browser, in words."""
 
     host: str
     faults: list[str] = field(default_factory=list)
 
-    def watch(self, page: Page) -> None:
+    def watch_page(self, page: Page) -> None:
         page.on("console", lambda said: self._console(said.type, said.text))
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         page.on("request", lambda asked: self._request(asked.url))
@@ -69,19 +69,19 @@ def documents(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iter
     participant of A1.
     """
     with django_db_blocker.unblock():
-        before = _tables()
-        _fill(Store())
+        before = _list_tables()
+        _store_documents(Store())
     yield
     with django_db_blocker.unblock():
         with connection.cursor() as cursor:
-            for table in _tables() - before:
+            for table in _list_tables() - before:
                 cursor.execute(f'DROP TABLE "{table}"')
         call_command("flush", interactive=False, verbosity=0)
 
 
-def _fill(store: Store) -> None:
+def _store_documents(store: Store) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
-    labels.forget()
+    labels.forget_catalogue()
     for number in range(120):
         document = {
             "name": "Ипотека",
@@ -115,7 +115,7 @@ def _fill(store: Store) -> None:
     )  # fmt: skip
 
 
-def _tables() -> set[str]:
+def _list_tables() -> set[str]:
     return set(connection.introspection.table_names())
 
 
@@ -132,7 +132,7 @@ def server(documents: None, django_db_blocker: DjangoDbBlocker) -> Iterator[str]
 def browser(server: str) -> Iterator[Browser]:
     """The database must not be asked while this lives: playwright's loop runs in this thread."""
     with sync_playwright() as playwright:
-        browser = launch(playwright)
+        browser = launch_browser(playwright)
         yield browser
         browser.close()
 
@@ -144,15 +144,17 @@ def sessions() -> dict[str, State]:
 
 
 @pytest.fixture
-def seen(server: str) -> Iterator[Seen]:
+def browser_faults(server: str) -> Iterator[BrowserFaults]:
     """Empty at the end of every test, or the test fails."""
-    noticed = Seen(urlsplit(server).netloc)
+    noticed = BrowserFaults(urlsplit(server).netloc)
     yield noticed
     assert not noticed.faults
 
 
 @pytest.fixture
-def visit(server: str, browser: Browser, sessions: dict[str, State], seen: Seen) -> Iterator[Open]:
+def visit(
+    server: str, browser: Browser, sessions: dict[str, State], browser_faults: BrowserFaults
+) -> Iterator[Open]:
     """Opens a page in a context of its own, logged in unless login is empty."""
     contexts: list[BrowserContext] = []
 
@@ -162,7 +164,7 @@ def visit(server: str, browser: Browser, sessions: dict[str, State], seen: Seen)
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(60_000)
-        seen.watch(page)
+        browser_faults.watch_page(page)
         page.goto(path)
         if login and login not in sessions:
             log_in(page, login)

@@ -32,12 +32,12 @@ ENCODE = """async ([png, quality]) => {
 }"""
 
 
-def launch(playwright: Playwright) -> Browser:
+def launch_browser(playwright: Playwright) -> Browser:
     """Debian's Chromium. Without it the test is skipped, or fails in CI."""
-    return playwright.chromium.launch(executable_path=need.chromium(), args=FLAGS)
+    return playwright.chromium.launch(executable_path=need.need_chromium(), args=FLAGS)
 
 
-def keep(browser: Browser, png: bytes, stem: str | Path, language: str) -> None:
+def keep_picture(browser: Browser, png: bytes, stem: str | Path, language: str) -> None:
     """Write a screenshot as the picture of this language: docs/images/timeline.en.webp."""
     page = browser.new_page()
     encoded = page.evaluate(ENCODE, [base64.b64encode(png).decode(), QUALITY])
@@ -45,28 +45,30 @@ def keep(browser: Browser, png: bytes, stem: str | Path, language: str) -> None:
     Path(f"{stem}.{language}.webp").write_bytes(base64.b64decode(encoded))
 
 
-def speak(page: Page, language: str) -> None:
+def switch_language(page: Page, language: str) -> None:
     """Switch the page that is open: a browser's own language does not count."""
     with page.expect_navigation():
         page.click(f".language [value={language}]")
     page.wait_for_selector("html[data-ready]", state="attached")
 
 
-def in_both(page: Page, stem: str | Path, *, full_page: bool = False) -> None:
+def take_in_both_languages(page: Page, stem: str | Path, *, full_page: bool = False) -> None:
     """Pictures of the page that is open; it is in Russian afterwards."""
     for language in LOCALES:
-        speak(page, language)
-        in_one(page, stem, language, full_page=full_page)
+        switch_language(page, language)
+        take_picture(page, stem, language, full_page=full_page)
 
 
-def in_one(page: Page, stem: str | Path, language: str, *, full_page: bool = False) -> None:
+def take_picture(page: Page, stem: str | Path, language: str, *, full_page: bool = False) -> None:
     """A picture of the page as it is."""
     browser = page.context.browser
     assert browser is not None
-    keep(browser, page.screenshot(full_page=full_page), stem, language)
+    keep_picture(browser, page.screenshot(full_page=full_page), stem, language)
 
 
-def opened(browser: Browser, given: Namespace, language: str, address: str, login: str) -> Page:
+def open_after_login(
+    browser: Browser, given: Namespace, language: str, address: str, login: str
+) -> Page:
     """The page of this address, after its login."""
     page = browser.new_page(
         viewport={"width": given.width, "height": given.height},
@@ -82,39 +84,41 @@ def opened(browser: Browser, given: Namespace, language: str, address: str, logi
     return page
 
 
-def of_page(browser: Browser, given: Namespace) -> None:
+def take_pictures_of_page(browser: Browser, given: Namespace) -> None:
     for language in LOCALES:
-        page = opened(browser, given, language, f"{given.annals}{given.what}", given.login)
-        speak(page, language)
-        in_one(page, given.file, language)
+        page = open_after_login(
+            browser, given, language, f"{given.annals}{given.what}", given.login
+        )
+        switch_language(page, language)
+        take_picture(page, given.file, language)
 
 
 GAP = 24
 ORDER = "2026-1042"
 
 
-def of_shop(browser: Browser, given: Namespace) -> None:
+def take_pictures_of_shop(browser: Browser, given: Namespace) -> None:
     for language in LOCALES:
         orders = f"{given.shop}/admin/orders/order/?q={ORDER}"
-        shop = opened(browser, given, language, orders, "anna")
+        shop = open_after_login(browser, given, language, orders, "anna")
         shop.click(f"text={ORDER}")
         quantity = shop.locator("#id_items-1-quantity")
         quantity.fill(str(int(quantity.input_value()) + 1))
         shop.click("[name=_continue]")
         shop.wait_for_selector(".messagelist")
         address = f"{given.annals}/admin/history/order/{ORDER}/"
-        annals = opened(browser, given, language, address, "support")
-        speak(annals, language)
-        both = [base64.b64encode(page.screenshot()).decode() for page in (shop, annals)]
-        images = "".join(f'<img src="data:image/png;base64,{each}">' for each in both)
+        annals = open_after_login(browser, given, language, address, "support")
+        switch_language(annals, language)
+        pair = [base64.b64encode(page.screenshot()).decode() for page in (shop, annals)]
+        images = "".join(f'<img src="data:image/png;base64,{item}">' for item in pair)
         width, height = 2 * (given.width + GAP) + GAP, given.height + 2 * GAP
         page = browser.new_page(viewport={"width": width, "height": height})
         style = f"margin:{GAP}px;display:flex;gap:{GAP}px;background:#8a94a6"
         page.set_content(f'<body style="{style}">{images}</body>')
-        keep(browser, page.screenshot(), given.file, language)
+        keep_picture(browser, page.screenshot(), given.file, language)
 
 
-KINDS = {"page": (of_page, 1280, 860), "shop": (of_shop, 900, 820)}
+KINDS = {"page": (take_pictures_of_page, 1280, 860), "shop": (take_pictures_of_shop, 900, 820)}
 
 
 def main() -> None:
@@ -127,12 +131,12 @@ def main() -> None:
     parser.add_argument("--login", default="support", help="its password is the same")
     parser.add_argument("--height", type=int)
     parser.add_argument("--theme", choices=["light", "dark"], default="light")
-    given = parser.parse_args()
-    take, given.width, height = KINDS[given.kind]
-    given.height = given.height or height
+    arguments = parser.parse_args()
+    take, arguments.width, height = KINDS[arguments.kind]
+    arguments.height = arguments.height or height
     with sync_playwright() as playwright:
-        browser = launch(playwright)
-        take(browser, given)
+        browser = launch_browser(playwright)
+        take(browser, arguments)
         browser.close()
 
 

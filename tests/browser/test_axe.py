@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests import npm
-from tests.browser.conftest import Open, Seen
+from tests.browser.conftest import BrowserFaults, Open
 from tests.browser.test_screens import R1, SCREENS, W1
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db]
@@ -43,15 +43,15 @@ PAGES = {
 
 
 @pytest.fixture(scope="module")
-def axe() -> str:
-    folder = npm.installed(Path(__file__).parent / "axe", "axe-core")
+def axe_source() -> str:
+    folder = npm.install_packages(Path(__file__).parent / "axe", "axe-core")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
-def found(page: Page, axe: str, language: str = "ru") -> list[str]:
+def find_violations(page: Page, axe_source: str, language: str = "ru") -> list[str]:
     """In Russian in both themes; in another language without what they alone can break."""
     page.evaluate(OPEN)
-    page.evaluate(axe)
+    page.evaluate(axe_source)
     if language != "ru":
         rules = {CONTRAST: {"enabled": False}}
         return list(page.evaluate(RUN, [{**ALL, "rules": rules}, KEPT]))
@@ -63,17 +63,19 @@ def found(page: Page, axe: str, language: str = "ru") -> list[str]:
 
 @pytest.mark.parametrize("language", ["ru", "en"])
 @pytest.mark.parametrize("login", PAGES)
-def test_axe_finds_nothing(visit: Open, axe: str, seen: Seen, login: str, language: str) -> None:
+def test_axe_finds_no_violations_on_any_page(
+    visit: Open, axe_source: str, browser_faults: BrowserFaults, login: str, language: str
+) -> None:
     page = visit("/admin/", login=login)
     page.context.add_cookies([{"name": "django_language", "value": language, "url": page.url}])
     faults = {}
     for address in PAGES[login]:
         page.goto(address)
-        if violations := found(page, axe, language):
+        if violations := find_violations(page, axe_source, language):
             faults[address] = violations
-    seen.faults.clear()  # a page that is not found is a fault elsewhere
+    browser_faults.faults.clear()  # a page that is not found is a fault elsewhere
     assert faults == {}
 
 
-def test_axe_finds_nothing_before_the_login(visit: Open, axe: str) -> None:
-    assert found(visit("/admin/", login=""), axe) == []
+def test_axe_finds_no_violations_before_login(visit: Open, axe_source: str) -> None:
+    assert find_violations(visit("/admin/", login=""), axe_source) == []

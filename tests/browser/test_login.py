@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from tests.access.real_provider import RealProvider
-from tests.access.web import Web, age
-from tests.browser.picture import in_both, in_one, launch
-from tests.processes import own_database
+from tests.access.web import ProductionWeb, age_sessions
+from tests.browser.picture import launch_browser, take_in_both_languages, take_picture
+from tests.processes import create_own_database
 from tests.processes import server as postgres
 
 __all__ = ["postgres"]  # tests/browser has a `server` of its own
@@ -30,23 +30,23 @@ BANK, PARTNER = "Учётная запись банка", "Партнёрски�
 
 
 @dataclass
-class Site:
+class LoginSite:
     """Annals, its two providers, and a browser that looks at it. faults: what a clean page must
     not do."""
 
-    web: Web
+    web: ProductionWeb
     bank: RealProvider
     partner: RealProvider
     page: Page
     faults: list[str]
 
-    def shot(self, name: str) -> None:
+    def take_picture(self, name: str) -> None:
         """A picture, where ANNALS_TEST_PICTURES names a folder for them."""
         assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         if folder := os.environ.get("ANNALS_TEST_PICTURES"):
-            in_one(self.page, f"{folder}/{name}", "ru")
+            take_picture(self.page, f"{folder}/{name}", "ru")
 
-    def there(self, login: str) -> None:
+    def log_in_at_provider(self, login: str) -> None:
         """Log in on the pages of a provider."""
         self.page.fill("[name=login]", login)
         self.page.fill("[name=password]", "x")
@@ -55,22 +55,26 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def running(postgres: Postgres) -> Iterator[Site]:
+def running_providers(postgres: EmbeddedPostgres) -> Iterator[LoginSite]:
     with tempfile.TemporaryDirectory(prefix="annals-login-") as name, ExitStack() as stack:
         folder = Path(name)
-        database = stack.enter_context(own_database(postgres))
-        web = Web(database, folder)
+        database = stack.enter_context(create_own_database(postgres))
+        web = ProductionWeb(database, folder)
         bank = stack.enter_context(RealProvider("bank", folder, web.url))
         partner = stack.enter_context(RealProvider("partner", folder, web.url))
         roles = {"staff": "support"}
-        bank.account("1", preferred_username="m.petrov", name="Петров Михаил", groups=["staff"])
-        partner.account("1", preferred_username="a.orlova", name="Орлова Анна", groups=["staff"])
+        bank.write_account(
+            "1", preferred_username="m.petrov", name="Петров Михаил", groups=["staff"]
+        )
+        partner.write_account(
+            "1", preferred_username="a.orlova", name="Орлова Анна", groups=["staff"]
+        )
         web.start([
-            bank.declaration(roles) | {"title": BANK},
-            partner.declaration(roles) | {"title": PARTNER},
+            bank.make_declaration(roles) | {"title": BANK},
+            partner.make_declaration(roles) | {"title": PARTNER},
         ])  # fmt: skip
         stack.callback(web.stop)
-        browser = launch(stack.enter_context(sync_playwright()))
+        browser = launch_browser(stack.enter_context(sync_playwright()))
         stack.callback(browser.close)
         context = browser.new_context(
             base_url=web.url, locale="ru-RU", viewport={"width": 900, "height": 480}
@@ -85,53 +89,53 @@ def running(postgres: Postgres) -> Iterator[Site]:
             and said.location["url"].startswith(web.url) and "status of" not in said.text else None,
         )  # fmt: skip
         page.on("pageerror", lambda error: faults.append(str(error)))
-        yield Site(web, bank, partner, page, faults)
+        yield LoginSite(web, bank, partner, page, faults)
 
 
 @pytest.fixture
-def site(running: Site) -> Iterator[Site]:
-    running.page.context.clear_cookies()
-    yield running
-    assert not running.faults
+def site(running_providers: LoginSite) -> Iterator[LoginSite]:
+    running_providers.page.context.clear_cookies()
+    yield running_providers
+    assert not running_providers.faults
 
 
-def test_in_with_one_provider_out_and_in_with_the_other(site: Site) -> None:
+def test_login_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/completeness/")
-    said = [f"Войти через «{each}»" for each in (BANK, PARTNER)]
-    expect(page.locator(".provider")).to_have_text(said)
+    page_text = [f"Войти через «{item}»" for item in (BANK, PARTNER)]
+    expect(page.locator(".provider")).to_have_text(page_text)
     expect(page.locator("#login-form")).not_to_be_visible()
-    site.shot("login")
+    site.take_picture("login")
     page.click(f"text={BANK}")
-    site.there("1")
+    site.log_in_at_provider("1")
     expect(page).to_have_url(f"{site.web.url}/admin/completeness/")
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
     page.click("#logout-form [type=submit]")
     expect(page.locator(".said h1")).to_have_text("Вы вышли")
     expect(page.locator(".said")).to_contain_text(BANK)
-    site.shot("logged-out")
+    site.take_picture("logged-out")
     page.click("text=Выйти и там")
     assert page.url.startswith(site.bank.url)
     page.goto("/admin/login/")
     page.click(f"text={PARTNER}")
-    site.there("1")
+    site.log_in_at_provider("1")
     expect(page.locator("#user-tools")).to_contain_text("Орлова Анна")
     page.click("#logout-form [type=submit]")
     page.click(".language [lang=en]")  # the page after a logout cannot be opened again
     expect(page.locator(".provider").first).to_have_text(f"Log in with {BANK}")
 
 
-def test_who_comes_back_after_a_pause_reads_why_and_gets_to_the_same_page(site: Site) -> None:
+def test_expired_session_explains_itself_and_returns_to_the_page(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/")
     page.click(f"text={BANK}")
-    site.there("1")
+    site.log_in_at_provider("1")
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
-    age(site.web, 3_700, "annals_seen")
+    age_sessions(site.web, 3_700, "annals_seen")
     page.goto("/admin/history/?q=A1")
     expect(page.locator(".over")).to_contain_text("Сеанс завершён")
-    site.shot("over")
+    site.take_picture("over")
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
-        in_both(page, f"{folder}/login")  # docs/access.md shows it
+        take_in_both_languages(page, f"{folder}/login")  # docs/access.md shows it
     page.click(f"text={BANK}")  # the provider still knows the person
     assert urlsplit(page.url)[2:4] == ("/admin/history/", "q=A1")

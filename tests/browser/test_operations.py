@@ -10,10 +10,10 @@ from pytest_django import DjangoDbBlocker
 from history.base import clock
 from history.entities import ROOT
 from ingest.models import JobRun, Ledger, Pace, Quarantined
-from tests.browser.conftest import Open, Seen
-from tests.browser.test_axe import axe as axe
-from tests.browser.test_axe import found
-from tests.browser.test_screens import UNFOLD, WHOLE, fits
+from tests.browser.conftest import BrowserFaults, Open
+from tests.browser.test_axe import axe_source as axe_source
+from tests.browser.test_axe import find_violations
+from tests.browser.test_screens import UNFOLD, WHOLE, has_no_overflow
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db]
 
@@ -31,7 +31,7 @@ HEIGHTS = "[...document.querySelectorAll('.journal tbody tr')].map(row => row.of
 
 
 @pytest.fixture(scope="module", autouse=True)
-def figures(documents: None, django_db_blocker: DjangoDbBlocker) -> None:
+def operations_figures(documents: None, django_db_blocker: DjangoDbBlocker) -> None:
     """A halted partition and one that is read, bad messages, a job, and rates."""
     with django_db_blocker.unblock():
         now = clock.now()
@@ -54,27 +54,29 @@ def figures(documents: None, django_db_blocker: DjangoDbBlocker) -> None:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_window(visit: Open, width: int) -> None:
+def test_operations_pages_fit_the_window(visit: Open, width: int) -> None:
     page = visit("/admin/", login="ops", viewport={"width": width, "height": 900})
     for address in SCREENS:
         page.goto(address)
         page.evaluate(UNFOLD)
-        assert fits(page), address
+        assert has_no_overflow(page), address
 
 
 @pytest.mark.parametrize("language", ["ru", "en"])
-def test_axe_finds_nothing(visit: Open, axe: str, language: str) -> None:
+def test_axe_finds_no_violations_on_operations_pages(
+    visit: Open, axe_source: str, language: str
+) -> None:
     page = visit("/admin/", login="ops")
     page.context.add_cookies([{"name": "django_language", "value": language, "url": page.url}])
     faults = {}
     for address in SCREENS:
         page.goto(address)
-        if violations := found(page, axe, language):
+        if violations := find_violations(page, axe_source, language):
             faults[address] = violations
     assert faults == {}
 
 
-def test_a_number_leads_to_its_page_and_a_group_to_a_question(visit: Open) -> None:
+def test_figures_link_to_their_pages_and_groups_to_requests(visit: Open) -> None:
     page = visit("/admin/", login="ops")
     expect(page.locator(".verdict h1")).to_contain_text("Чтение остановлено")
     expect(page.locator(".rates path")).to_have_count(2)
@@ -89,37 +91,39 @@ def test_a_number_leads_to_its_page_and_a_group_to_a_question(visit: Open) -> No
 
 
 @pytest.mark.parametrize(("width", "line"), [(390, 60), (1280, 44)])
-def test_one_look_is_one_line(visit: Open, width: int, line: int) -> None:
+def test_journal_has_one_line_for_each_access(visit: Open, width: int, line: int) -> None:
     visit(WHOLE)
     visit(f"/admin/history/?q={'длинное' * 20}")
     page = visit("/admin/journal/", login="privacy", viewport={"width": width, "height": 800})
     heights = page.evaluate(HEIGHTS)
     assert heights
     assert max(heights) <= line
-    assert fits(page)
+    assert has_no_overflow(page)
     page.locator(".journal summary").first.click()
     expect(page.locator(".journal details .panel").first).to_be_in_viewport()
-    assert fits(page)
+    assert has_no_overflow(page)
 
 
-def test_the_page_shows_itself_again_and_says_when_nobody_answers(visit: Open, seen: Seen) -> None:
+def test_operations_page_refreshes_itself_and_reports_no_answer(
+    visit: Open, browser_faults: BrowserFaults
+) -> None:
     page = visit("/admin/", login="ops")
     page.clock.install()
     page.goto("/admin/operations/")
-    asked = []
-    page.on("request", lambda each: asked.append((each.url, each.headers.get("x-annals-poll"))))
+    query = []
+    page.on("request", lambda each: query.append((each.url, each.headers.get("x-annals-poll"))))
     page.evaluate("document.querySelector('.verdict h1').textContent = 'old'")
     page.clock.fast_forward(31_000)
     expect(page.locator(".verdict h1")).not_to_have_text("old")
     # Nobody did anything, so an idle login still ends.
-    assert [how for url, how in asked if url == page.url] == ["1"]
+    assert [how for url, how in query if url == page.url] == ["1"]
     expect(page.locator(".figures time").first).not_to_contain_text("UTC")
     alert = page.get_by_role("alert")
     page.route("**/operations/", lambda each: each.fulfill(status=503))
     page.clock.fast_forward(31_000)
     expect(alert).to_contain_text("Нет ответа с")
-    assert seen.faults.pop(0).startswith("503: ")
-    assert seen.faults.pop().startswith("console: ")  # which reports it as well
+    assert browser_faults.faults.pop(0).startswith("503: ")
+    assert browser_faults.faults.pop().startswith("console: ")  # which reports it as well
     page.unroute("**/operations/")
     page.clock.fast_forward(31_000)
     expect(alert).to_have_count(0)

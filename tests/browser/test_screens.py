@@ -41,12 +41,12 @@ SCREENS = [
 ]
 
 
-def fits(page: Page) -> bool:
+def has_no_overflow(page: Page) -> bool:
     """Whether nothing reaches beyond the right edge of the window."""
     return bool(page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
-def test_finds_and_reads_an_application(visit: Open) -> None:
+def test_application_is_found_and_read(visit: Open) -> None:
     page = visit("/admin/", login="")
     log_in(page, "support")
     expect(page.locator("[data-search]")).to_be_focused()
@@ -65,7 +65,7 @@ def test_finds_and_reads_an_application(visit: Open) -> None:
 @pytest.mark.parametrize(
     ("zone", "offset"), [("Europe/Moscow", "UTC+03:00"), ("Asia/Vladivostok", "UTC+10:00")]
 )
-def test_times_are_the_browsers(visit: Open, zone: str, offset: str) -> None:
+def test_times_are_in_browser_time_zone(visit: Open, zone: str, offset: str) -> None:
     page = visit(A1, timezone_id=zone)
     local = NEWEST.astimezone(ZoneInfo(zone))
     time = page.locator(".version-time time").first
@@ -77,7 +77,7 @@ def test_times_are_the_browsers(visit: Open, zone: str, offset: str) -> None:
     expect(page.locator("[data-zone]").first).to_contain_text(zone)
 
 
-def test_the_chosen_zone_is_that_of_the_pages(visit: Open) -> None:
+def test_pages_use_the_chosen_time_zone(visit: Open) -> None:
     page = visit(A1, timezone_id="Asia/Vladivostok")
     page.click(".zones [value=moscow]")
     local = NEWEST.astimezone(ZoneInfo("Europe/Moscow"))
@@ -87,7 +87,7 @@ def test_the_chosen_zone_is_that_of_the_pages(visit: Open) -> None:
     expect(page.locator("[data-zone]").first).to_contain_text("Asia/Vladivostok")
 
 
-def test_a_day_of_the_picture_is_a_link(visit: Open) -> None:
+def test_day_of_picture_is_a_link(visit: Open) -> None:
     page = visit(A1)
     expect(page.locator(".bars a")).to_have_count(6)
     page.locator(".bars a").nth(2).click()
@@ -95,13 +95,13 @@ def test_a_day_of_the_picture_is_a_link(visit: Open) -> None:
     expect(page.locator(".version").first).to_be_visible()
 
 
-def test_moments_within_a_document_are_the_browsers_too(visit: Open) -> None:
+def test_moments_within_document_are_in_browser_time_zone(visit: Open) -> None:
     page = visit(f"{A1}?type=CREATE", timezone_id="Asia/Vladivostok")
     page.locator(".version .more summary").first.click()
     expect(page.locator(".snapshot")).to_contain_text("01.02.2026, 08:30:00")
 
 
-def test_keys(visit: Open) -> None:
+def test_keyboard_shortcuts_work(visit: Open) -> None:
     page = visit(A1)
     page.keyboard.press("j")
     expect(page.locator(".version-number").first).to_be_focused()
@@ -136,7 +136,7 @@ def test_keys(visit: Open) -> None:
     expect(page.locator(".version-number")).to_contain_text("7")
 
 
-def test_everything_is_reached_with_the_tabulator(visit: Open) -> None:
+def test_tab_key_reaches_every_control(visit: Open) -> None:
     page = visit(A1)
     page.keyboard.press("Tab")
     expect(page.locator(".skip-to-content-link")).to_be_focused()
@@ -149,7 +149,7 @@ def test_everything_is_reached_with_the_tabulator(visit: Open) -> None:
     assert {"Найти", "Сравнить", "Развернуть всё", "полностью"} <= reached
 
 
-def test_filters_in_the_browsers_zone(visit: Open) -> None:
+def test_filter_uses_browser_time_zone(visit: Open) -> None:
     page = visit(A1, timezone_id="Asia/Vladivostok")
     page.locator(".filter summary").click()
     local = (T0 + timedelta(hours=118)).astimezone(ZoneInfo("Asia/Vladivostok"))
@@ -161,7 +161,7 @@ def test_filters_in_the_browsers_zone(visit: Open) -> None:
     expect(page.locator("#id_from")).to_have_value(f"{local:%Y-%m-%dT%H:%M}")
 
 
-def test_folds_copies_and_compares(visit: Open) -> None:
+def test_timeline_folds_copies_and_compares(visit: Open) -> None:
     page = visit(A1)
     page.click("[data-fold]")
     expect(page.locator(".version details:not([open])")).to_have_count(0)
@@ -197,7 +197,7 @@ def test_export_menu_moves_nothing_and_closes(visit: Open, width: int) -> None:
     page.click(".take summary")
     expect(menu).to_be_in_viewport(ratio=1)
     assert page.evaluate(BOXES) == before
-    assert fits(page)
+    assert has_no_overflow(page)
     page.locator(".versions").first.click(position={"x": 5, "y": 400})
     expect(menu).to_be_hidden()
     page.click(".take summary")
@@ -206,7 +206,7 @@ def test_export_menu_moves_nothing_and_closes(visit: Open, width: int) -> None:
 
 
 @pytest.mark.parametrize("address, field", [("/admin/at/A1/", "#id_time"), (A1, "#id_from")])
-def test_calendar_writes_into_the_field_of_a_moment(visit: Open, address: str, field: str) -> None:
+def test_calendar_fills_moment_field(visit: Open, address: str, field: str) -> None:
     page = visit(address)
     page.evaluate(UNFOLD)
     place = page.locator(".moment-field", has=page.locator(field))
@@ -218,35 +218,35 @@ def test_calendar_writes_into_the_field_of_a_moment(visit: Open, address: str, f
     expect(page.locator(field)).to_have_value("12.11.2026 09:30")
     picker.evaluate("e => { e.value = ''; e.dispatchEvent(new Event('input')) }")
     expect(page.locator(field)).to_have_value("")
-    assert fits(page)
+    assert has_no_overflow(page)
 
 
-def test_a_narrow_list_says_what_each_cell_is(visit: Open) -> None:
+def test_narrow_list_labels_each_cell(visit: Open) -> None:
     page = visit(
         "/admin/history/fieldlabel/", login="admin", viewport={"width": 390, "height": 900}
     )
     cell = page.locator("#result_list .field-english").first
     label = cell.evaluate("e => getComputedStyle(e, '::before').content")
     assert label == f'"{page.locator("#result_list .column-english .text").text_content()}: "'
-    assert fits(page)
+    assert has_no_overflow(page)
 
 
 @pytest.mark.parametrize("width", [390, 640, 1280])  # 640: 1280 at 200%
-def test_nothing_is_wider_than_the_window(visit: Open, width: int) -> None:
+def test_pages_fit_the_window(visit: Open, width: int) -> None:
     page = visit("/admin/", viewport={"width": width, "height": 900})
     for address in SCREENS:
         page.goto(address)
-        assert fits(page), address
+        assert has_no_overflow(page), address
         page.evaluate(UNFOLD)
-        assert fits(page), address
+        assert has_no_overflow(page), address
 
 
-def test_no_cell_of_the_gaps_is_beyond_the_edge(visit: Open) -> None:
+def test_cells_of_gap_page_stay_inside_the_edge(visit: Open) -> None:
     page = visit("/admin/gaps/", login="ops", viewport={"width": 400, "height": 800})
     reach = page.evaluate(REACH)
     assert len(reach) == 5
     assert max(reach) <= 400
-    assert fits(page)
+    assert has_no_overflow(page)
     assert "Следующая версия от сервиса" in page.locator(".gap-list td").nth(2).evaluate(
         "c => getComputedStyle(c, '::before').content"
     )
@@ -267,11 +267,11 @@ def test_theme_and_language_are_switched(visit: Open) -> None:
     assert f"{local:%H:%M:%S}.510186 UTC+03:00" in (time.get_attribute("title") or "")
 
 
-def test_works_without_javascript(visit: Open) -> None:
+def test_pages_work_without_javascript(visit: Open) -> None:
     page = visit(A1, java_script_enabled=False)
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 800})
-        boxes = [page.locator(f".version-{one}").first.bounding_box() for one in ("time", "body")]
+        boxes = [page.locator(f".version-{item}").first.bounding_box() for item in ("time", "body")]
         assert boxes[0]
         assert boxes[1]
         assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]  # no overlap
@@ -284,7 +284,7 @@ def test_works_without_javascript(visit: Open) -> None:
     expect(page.locator(".version-number").first).to_contain_text("69")
 
 
-def test_the_head_stays_in_sight(visit: Open) -> None:
+def test_heading_stays_visible_when_scrolling(visit: Open) -> None:
     for width in (390, 1280):
         page = visit(A1, viewport={"width": width, "height": 700})
         page.evaluate("window.scrollTo(0, 3000)")
@@ -297,7 +297,7 @@ def test_the_head_stays_in_sight(visit: Open) -> None:
         assert top >= head
 
 
-def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
+def test_print_is_light_and_has_only_the_history(visit: Open) -> None:
     page = visit(A1, color_scheme="dark")
     page.click(".theme-toggle")
     page.click(".theme-toggle")
@@ -314,7 +314,7 @@ def test_paper_is_light_and_has_only_the_history(visit: Open) -> None:
     assert ink == "rgb(0, 0, 0)"
 
 
-def test_a_narrow_window_shows_the_whole_title_and_all_tabs(visit: Open) -> None:
+def test_narrow_window_shows_whole_title_and_all_tabs(visit: Open) -> None:
     page = visit(WHOLE, viewport={"width": 380, "height": 800})
     title = page.locator(".subject h1")
     title.evaluate("h1 => { h1.textContent = 'Ипотека на новостройку 2305-2026-1234567' }")
@@ -323,10 +323,10 @@ def test_a_narrow_window_shows_the_whole_title_and_all_tabs(visit: Open) -> None
         "(() => { const t = document.querySelector('.tabs');"
         " return t.scrollWidth <= t.clientWidth })()"
     )
-    assert fits(page)
+    assert has_no_overflow(page)
 
 
-def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
+def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     page = visit(R1, login="privacy", color_scheme="dark")
     masked = page.locator(".version").first.locator(".masked")
     expect(masked).to_have_count(2)
@@ -353,12 +353,12 @@ def test_the_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(page.locator("body")).not_to_contain_text("998877")
 
 
-def test_every_call_is_drawn(visit: Open) -> None:
+def test_api_documentation_draws_every_call(visit: Open) -> None:
     page = visit("/api/docs/", login="support")
     expect(page.locator(".opblock")).to_have_count(12)
 
 
-def test_newer_versions_are_offered_and_nothing_jumps(visit: Open) -> None:
+def test_newer_versions_are_offered_without_moving_the_page(visit: Open) -> None:
     page = visit("/admin/")
     page.clock.install()
     page.goto(WHOLE)

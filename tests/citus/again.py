@@ -29,4 +29,4 @@ def tables(transactional_db: None) -> None:
 
 @pytest.fixture(autouse=True)
 def own_labels() -> None:
-    labels.forget()
+    labels.forget_catalogue()

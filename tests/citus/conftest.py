@@ -53,7 +53,7 @@ def distributed(citus: Citus) -> Citus:
     today = clock.now().date()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
-            days.create(plain, entity.table, today + timedelta(number))
+            days.create_partition(plain, entity.table, today + timedelta(number))
     # Few shards, because to make a day takes as long as making all of them.
     call_command("distribute", shards=4, stdout=io.StringIO())
     disconnect()

@@ -9,12 +9,12 @@ from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from history.entities import Entity
+from history.entities import EntityKind
 from tests.citus.cluster import Citus
 from tests.db.store import Store
-from tests.oracle.checks import Api
-from tests.oracle.histories import Made, histories
-from tests.oracle.test_oracle import asked_by, compare_all, with_days
+from tests.oracle.checks import OracleApi
+from tests.oracle.histories import GeneratedVersion, generate_histories
+from tests.oracle.test_oracle import compare_all, make_api, with_days
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
 
@@ -25,7 +25,7 @@ class Prepared(Store):
     def __init__(self) -> None:
         self._made: set[tuple[str, date]] = set()
 
-    def day(self, entity: Entity, moment: datetime) -> None:
+    def day(self, entity: EntityKind, moment: datetime) -> None:
         place = (entity.table, moment.astimezone(UTC).date())
         if place not in self._made:
             super().day(entity, moment)
@@ -41,8 +41,8 @@ def filled(distributed: Citus) -> Store:
 
 
 @pytest.fixture
-def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
-    return asked_by(client, monkeypatch)
+def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
+    return make_api(client, monkeypatch)
 
 
 @settings(
@@ -53,8 +53,8 @@ def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(made=histories(), data=st.data())
+@given(made=generate_histories(), data=st.data())
 def test_every_answer_is_that_of_the_reference(
-    filled: Store, api: Api, made: list[Made], data: st.DataObject
+    filled: Store, api: OracleApi, made: list[GeneratedVersion], data: st.DataObject
 ) -> None:
     compare_all(filled, api, made, data)

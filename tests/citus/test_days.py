@@ -13,33 +13,33 @@ from history.base import clock
 from history.daily import days
 from history.daily.days import DayState
 from history.daily.window import Window
-from history.distribution.disk_use import held
-from history.entities import CHILDREN, root
+from history.distribution.disk_use import measure_disk_use
+from history.entities import CHILDREN, get_root
 from history.partitions import catalog
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
-from history.search_index.backfill import remove_old
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
+from history.search_index.backfill import remove_old_keys
 from tests.citus.cluster import Citus
 
 TODAY = clock.now().date()
 OLD = TODAY - timedelta(5)
-TABLE = root().table
+TABLE = get_root().table
 
 
 def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     plain = distributed.raw()
-    days.create(plain, TABLE, OLD)
-    policy = Policy(Window(TODAY - timedelta(1), TODAY + timedelta(2)), TODAY)
-    outcome = maintain(policy)
+    days.create_partition(plain, TABLE, OLD)
+    policy = PartitionPolicy(Window(TODAY - timedelta(1), TODAY + timedelta(2)), TODAY)
+    outcome = execute_plans(policy)
     connection.close()
     assert (outcome.broken, outcome.busy) == ([], [])
-    assert outcome.dropped == [days.partition_name(TABLE, OLD)]
+    assert outcome.dropped == [days.build_partition_name(TABLE, OLD)]
     assert 0 < outcome.longest_detach < 60
-    made = days.partition_name(TABLE, TODAY + timedelta(2))
+    made = days.build_partition_name(TABLE, TODAY + timedelta(2))
     assert made in outcome.created
     for node in range(3):
         assert distributed.rows("SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
-            [days.partition_name(TABLE, OLD), made], node=node) == [(True, True)]  # fmt: skip
+            [days.build_partition_name(TABLE, OLD), made], node=node) == [(True, True)]  # fmt: skip
     [(shards,)] = distributed.rows(
         "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [made]
     )
@@ -64,26 +64,26 @@ def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
         [shard, host, port, to_host, to_port],
     )
     with pytest.raises(psycopg.errors.LockNotAvailable, match="shards are being moved"):
-        days.create(plain, TABLE, day, wait_s=0.1)
+        days.create_partition(plain, TABLE, day, wait_s=0.1)
     moving.execute("ROLLBACK")
-    assert days.create(plain, TABLE, day)
-    plain.execute(f"DROP TABLE {days.partition_name(TABLE, day)}")
+    assert days.create_partition(plain, TABLE, day)
+    plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, day)}")
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
     plain, reader = distributed.raw(), distributed.raw(node)
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")
     reader.execute(f"SELECT count(*) FROM {TABLE}")
     with pytest.raises(psycopg.errors.LockNotAvailable):
-        days.drop(plain, TABLE, OLD, wait_s=1)
-    assert days.locate(plain, TABLE, OLD).state is DayState.ATTACHED
+        days.drop_partition(plain, TABLE, OLD, wait_s=1)
+    assert days.locate_day(plain, TABLE, OLD).state is DayState.ATTACHED
     other = distributed.raw(node)
     other.execute("SET statement_timeout TO '20s'")
     waits: list[float] = []
     dropping = threading.Thread(
-        target=lambda: days.drop(plain, TABLE, OLD, wait_s=30, waited=waits.append)
+        target=lambda: days.drop_partition(plain, TABLE, OLD, wait_s=30, report_wait=waits.append)
     )
     dropping.start()
     for _ in range(3):
@@ -93,22 +93,22 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     dropping.join()
     [waited] = waits
     assert waited >= 0.3
-    assert days.locate(plain, TABLE, OLD).state is DayState.ABSENT
+    assert days.locate_day(plain, TABLE, OLD).state is DayState.ABSENT
 
 
 def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     plain = distributed.raw()
-    days.create(plain, TABLE, OLD)
-    place = days.locate(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
+    place = days.locate_day(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     new = place._replace(child=place.new)
-    days.create_detached(plain, new, OLD)
+    days.create_detached_table(plain, new, OLD)
     plain.execute(
         f"INSERT INTO {new.child.as_string(plain)} (id, version, data, updated_at, client_id, type)"
         " SELECT 'r' || n, n, '{}', %s, 'x', 1 FROM generate_series(1, 100) n", [noon]
     )  # fmt: skip
-    days.replace(plain, TABLE, OLD)
-    name = days.partition_name(TABLE, OLD)
+    days.replace_table(plain, TABLE, OLD)
+    name = days.build_partition_name(TABLE, OLD)
     assert distributed.rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
         (100, 0)
     ]
@@ -118,19 +118,19 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
         "SELECT citus_total_relation_size(%(name)s), count(*) FROM pg_dist_shard"
         " WHERE logicalrelid = %(name)s::regclass", {"name": name}
     ).fetchall()  # fmt: skip
-    found = held(plain, [name])[name]
+    found = measure_disk_use(plain, [name])[name]
     assert (found.rows, len(found.shards)) == (100, shards)
     # The whole counts the empty table of the coordinator too.
     assert size / 2 < found.bytes <= size
-    [part] = [each for each in catalog.read(connection, [TABLE]) if each.name == name]
+    [part] = [each for each in catalog.read_partitions(connection, [TABLE]) if each.name == name]
     assert (part.rows, part.bytes) == (100, found.bytes)
     connection.close()
-    days.drop(plain, TABLE, OLD)
+    days.drop_partition(plain, TABLE, OLD)
 
 
 def test_a_worker_makes_no_day(distributed: Citus) -> None:
     with pytest.raises(psycopg.errors.InternalError_, match="not allowed on this node"):
-        days.create(distributed.raw(1), TABLE, OLD - timedelta(1))
+        days.create_partition(distributed.raw(1), TABLE, OLD - timedelta(1))
 
 
 def test_keys_leave_with_retention(distributed: Citus) -> None:
@@ -140,6 +140,6 @@ def test_keys_leave_with_retention(distributed: Citus) -> None:
         " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
     )  # fmt: skip
     before = TODAY - timedelta(1)
-    assert remove_old(plain, before) == 1
+    assert remove_old_keys(plain, before) == 1
     assert distributed.rows("SELECT value FROM search_key") == [("2",)]
     connection.close()

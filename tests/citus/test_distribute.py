@@ -15,19 +15,19 @@ from django.db.migrations.operations import AddField, AddIndex
 from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
 
-from annals.observe.server_checks import server_settings
+from annals.observe.server_checks import check_server_settings
 from history import distribution
 from history.base import clock
 from history.daily import days
 from history.distributing import steps as needed
-from history.distributing.steps import left_out
+from history.distributing.steps import find_left_out
 from history.distribution import DISTRIBUTED_BY
-from history.entities import CHILDREN, ENTITIES, root
+from history.entities import CHILDREN, ENTITIES, get_root
 from history.models import VERSION_MODELS, LateRow
 from ingest import rights
 from tests.citus.cluster import Citus, served_by
-from tests.killed import Killed, killed_before
-from tests.shape import shaped
+from tests.killed import ProcessKilled, kill_before_statement
+from tests.shape import parse_shaped
 
 CHILD = CHILDREN[0]
 TODAY = clock.now().date()
@@ -51,7 +51,7 @@ def filled(citus: Citus) -> Citus:
     plain = citus.raw()
     for entity in ENTITIES:
         for day in DAYS:
-            days.create(plain, entity.table, day)
+            days.create_partition(plain, entity.table, day)
         names = ["id", "version", "data", "updated_at", "client_id", "type"]
         given = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
                  "%s::timestamptz + n * interval '1 s'", "'test'", "1"]  # fmt: skip
@@ -65,7 +65,7 @@ def filled(citus: Citus) -> Citus:
             )  # fmt: skip
     plain.execute(
         "INSERT INTO search_key SELECT 'v' || n, 'number', %s, 'c1', current_date"
-        " FROM generate_series(1, 50) n", [root().name]
+        " FROM generate_series(1, 50) n", [get_root().name]
     )  # fmt: skip
     assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
     return citus
@@ -101,7 +101,7 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
         distribute()
     plain.execute("DROP TABLE odd")
     with pytest.raises(needed.NotDistributableError, match="names a worker"):
-        needed.check(filled.raw(1), [])
+        needed.check_cluster(filled.raw(1), [])
 
 
 def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: Citus) -> None:
@@ -109,10 +109,10 @@ def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: 
     with plain.transaction(force_rollback=True):
         plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
         with pytest.raises(needed.NotDistributableError, match="has no worker"):
-            needed.check(plain, [])
+            needed.check_cluster(plain, [])
         plain.execute("DELETE FROM pg_dist_node")
         with pytest.raises(needed.NotDistributableError, match="citus_set_coordinator_host"):
-            needed.check(plain, [])
+            needed.check_cluster(plain, [])
 
 
 def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
@@ -121,7 +121,7 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
         plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
             " (SELECT max(nodeid) FROM pg_dist_node)")  # fmt: skip
         with pytest.raises(needed.NotDistributableError, match=r"the worker .*:1 does not answer"):
-            needed.check(plain, [])
+            needed.check_cluster(plain, [])
 
 
 def test_a_worker_is_not_migrated(filled: Citus) -> None:
@@ -149,7 +149,7 @@ def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
 
 def test_a_dry_run_changes_nothing(filled: Citus) -> None:
     before = rows(filled)
-    found = shaped("distribute", distribute("--dry-run", "--json"))
+    found = parse_shaped("distribute", distribute("--dry-run", "--json"))
     assert found["days"] != []
     assert found["done"] is False
     text = distribute("--dry-run")
@@ -166,9 +166,9 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         runs += 1
         assert runs < 60
         try:
-            with killed_before(chance.randrange(15, 40)):
+            with kill_before_statement(chance.randrange(15, 40)):
                 distribute("--shards", "4")
-        except Killed:
+        except ProcessKilled:
             killed += 1
             connection.close()
         else:
@@ -176,7 +176,7 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
     assert killed > 5
     assert rows(filled) == before
     _is_distributed(filled)
-    found = shaped("distribute", distribute("--json"))
+    found = parse_shaped("distribute", distribute("--json"))
     assert (found["distributed"], found["days"], found["done"]) == ([], [], True)
     assert "Nothing was left to do" in distribute()
     with pytest.raises(CommandError, match="have 4 shards already"):
@@ -193,7 +193,7 @@ def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
 def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
     """A column with a default and an index: of a table of versions, of one on the coordinator."""
     old = MigrationLoader(connection).project_state()
-    for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[root().name], LateRow):
+    for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[get_root().name], LateRow):
         table, name = model._meta.db_table, model.__name__
         field = models.CharField(max_length=9, default="", db_default="new")
         index = models.Index(fields=["later"], name=f"{name[:20]}_later")
@@ -209,8 +209,8 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
             assert found == [("new",)]
         day = TODAY + timedelta(3)
         if model is not LateRow:  # a day that is made afterwards has both
-            days.create(filled.raw(), table, day)
-            connection.cursor().execute(f"DROP TABLE {days.partition_name(table, day)}")
+            days.create_partition(filled.raw(), table, day)
+            connection.cursor().execute(f"DROP TABLE {days.build_partition_name(table, day)}")
         for step in reversed(steps):
             after = states.pop()
             with connection.schema_editor() as editor:
@@ -223,12 +223,12 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
 ) -> None:
     distribute()
     plain = filled.raw()
-    assert left_out(plain, rights.tables()) == []
+    assert find_left_out(plain, rights.list_tables()) == []
     plain.execute("CREATE TABLE order_aud (id text)")
-    monkeypatch.setattr(rights, "tables", lambda: {"order_aud", "no_aud"})
+    monkeypatch.setattr(rights, "list_tables", lambda: {"order_aud", "no_aud"})
     monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, demo=False))
     try:
-        texts = [found.msg for found in server_settings(databases=["default"])]
+        texts = [found.msg for found in check_server_settings(databases=["default"])]
         assert "Only the coordinator has order_aud." in texts
     finally:
         plain.execute("DROP TABLE order_aud")
@@ -236,8 +236,8 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
 
 def _is_distributed(citus: Citus) -> None:
     plain = citus.raw()
-    distribution.forget(plain)
-    assert distribution.active(plain)
+    distribution.forget_answer(plain)
+    assert distribution.is_distributed(plain)
     columns = dict(citus.rows(
         "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
         " FROM pg_dist_partition WHERE partmethod = 'h'"
@@ -252,8 +252,8 @@ def _is_distributed(citus: Citus) -> None:
                       " WHERE partmethod = 'h' GROUP BY logicalrelid) n") == [(4,)]  # fmt: skip
     for entity in ENTITIES:
         for day in DAYS:
-            name = days.partition_name(entity.table, day)
-            assert days.locate(plain, entity.table, day).state is days.DayState.ATTACHED
+            name = days.build_partition_name(entity.table, day)
+            assert days.locate_day(plain, entity.table, day).state is days.DayState.ATTACHED
             assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
     # Each node sees all of it, the ledger included.
     for node in range(len(citus.urls)):

@@ -4,8 +4,8 @@ import pytest
 
 from history.daily import days
 from history.daily.window import Window
-from history.entities import CHILDREN, root
-from history.gaps.scan import changed
+from history.entities import CHILDREN, get_root
+from history.gaps.scan import find_changed_days
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
 from tests.db.partitioned import NOW, TODAY, raw
@@ -22,10 +22,10 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
 ) -> None:
     """PostgreSQL counts the rows on the nodes that have them."""
     plain = citus.raw()
-    for entity in (root(), CHILDREN[0]):
-        days.create(plain, entity.table, TODAY)
+    for entity in (get_root(), CHILDREN[0]):
+        days.create_partition(plain, entity.table, TODAY)
     window = Window.at(NOW, 10, 2)
-    before = {(each.entity.name, each.day): each.mark for each in changed(window)}
+    before = {(each.entity.name, each.day): each.mark for each in find_changed_days(window)}
     names = "id, version, data, updated_at, client_id, type, product_instance_id"
     with citus.raw(node) as writer:
         writer.execute(
@@ -34,6 +34,6 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
         )
     with raw() as plain:
         plain.execute("SELECT pg_stat_clear_snapshot()")
-    after = {(each.entity.name, each.day): each.mark for each in changed(window)}
-    assert after[root().name, TODAY] == before[root().name, TODAY]
+    after = {(each.entity.name, each.day): each.mark for each in find_changed_days(window)}
+    assert after[get_root().name, TODAY] == before[get_root().name, TODAY]
     assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]

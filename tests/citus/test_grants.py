@@ -4,15 +4,15 @@ from django.core.management import call_command
 from django.db import connection
 
 from annals.access.grants import CONSUMER, WEB
-from annals.observe.server_checks import _of_servers
-from history.entities import root
+from annals.observe.server_checks import _find_faults_of_servers
+from history.entities import get_root
 from tests.citus.cluster import Citus, disconnect
 
 
 def test_rights_are_given_on_all_nodes_and_again(distributed: Citus) -> None:
     call_command("grants", apply=True)
     call_command("grants", apply=True)
-    table = root().table
+    table = get_root().table
     rights = "SELECT " + ", ".join(
         f"has_table_privilege(%s, %s, '{each}')" for each in ("SELECT", "INSERT", "DELETE")
     )
@@ -27,7 +27,7 @@ def test_the_check_names_settings_of_workers(distributed: Citus) -> None:
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")
     disconnect()
     try:
-        found = [fault.text for fault in _of_servers(connection) if fault.number == 14]
+        found = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
     finally:
         worker.execute(f"ALTER DATABASE {worker.info.dbname} RESET log_statement")
     [text] = [each for each in found if f"{worker.info.host}:{worker.info.port}:" in each]

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from history.daily import days
-from history.entities import root
-from history.search_index.keys import FoundKey, KeyRow
-from history.search_index.upsert import upsert
+from history.entities import get_root
+from history.search_index.keys import SearchKey, SearchKeyRow
+from history.search_index.upsert import upsert_keys
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
@@ -19,8 +19,8 @@ from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
 from tests.db import test_transaction as plain
 from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
-from tests.killed import Killed, killed_before
-from tests.messages import CHILD, NOW, value
+from tests.killed import ProcessKilled, kill_before_statement
+from tests.messages import CHILD_TOPIC, NOW, make_value
 
 __all__ = ["ingested", "on_worker"]
 
@@ -43,17 +43,17 @@ globals().update(
 
 
 def child(name: str) -> bytes:
-    return value(id=name, productInstanceId="a1")
+    return make_value(id=name, productInstanceId="a1")
 
 
 def test_keys_and_days_need_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """A login may not have one for each shard."""
-    keys = [KeyRow(FoundKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
+    keys = [SearchKeyRow(SearchKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
     with open_connection() as mine, mine.transaction(force_rollback=True):
-        upsert(mine, keys)
-        days.create(mine, root().table, NOW.date() + timedelta(5))
+        upsert_keys(mine, keys)
+        days.create_partition(mine, get_root().table, NOW.date() + timedelta(5))
         row = mine.execute("SELECT citus_backend_gpid()").fetchone()
         assert row is not None
         opened = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
@@ -65,7 +65,7 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
-    body = [value(id=f"a{n}", version=0) for n in range(8)]
+    body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
     for source_rows, source in ((body, plain.SOURCE), ([child("t1"), child("t2")], CHILD_SOURCE)):
         for _ in range(2):
@@ -73,9 +73,9 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
             statements = 0
             while True:
                 try:
-                    with killed_before(statements):
+                    with kill_before_statement(statements):
                         ingested.store(batch)
-                except Killed:
+                except ProcessKilled:
                     ends += 1
                     statements += 1
                     ingested.writer.close()
@@ -91,16 +91,18 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
     assert faults() == []
 
 
-@pytest.mark.parametrize("name", [CHILD, plain.SOURCE.topic])
+@pytest.mark.parametrize("name", [CHILD_TOPIC, plain.SOURCE.topic])
 def test_a_consumer_writes_through_a_worker(
     distributed: Citus, on_worker: Ingested, name: str
 ) -> None:
-    child_too = name == CHILD
+    child_too = name == CHILD_TOPIC
     source = CHILD_SOURCE if child_too else plain.SOURCE
     more: dict[str, Any] = {"productInstanceId": "a1"} if child_too else {}
-    bodies = [value(id=f"b{n}", data={"number": f"N{n}"}, **more) for n in range(20)]
+    bodies = [make_value(id=f"b{n}", data={"number": f"N{n}"}, **more) for n in range(20)]
     on_worker.write(*bodies, source=source)
-    on_worker.write(*bodies, b"no json", value(id="b0", data={"other": 1}, **more), source=source)
+    on_worker.write(
+        *bodies, b"no json", make_value(id="b0", data={"other": 1}, **more), source=source
+    )
     assert counts(source) == {
         "next_offset": 42, "read": 42, "stored": 20, "repeated": 20, "quarantined": 2
     }  # fmt: skip
@@ -109,7 +111,7 @@ def test_a_consumer_writes_through_a_worker(
 
 def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
-    on_worker.write(value(id="b1"), value(id="b2", updatedAt=ahead))
+    on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
     assert [each["reason"] for each in quarantined()] == ["no_partition"]
 
@@ -137,7 +139,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     try:
         while number < 12 or broken < 3:
             number += 1
-            batch = ingested.batch(*(value(id=f"k{number}-{n}") for n in range(30)))
+            batch = ingested.batch(*(make_value(id=f"k{number}-{n}") for n in range(30)))
             while True:
                 try:
                     ingested.store(batch)

@@ -14,7 +14,7 @@ from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, served_by
 from tests.citus.ingesting import empty
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
-from tests.messages import value
+from tests.messages import make_value
 
 WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 
@@ -23,7 +23,7 @@ WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
 def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Citus]:
     """A cluster with both logins, which are no superusers."""
     password: Path = tmp_path_factory.mktemp("logins") / "password"
-    private_files.write(password, "secret\n")
+    private_files.write_private_file(password, "secret\n")
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
     call_command("grants", apply=True, login=words, stdout=StringIO())
     yield distributed
@@ -36,7 +36,8 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> None:
     empty(granted)
     bodies = [
-        value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}") for n in range(8)
+        make_value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}")
+        for n in range(8)
     ]
     with served_by(make_conninfo(granted.urls[node], user=CONSUMER)):
         ingested = Ingested(BatchWriter(open_connection), claim_all())

@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 
 from history import distribution, timeline
 from history.entities import BY_NAME, ROOT
-from history.timeline import Filters, Query, Sort
+from history.timeline import TimelineQuery, TimelineSort, VersionFilters
 from tests.citus.cluster import Citus
 from tests.db.store import HOST, T0, Store
 
@@ -21,7 +21,7 @@ TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Citus:
     """An application with children."""
-    assert distribution.active(connection.connection)
+    assert distribution.is_distributed(connection.connection)
     store = Store()
     for version in range(4):
         store.add("A1", version, {"rate": version, "name": "x"}, at(version * 10))
@@ -71,22 +71,22 @@ def tasks(one: Said) -> list[int]:
 
 
 ONE_SHARD: dict[str, Callable[[], object]] = {
-    "page": lambda: timeline.page(HOST, Query(entity=ROOT, id="A1")),
-    "page of a child": lambda: timeline.page(HOST, Query(entity=TASK, id="T1")),
-    "by number": lambda: timeline.page(
-        HOST, Query(entity=TASK, id="T1", sort=Sort.VERSION, page_size=1)
+    "page": lambda: timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")),
+    "page of a child": lambda: timeline.fetch_page(HOST, TimelineQuery(entity=TASK, id="T1")),
+    "by number": lambda: timeline.fetch_page(
+        HOST, TimelineQuery(entity=TASK, id="T1", sort=TimelineSort.VERSION, page_size=1)
     ),
-    "filtered": lambda: timeline.page(
-        HOST, Query(entity=TASK, id="T1", filters=Filters(author="x"))
+    "filtered": lambda: timeline.fetch_page(
+        HOST, TimelineQuery(entity=TASK, id="T1", filters=VersionFilters(author="x"))
     ),
-    "version": lambda: timeline.version(HOST, TASK, "T1", 1),
-    "compare": lambda: timeline.compare(HOST, TASK, "T1", 0, 2),
-    "at": lambda: timeline.at(HOST, ROOT, "A1", at(15)),
-    "at, of a child": lambda: timeline.at(HOST, TASK, "T1", at(1)),
-    "blame": lambda: timeline.blame(HOST, ROOT, "A1"),
-    "blame of a child": lambda: timeline.blame(HOST, PERSON, "P1"),
-    "field": lambda: timeline.field(HOST, PERSON, "P1", "/income"),
-    "newest": lambda: timeline.newest(HOST, PERSON, "P1"),
+    "version": lambda: timeline.fetch_version(HOST, TASK, "T1", 1),
+    "compare": lambda: timeline.compare_versions(HOST, TASK, "T1", 0, 2),
+    "at": lambda: timeline.fetch_version_at(HOST, ROOT, "A1", at(15)),
+    "at, of a child": lambda: timeline.fetch_version_at(HOST, TASK, "T1", at(1)),
+    "blame": lambda: timeline.blame_leaves(HOST, ROOT, "A1"),
+    "blame of a child": lambda: timeline.blame_leaves(HOST, PERSON, "P1"),
+    "field": lambda: timeline.fetch_field_history(HOST, PERSON, "P1", "/income"),
+    "newest": lambda: timeline.fetch_newest_version(HOST, PERSON, "P1"),
 }
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from history.daily import days
 from history.daily.canonical import Connection
-from history.entities import CHILDREN, root
+from history.entities import CHILDREN, get_root
 from history.seals import day_snapshot, late_rows
-from history.seals.seal import seal
-from history.seals.verification import verify
+from history.seals.seal import seal_day
+from history.seals.verification import verify_days
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import day, raw
@@ -44,17 +44,17 @@ def note(plain: Connection, id: str) -> None:
         " (extract(epoch FROM updated_at) * 1000000)::bigint,"
         " octet_length(client_id) || ':' || client_id, '-', type,"
         " octet_length(data::text) || ':' || data::text), 'UTF8')), 't', 0, 1, now(), false"
-        f" FROM {root().table} WHERE id = %s",
-        [root().table, OLD, id],
+        f" FROM {get_root().table} WHERE id = %s",
+        [get_root().table, OLD, id],
     )
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
     """It asked whether the day is sealed before the day was: its row must be in the seal."""
-    table = root().table
+    table = get_root().table
     with raw() as plain, psycopg.connect(citus.urls[node]) as writer:
-        days.create(plain, table, OLD)
+        days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
         ended: list[float] = []
@@ -66,10 +66,10 @@ def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
 
         thread = threading.Thread(target=commit)
         thread.start()
-        made = seal(plain, root(), OLD)
+        made = seal_day(plain, get_root(), OLD)
         thread.join()
         assert made.rows == 2
-        assert [found.fault for found in verify(plain, root())] == [None]
+        assert [found.fault for found in verify_days(plain, get_root())] == [None]
 
 
 def test_a_writer_that_stays_open_delays_the_seal(
@@ -77,15 +77,15 @@ def test_a_writer_that_stays_open_delays_the_seal(
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     monkeypatch.setattr(day_snapshot, "WAIT", "200ms")
-    table = root().table
+    table = get_root().table
     with raw() as plain, psycopg.connect(citus.urls[1]) as writer:
-        days.create(plain, table, OLD)
+        days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
         with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
-            seal(plain, root(), OLD)
+            seal_day(plain, get_root(), OLD)
         writer.rollback()
-        assert seal(plain, root(), OLD).rows == 1
+        assert seal_day(plain, get_root(), OLD).rows == 1
 
 
 def test_what_a_node_has_left_of_a_commit_delays_the_seal(
@@ -93,9 +93,9 @@ def test_what_a_node_has_left_of_a_commit_delays_the_seal(
 ) -> None:
     """Its row becomes visible later, and would seem to be nobody's."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-    table, worker = root().table, citus.raw(1)
+    table, worker = get_root().table, citus.raw(1)
     with raw() as plain:
-        days.create(plain, table, OLD)
+        days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         [(shard,)] = citus.rows(
             "SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)"
@@ -108,18 +108,18 @@ def test_what_a_node_has_left_of_a_commit_delays_the_seal(
         worker.execute("PREPARE TRANSACTION 'left'")  # a name that Citus leaves alone
         try:
             with pytest.raises(psycopg.errors.LockNotAvailable, match="left a prepared"):
-                seal(plain, root(), OLD)
+                seal_day(plain, get_root(), OLD)
         finally:
             worker.execute("COMMIT PREPARED 'left'")
-        assert seal(plain, root(), OLD).rows == 2
+        assert seal_day(plain, get_root(), OLD).rows == 2
 
 
 def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One state of all nodes: the first digest has the row that its notes do not have."""
-    table, calls = root().table, []
-    include = late_rows.include
+    table, calls = get_root().table, []
+    include = late_rows.include_late_rows
 
     def with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
@@ -129,15 +129,15 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
                 note(other, "late")
         calls.append(of)
 
-    monkeypatch.setattr(late_rows, "include", with_a_row)
+    monkeypatch.setattr(late_rows, "include_late_rows", with_a_row)
     with raw() as plain:
-        days.create(plain, table, OLD)
+        days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
-        made = seal(plain, root(), OLD)
+        made = seal_day(plain, get_root(), OLD)
         assert len(calls) == 2
         assert made.rows == 2
-        assert [found.fault for found in verify(plain, root())] == [None]
-        assert late_rows.count(plain, table, OLD) == 0
+        assert [found.fault for found in verify_days(plain, get_root())] == [None]
+        assert late_rows.count_late_rows(plain, table, OLD) == 0
 
 
 def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
@@ -145,12 +145,12 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
     from django.db import connection
 
     from history.partitions import catalog
-    from history.seals.finished import due
+    from history.seals.finished import find_days_to_seal
 
     with raw() as plain:
-        days.create(plain, root().table, OLD)
-        insert(plain, root().table, "first")
-    parts = catalog.read(connection, [root().table])
+        days.create_partition(plain, get_root().table, OLD)
+        insert(plain, get_root().table, "first")
+    parts = catalog.read_partitions(connection, [get_root().table])
     assert [part.bytes > 0 for part in parts] == [True]
-    found = due(parts, OLD + timedelta(4), 2, lambda _: {})
-    assert [(rows.table, of) for rows, of in found.days] == [(root().table, OLD)]
+    found = find_days_to_seal(parts, OLD + timedelta(4), 2, lambda _: {})
+    assert [(rows.table, of) for rows, of in found[0]] == [(get_root().table, OLD)]

@@ -28,7 +28,7 @@ __all__ = [
 def own_labels() -> None:
     """No test sees the field labels that one before it made: they were rolled back, but are kept
     in memory for some seconds."""
-    labels.forget()
+    labels.forget_catalogue()
 
 
 @pytest.fixture

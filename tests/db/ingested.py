@@ -14,9 +14,9 @@ from psycopg.rows import dict_row
 
 from history import timeline
 from history.daily.window import Window
-from history.entities import BY_TOPIC, ENTITIES, ROOT, Entity
+from history.entities import BY_TOPIC, ENTITIES, ROOT, EntityKind
 from ingest.completeness import figures
-from ingest.quarantine.messages import Selection, retry
+from ingest.quarantine.messages import MessageSelection, retry_messages
 from ingest.source.decode import decode_message
 from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
@@ -25,10 +25,10 @@ from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter, WriteResult
 from tests.db.store import HOST
-from tests.messages import CHILD, SOURCE, TWIN, WINDOW, message
+from tests.messages import CHILD_TOPIC, SOURCE, TWIN_TOPIC, WINDOW, make_message
 
-TWIN_SOURCE = TopicPartition(TWIN, "id-of-twin", 0)
-CHILD_SOURCE = TopicPartition(CHILD, "id-of-child", 0)
+TWIN_SOURCE = TopicPartition(TWIN_TOPIC, "id-of-twin", 0)
+CHILD_SOURCE = TopicPartition(CHILD_TOPIC, "id-of-child", 0)
 SOURCES = (SOURCE, TWIN_SOURCE, CHILD_SOURCE)
 
 
@@ -64,7 +64,7 @@ class Ingested:
             expected = self.next[source]
             offset = gap.end if gap else expected
             plain = not isinstance(body, Message)
-            each = message(body, offset, source.topic) if plain else body
+            each = make_message(body, offset, source.topic) if plain else body
             batch.add(decode_message(each, window), source, expected, (gap,) if gap else ())
             self.next[source], gap = offset + 1, None
 
@@ -108,13 +108,13 @@ def searched(text: str) -> list[str]:
     return found
 
 
-def rows(entity: Entity = ROOT) -> list[dict[str, Any]]:
+def rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
     """What is stored of a kind, snapshots as text, by id, version and moment."""
     table = sql.Identifier(entity.table).as_string()
     return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
 
 
-def ids(entity: Entity = ROOT) -> list[str]:
+def ids(entity: EntityKind = ROOT) -> list[str]:
     return [row["id"] for row in rows(entity)]
 
 
@@ -126,7 +126,7 @@ def retried(
     plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
 ) -> Counter[str]:
     """What became of the messages in quarantine that a retry selects."""
-    return sum(retry(plain, Selection(**selected), window), Counter())
+    return sum(retry_messages(plain, MessageSelection(**selected), window), Counter())
 
 
 def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
@@ -143,7 +143,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 def faults() -> list[str]:
     """What `annals ledger` would complain of; also whether the tables hold what it says."""
-    entries = figures.entries()
+    entries = figures.load_entries()
     stored: dict[str, int] = {}
     for entry in entries:
         table = BY_TOPIC[entry.topic].table
@@ -154,7 +154,7 @@ def faults() -> list[str]:
         if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
     with translation.override("en"):
-        return figures.faults(entries) + wrong
+        return figures.find_faults(entries) + wrong
 
 
 OURS = (

@@ -29,7 +29,7 @@ from history.models import (
     VerifiedTable,
 )
 from history.partitions import catalog
-from history.partitions.plan import Holds, Policy
+from history.partitions.plan import FindHeldDays, PartitionPolicy
 from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
 from tests.db.commands import Ran, command
 from tests.db.noted import ledger_row
@@ -57,7 +57,7 @@ def raw(**parameters: Any) -> days.Connection:
 def drop_partitions() -> None:
     """Drop every partition, ours and foreign, attached or not."""
     with raw() as plain:
-        for part in catalog.read(connection, TABLES):
+        for part in catalog.read_partitions(connection, TABLES):
             plain.execute(f'DROP TABLE "{part.name}"')
 
 
@@ -122,8 +122,10 @@ def retire() -> None:
         RetiredTopic.objects.create(topic=topic, why="a test", retired_at=NOW)
 
 
-def policy(keep: int = 3, ahead: int = 2, holds: Holds | None = None, hold_days: int = 0) -> Policy:
-    return Policy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
+def policy(
+    keep: int = 3, ahead: int = 2, holds: FindHeldDays | None = None, hold_days: int = 0
+) -> PartitionPolicy:
+    return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
 
 
 def day(number: int) -> date:
@@ -150,13 +152,13 @@ def half_dropped(plain: days.Connection, of: date, table: str = TABLE) -> Iterat
     with raw() as reader, reader.transaction():
         stored(reader, table)
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            days.drop(plain, table, of, wait_s=0.2)
+            days.drop_partition(plain, table, of, wait_s=0.2)
         yield reader
 
 
 def names(table: str = TABLE) -> list[str]:
     """The partitions of a table that are there, attached or not."""
-    return [part.name for part in catalog.read(connection, [table])]
+    return [part.name for part in catalog.read_partitions(connection, [table])]
 
 
 def insert(plain: days.Connection, moment: datetime, id: str = "a", version: int = 1) -> None:

@@ -8,17 +8,17 @@ from django.conf import settings
 from annals import env
 from history.base import clock
 from history.fallback import client as calls
-from tests.old_service import OldService
+from tests.old_service import OldServiceServer
 
 
 @pytest.fixture
-def own_breaker(monkeypatch: pytest.MonkeyPatch) -> calls.Breaker:
-    own = calls.Breaker()
+def own_breaker(monkeypatch: pytest.MonkeyPatch) -> calls.CircuitBreaker:
+    own = calls.CircuitBreaker()
     monkeypatch.setattr(calls, "BREAKER", own)
     return own
 
 
-def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
+def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
     """Annals takes over from this service."""
     given = {
         "ANNALS_DEMO": "true",
@@ -27,11 +27,13 @@ def use(service: OldService, monkeypatch: pytest.MonkeyPatch, **more: str) -> No
         "ANNALS_FALLBACK_SECONDS": "15",
         **more,
     }
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
 
 
 @pytest.fixture
-def old(own_breaker: calls.Breaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[OldService]:
-    with OldService() as service:
+def old(
+    own_breaker: calls.CircuitBreaker, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OldServiceServer]:
+    with OldServiceServer() as service:
         use(service, monkeypatch)
         yield service

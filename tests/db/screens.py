@@ -35,7 +35,7 @@ def documents(store: Store) -> Store:
     FieldLabel.objects.update_or_create(
         entity="product-instance", path="/rate", defaults={"russian": "Ставка", "kind": "percent"}
     )
-    labels.forget()
+    labels.forget_catalogue()
     store.add("A1", 0, {"name": "Ипотека", "rate": "18.4"}, 0)
     store.add("A1", 1, {"name": "Ипотека", "rate": "17.9"}, 1, author="x.unknown")
     store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role")

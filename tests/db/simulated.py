@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import psycopg
 
-from annals.demo.simulator import Message, stream
+from annals.demo.simulator import SimulatedMessage, generate_messages
 from history.daily import days
-from history.daily.canonical import columns
+from history.daily.canonical import list_columns
 from history.entities import BY_NAME, ENTITIES
 from tests.messages import SIMULATED
 
@@ -25,25 +25,25 @@ def load(plain: psycopg.Connection[Any], day: date, applications: int, seed: int
     """Fill a day of all tables; returns how many rows. The days are made."""
     start = datetime.combine(day, time(1), UTC)
     rows: dict[str, list[tuple[Any, ...]]] = {entity.name: [] for entity in ENTITIES}
-    for message in stream(seed, start, applications=applications):
+    for message in generate_messages(seed, start, applications=applications):
         rows[message.entity].append(_row(message))
     for name, mine in rows.items():
         entity = BY_NAME[name]
-        days.create(plain, entity.table, day)
-        query = f"COPY {entity.table} ({', '.join(columns(entity))}) FROM STDIN"
+        days.create_partition(plain, entity.table, day)
+        query = f"COPY {entity.table} ({', '.join(list_columns(entity))}) FROM STDIN"
         with plain.cursor() as cursor, cursor.copy(query) as copy:
             for row in mine:
                 copy.write_row(row)
-        plain.execute(f"ANALYZE {days.partition_name(entity.table, day)}")
+        plain.execute(f"ANALYZE {days.build_partition_name(entity.table, day)}")
     return sum(map(len, rows.values()))
 
 
-def _row(message: Message) -> tuple[Any, ...]:
+def _row(message: SimulatedMessage) -> tuple[Any, ...]:
     envelope = msgspec.json.decode(message.value, type=Envelope)
     return tuple(_fields(message, envelope))
 
 
-def _fields(message: Message, envelope: Envelope) -> Iterator[Any]:
+def _fields(message: SimulatedMessage, envelope: Envelope) -> Iterator[Any]:
     yield envelope.id
     yield message.version
     seconds, rest = divmod(message.updated_at, 1_000_000)

@@ -11,12 +11,12 @@ import pytest
 from django.db import connection
 
 from history import timeline
-from history.daily.days import bounds, partition_name
-from history.entities import BY_NAME, ROOT, Entity
+from history.daily.days import build_partition_name, compute_bounds
+from history.entities import BY_NAME, ROOT, EntityKind
 from history.record import ChangeType
 
 # For questions of tests: nobody in particular asks, and sees what is masked only masked.
-HOST = timeline.on_host()
+HOST = timeline.make_host_reader()
 T0 = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=10)
 
 
@@ -35,14 +35,14 @@ class Store:
         data: object,
         at: datetime | float,
         *,
-        entity: Entity | str = ROOT,
+        entity: EntityKind | str = ROOT,
         type: ChangeType | None = None,
         author: str | None = "m.ivanov",
         client: str = "top-crm",
         application: str | None = None,
     ) -> None:
         """data: a JSON text, or values to be made one. at: a moment, or minutes after T0."""
-        kind = entity if isinstance(entity, Entity) else BY_NAME[entity]
+        kind = entity if isinstance(entity, EntityKind) else BY_NAME[entity]
         moment = at if isinstance(at, datetime) else minute(at)
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         change = type if type is not None else ChangeType(int(version > 0))
@@ -56,13 +56,13 @@ class Store:
         with connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
 
-    def day(self, entity: Entity, moment: datetime) -> None:
+    def day(self, entity: EntityKind, moment: datetime) -> None:
         """Make the day of a moment unless it is there."""
         day = moment.astimezone(UTC).date()
-        first, end = bounds(day)
+        first, end = compute_bounds(day)
         with connection.cursor() as cursor:
             cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {partition_name(entity.table, day)}"
+                f"CREATE TABLE IF NOT EXISTS {build_partition_name(entity.table, day)}"
                 f" PARTITION OF {entity.table} FOR VALUES FROM ('{first}') TO ('{end}')"
             )
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from annals.observe import metrics
-from annals.operations.verdict import values_of
+from annals.operations.verdict import collect_values
 from history import complete_to
 from history.base import clock
 from history.entities import BY_TOPIC, ENTITIES
@@ -42,32 +42,36 @@ def live_read(transactional_db: None) -> None:
 
 
 def test_a_topic_that_nobody_asked_for_holds_every_day_of_its_table(live_read: None) -> None:
-    why = holds.may_get_rows({(TABLE, DAY)})
+    why = holds.find_days_to_hold({(TABLE, DAY)})
     assert why == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
-    assert complete_to.read(ENTITIES).complete_to is None
+    assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
 def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
-    assert holds.may_get_rows({(TABLE, DAY)}) == {}
-    fresh = complete_to.read(ENTITIES)
+    assert holds.find_days_to_hold({(TABLE, DAY)}) == {}
+    fresh = complete_to.read_completeness(ENTITIES)
     assert fresh.complete_to is not None
     assert clock.now() - fresh.complete_to < timedelta(minutes=1)
     assert (fresh.lag_messages, fresh.silence) == (0, None)
-    entries = figures.entries()
-    assert figures.never_read(entries) == []
-    assert list(figures.absent(entries)) == [topic for topic in BY_TOPIC if topic in MIGRATION]
-    assert values_of(metrics.STORE.collect())["annals_store_topics_never_read"] == {(): 0}
+    entries = figures.load_entries()
+    assert figures.find_never_read_topics(entries) == []
+    assert list(figures.find_absent_topics(entries)) == [
+        topic for topic in BY_TOPIC if topic in MIGRATION
+    ]
+    assert collect_values(metrics.STORE_COLLECTOR.collect())["annals_store_topics_never_read"] == {
+        (): 0
+    }
 
 
 def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
-    [why] = holds.may_get_rows({(TABLE, DAY)}).values()
+    [why] = holds.find_days_to_hold({(TABLE, DAY)}).values()
     assert why.startswith("no consumer has asked since ")
     assert why.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
-    fresh = complete_to.read(ENTITIES)
+    fresh = complete_to.read_completeness(ENTITIES)
     assert fresh.complete_to is not None
     assert clock.now() - fresh.complete_to > timedelta(days=1)
     assert fresh.silence is not None
@@ -76,9 +80,9 @@ def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: N
 def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=10)
     answer([*LIVE, *MIGRATION], [])
-    assert set(figures.never_read(figures.entries())) == set(MIGRATION)
-    assert holds.may_get_rows({(TABLE, DAY)}) != {}
-    assert complete_to.read(ENTITIES).complete_to is None
+    assert set(figures.find_never_read_topics(figures.load_entries())) == set(MIGRATION)
+    assert holds.find_days_to_hold({(TABLE, DAY)}) != {}
+    assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
 def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None) -> None:
@@ -96,15 +100,17 @@ def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)
-    assert "2 messages" in holds.may_get_rows({(TABLE, DAY)})[TABLE, DAY]
-    assert deleted not in figures.absent(figures.entries())
+    assert "2 messages" in holds.find_days_to_hold({(TABLE, DAY)})[TABLE, DAY]
+    assert deleted not in figures.find_absent_topics(figures.load_entries())
 
 
 def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
     answer(LIVE[1:], [lost, *MIGRATION])
-    assert values_of(metrics.STORE.collect())["annals_store_topics_never_read"] == {(): 1}
+    assert collect_values(metrics.STORE_COLLECTOR.collect())["annals_store_topics_never_read"] == {
+        (): 1
+    }
     client.force_login(User.objects.create_superuser("reader"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     page = client.get("/admin/completeness/")

@@ -79,19 +79,19 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
         store.add(id, version, {"name": f"Заявка {version}"}, version)
         store.add(id, version, {"fullName": "Рожков Олег"}, version, entity=CHILD, application=id)
     for address in (
-        links.timeline(ROOT, id),
-        links.application(id),
-        links.application_at(id),
-        links.state(ROOT, id),
-        links.snapshot(ROOT, id, 1),
-        links.compare(ROOT, id, {"from": 0, "to": 1}),
+        links.build_timeline_url(ROOT, id),
+        links.build_application_url(id),
+        links.build_moment_url(id),
+        links.build_state_url(ROOT, id),
+        links.build_snapshot_url(ROOT, id, 1),
+        links.build_compare_url(ROOT, id, {"from": 0, "to": 1}),
     ):
         page = auditor.get(sent(address))
         assert page.status_code == 200, address
         assert "<h1>Заявка 1</h1>" in page.content.decode(), address
-    child = auditor.get(sent(links.timeline(CHILD, id)))
+    child = auditor.get(sent(links.build_timeline_url(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
-    body = auditor.get(sent(links.application(id))).content.decode()
+    body = auditor.get(sent(links.build_application_url(id))).content.decode()
     found = re.findall(r'href="(/admin/[^"#]*)"', body)
     assert len(found) > 3
     for link in found:

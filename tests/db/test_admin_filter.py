@@ -14,18 +14,18 @@ from tests.db.store import Store
 ENGLISH = re.compile(r"[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}")
 
 
-def notice(page: str) -> str:
-    found = re.search(r'<p class="notice">(.*?)</p>', page, re.DOTALL)
-    return html.unescape(found[1]) if found else ""
+def read_notice(page: str) -> str:
+    result = re.search(r'<p class="notice">(.*?)</p>', page, re.DOTALL)
+    return html.unescape(result[1]) if result else ""
 
 
-def summary(page: str) -> str:
-    found = re.search(r"<summary>(Фильтр.*?)</summary>", page)
-    return found[1] if found else ""
+def read_filter_summary(page: str) -> str:
+    result = re.search(r"<summary>(Фильтр.*?)</summary>", page)
+    return result[1] if result else ""
 
 
 @pytest.mark.parametrize(
-    "asked, condition, error, typed",
+    "query, condition, error, typed",
     [
         ("path=/~9", "Поле", "Путь к полю записан неверно", 'value="/~9"'),
         ("path=/[x", "Поле", "Путь к полю записан неверно", 'value="/[x"'),
@@ -38,55 +38,55 @@ def summary(page: str) -> str:
     ],
 )
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_a_wrong_condition_is_named_and_kept(
+def test_wrong_condition_is_named_and_stays_in_the_form(
     documents: Store,
     support: Client,
     address: str,
-    asked: str,
+    query: str,
     condition: str,
     error: str,
     typed: str,
 ) -> None:
-    page = support.get(f"{address}?{asked}&clientId=top-crm").content.decode()
+    page = support.get(f"{address}?{query}&clientId=top-crm").content.decode()
     form = page[
         page.index('<form class="filter-form"') : page.index("</form>", page.index("filter-form"))
     ]
-    assert notice(page).startswith(f"Не учтено: «{condition}».")
-    assert not ENGLISH.search(notice(page))
+    assert read_notice(page).startswith(f"Не учтено: «{condition}».")
+    assert not ENGLISH.search(read_notice(page))
     assert error in form
     assert typed in form
     assert 'value="top-crm"' in form
     assert "Сбросить" in form
 
 
-def test_only_conditions_that_are_used_are_counted(documents: Store, support: Client) -> None:
-    assert summary(support.get(f"{A1}?type=FOO&from=x").content.decode()) == "Фильтр"
+def test_filter_counts_only_valid_conditions(documents: Store, support: Client) -> None:
+    assert read_filter_summary(support.get(f"{A1}?type=FOO&from=x").content.decode()) == "Фильтр"
     page = support.get(f"{A1}?type=FOO&author=m.ivanov").content.decode()
-    assert "1 условие" in summary(page)
+    assert "1 условие" in read_filter_summary(page)
     assert set(re.findall(r'id="v(\d+)"', page)) == {"0"}
 
 
-def test_the_next_page_keeps_the_conditions_that_are_used(store: Store, support: Client) -> None:
+def test_next_page_keeps_valid_conditions(store: Store, support: Client) -> None:
     for number in range(60):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}?type=FOO&path=/n").content.decode()
     older = link(page, "next")
     assert "FOO" not in older
     assert "path=%2Fn" in older
-    rest = support.get(older).content.decode()
-    assert notice(rest) == ""
+    next_text = support.get(older).content.decode()
+    assert read_notice(next_text) == ""
     assert "Более новые" in text(support.get(older))
 
 
-def test_a_masked_field_is_refused_in_the_readers_language(
+def test_filter_by_masked_field_is_refused_in_language_of_page(
     documents: Store, support: Client
 ) -> None:
     FieldLabel.objects.update_or_create(
         entity="product-instance", path="/client", defaults={"russian": "Клиент", "sensitive": True}
     )
-    labels.forget()
+    labels.forget_catalogue()
     page = support.get(f"{A1}?path=/client/phone").content.decode()
-    assert notice(page).startswith("Не учтено: «Поле».")
+    assert read_notice(page).startswith("Не учтено: «Поле».")
     assert 'value="/client/phone"' in page
 
 
@@ -94,7 +94,7 @@ NAMES = {"m.ivanov": "Иванов Михаил", "p.semenov": "Семёнов �
 
 
 @pytest.fixture
-def named(store: Store) -> Store:
+def named_versions(store: Store) -> Store:
     """A1: three versions, by each of NAMES in turn; each changes the rate."""
     for number, (login, name) in enumerate(NAMES.items()):
         Person.objects.update_or_create(login=login, defaults={"full_name": name})
@@ -103,13 +103,13 @@ def named(store: Store) -> Store:
     return store
 
 
-def shown(page: str) -> list[str]:
+def list_shown_versions(page: str) -> list[str]:
     return re.findall(r'<li class="version[^"]*" id="v(\d+)', page)
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
 @pytest.mark.parametrize(
-    "asked, versions",
+    "query, versions",
     [
         ({"author": "m.ivanov"}, ["0"]),
         ({"author": "Иванов Михаил"}, ["0"]),
@@ -131,17 +131,17 @@ def shown(page: str) -> list[str]:
         ({"path": "Этап"}, []),
     ],
 )
-def test_names_are_as_good_as_logins_and_paths(
-    named: Store, support: Client, address: str, asked: dict[str, str], versions: list[str]
+def test_filter_accepts_names_of_people_services_and_fields(
+    named_versions: Store, support: Client, address: str, query: dict[str, str], versions: list[str]
 ) -> None:
-    page = support.get(address, asked).content.decode()
-    assert shown(page) == versions
-    assert notice(page) == ""
-    assert all(html.escape(typed) in page for typed in asked.values())
+    page = support.get(address, query).content.decode()
+    assert list_shown_versions(page) == versions
+    assert read_notice(page) == ""
+    assert all(html.escape(typed) in page for typed in query.values())
 
 
 @pytest.mark.parametrize(
-    "asked, condition, error",
+    "query, condition, error",
     [
         (
             {"author": "Семёнов"},
@@ -153,63 +153,72 @@ def test_names_are_as_good_as_logins_and_paths(
         ({"path": "Ставка НДС"}, "Поле", "Поля с таким названием нет."),
     ],
 )
-def test_a_name_of_several_or_of_none_is_said(
-    named: Store, support: Client, asked: dict[str, str], condition: str, error: str
+def test_filter_reports_ambiguous_and_unknown_names(
+    named_versions: Store, support: Client, query: dict[str, str], condition: str, error: str
 ) -> None:
-    page = support.get(WHOLE, asked).content.decode()
-    assert notice(page).startswith(f"Не учтено: «{condition}».")
+    page = support.get(WHOLE, query).content.decode()
+    assert read_notice(page).startswith(f"Не учтено: «{condition}».")
     assert error in html.unescape(page)
-    assert shown(page) == []
+    assert list_shown_versions(page) == []
 
 
-def test_each_of_the_fields_with_the_name_is_offered(store: Store, support: Client) -> None:
+def test_filter_offers_each_field_that_has_the_name(store: Store, support: Client) -> None:
     for number, (rate, base) in enumerate([("1", "1"), ("2", "1"), ("2", "2")]):
         store.add("A1", number, {"rate": rate, "baseRate": base}, number, author="m.ivanov")
-    asked = {"path": "ставка", "author": "m.ivanov"}
+    query = {"path": "ставка", "author": "m.ivanov"}
     offered = re.findall(r'href="([^"]*path=[^"]*)">[^<]*<span class="ident">(/[^<]*)</span>',
-                         support.get(A1, asked).content.decode())  # fmt: skip
-    found = {path: shown(support.get(html.unescape(url)).content.decode()) for url, path in offered}
-    assert (found["/rate"], found["/baseRate"]) == (["1"], ["2"])
+                         support.get(A1, query).content.decode())  # fmt: skip
+    found_text = {
+        path: list_shown_versions(support.get(html.unescape(url)).content.decode())
+        for url, path in offered
+    }
+    assert (found_text["/rate"], found_text["/baseRate"]) == (["1"], ["2"])
     assert all("author=m.ivanov" in url for url, _ in offered)
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_before_the_days_that_are_kept(named: Store, support: Client, address: str) -> None:
-    said = support.get(address, {"to": "2000-01-01"}).content.decode()
-    assert re.match(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", notice(said))
-    assert ("Только карточка" in said, shown(said)) == (True, [])
+def test_filter_before_retention_says_from_when_versions_are_kept(
+    named_versions: Store, support: Client, address: str
+) -> None:
+    page_text = support.get(address, {"to": "2000-01-01"}).content.decode()
+    assert re.match(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", read_notice(page_text))
+    assert ("Только карточка" in page_text, list_shown_versions(page_text)) == (True, [])
     for wrong in ({"to": "x"}, {"to": "2000-01-01"}, {"page": "x"}):
         assert support.get(address, wrong | {"as": "csv"}).status_code == 400
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_a_name_leads_to_what_they_did(named: Store, support: Client, address: str) -> None:
-    named.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)
+def test_name_on_card_links_to_versions_of_that_person(
+    named_versions: Store, support: Client, address: str
+) -> None:
+    named_versions.add("A1", 3, {"rate": "9.5", "stage": "x"}, 3, author=None)
     page = support.get(f"{address}?path=rate").content.decode()
     person, service = (
-        html.unescape(each)
-        for each in re.findall(r'<span class="who"><a href="([^"]*)"', page)[1::-1]
+        html.unescape(item)
+        for item in re.findall(r'<span class="who"><a href="([^"]*)"', page)[1::-1]
     )
     assert person == f"{address}?path=rate&author=p.semenov2"
-    assert shown(support.get(person).content.decode()) == ["2"]
+    assert list_shown_versions(support.get(person).content.decode()) == ["2"]
     assert service == f"{address}?path=rate&clientId=top-crm"
-    assert "3" in shown(support.get(service).content.decode())
+    assert "3" in list_shown_versions(support.get(service).content.decode())
 
 
-@pytest.mark.parametrize("typed, said", [("Иван", True), ("nobody<b>", True), ("m.ivanov", False)])
-def test_a_name_that_nobody_has_is_said_where_nothing_fits(
-    named: Store, support: Client, typed: str, said: bool
+@pytest.mark.parametrize(
+    "typed, is_reported", [("Иван", True), ("nobody<b>", True), ("m.ivanov", False)]
+)
+def test_unknown_name_is_reported_when_no_version_fits(
+    named_versions: Store, support: Client, typed: str, is_reported: bool
 ) -> None:
     for name in ("author", "clientId"):
         page = support.get(A1, {name: typed, "type": "DELETE"})
         assert "Под фильтр не подходит ни одна версия." in text(page)
         told = f"нет имени или логина «{html.escape(typed)}»"
-        assert (told in page.content.decode()) is said
+        assert (told in page.content.decode()) is is_reported
 
 
-def test_a_deletion_is_not_called_technical(store: Store, support: Client) -> None:
+def test_deletion_is_not_called_technical(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)
     store.add("A1", 1, {"rate": "1.5", "modifiedBy": "b"}, 1, type=2)
-    said = text(support.get(A1))
-    assert "удаление" in said
-    assert "только технические поля" not in said
+    page_text = text(support.get(A1))
+    assert "удаление" in page_text
+    assert "только технические поля" not in page_text

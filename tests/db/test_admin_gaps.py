@@ -8,7 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from annals.observe.metrics import gaps
+from annals.observe.metrics import count_gaps
 from history.base import clock
 from history.entities import ROOT
 from history.gap_models import VersionGap
@@ -19,14 +19,14 @@ ADDRESS = "/admin/gaps/"
 
 
 @pytest.fixture
-def ops(client: Client) -> Client:
+def operator(client: Client) -> Client:
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     return client
 
 
 @pytest.fixture
-def found(db: None) -> None:
+def open_and_closed_gaps(db: None) -> None:
     """120 open gaps of two services, one of them explained, and a closed one."""
     now = clock.now()
     gaps_ran(now, quarantined=1)
@@ -40,34 +40,38 @@ def found(db: None) -> None:
     held_version("A119", 6, value=b"secret")
 
 
-def documents(page: str) -> list[str]:
+def list_shown_documents(page: str) -> list[str]:
     return re.findall(r'<(?:a|span) class="ident"[^>]*>(A\d+)<', page)
 
 
-def test_every_gap_is_on_one_page(found: None, ops: Client) -> None:
-    assert ADDRESS in ops.get("/admin/").content.decode()
-    shown = [id for page in walk(ops, ADDRESS) for id in documents(page)]
-    assert shown == [f"A{number}" for number in range(119, -1, -1)]
+def test_gap_pages_show_every_gap_once(open_and_closed_gaps: None, operator: Client) -> None:
+    assert ADDRESS in operator.get("/admin/").content.decode()
+    shown_text = [id for page in walk(operator, ADDRESS) for id in list_shown_documents(page)]
+    assert shown_text == [f"A{number}" for number in range(119, -1, -1)]
 
 
-def test_it_says_what_came_and_leads_no_operator_to_documents(found: None, ops: Client) -> None:
-    answer = ops.get(ADDRESS)
-    said = text(answer)
-    assert "Version 6 came on " in said
-    assert "is in quarantine: updatedAt is wrong." in said
-    assert "of the missing versions 1 came and are in quarantine" in said
+def test_gap_page_explains_quarantined_versions_and_links_no_documents_for_operators(
+    open_and_closed_gaps: None, operator: Client
+) -> None:
+    answer = operator.get(ADDRESS)
+    page_text = text(answer)
+    assert "Version 6 came on " in page_text
+    assert "is in quarantine: updatedAt is wrong." in page_text
+    assert "of the missing versions 1 came and are in quarantine" in page_text
     assert b"secret" not in answer.content
     assert b"/admin/history/" not in answer.content
-    ops.force_login(User.objects.get(username="admin"))
-    assert b"/admin/history/product-instance/A119/" in ops.get(ADDRESS).content
+    operator.force_login(User.objects.get(username="admin"))
+    assert b"/admin/history/product-instance/A119/" in operator.get(ADDRESS).content
 
 
-def test_a_filter_and_the_closed_ones(found: None, ops: Client) -> None:
-    page = ops.get(ADDRESS, {"clientId": "service-1", "entity": ROOT.name}).content.decode()
-    assert {int(each[1:]) % 2 for each in documents(page)} == {1}
+def test_gap_page_filters_and_shows_closed_gaps(
+    open_and_closed_gaps: None, operator: Client
+) -> None:
+    page = operator.get(ADDRESS, {"clientId": "service-1", "entity": ROOT.name}).content.decode()
+    assert {int(document[1:]) % 2 for document in list_shown_documents(page)} == {1}
     assert "clientId=service-1" in link(page, "next")
-    closed = ops.get(ADDRESS, {"closed": "1"})
-    assert documents(closed.content.decode()) == ["A120"]
+    closed = operator.get(ADDRESS, {"closed": "1"})
+    assert list_shown_documents(closed.content.decode()) == ["A120"]
     assert "arrived late" in text(closed)
 
 
@@ -75,30 +79,32 @@ def test_a_filter_and_the_closed_ones(found: None, ops: Client) -> None:
     "wrong",
     [{"page": "x"}, {"page": "9" * 30}, {"entity": "car"}, {"clientId": "a\0"}, {"closed": "2"}],
 )
-def test_a_wrong_parameter_is_not_used(found: None, ops: Client, wrong: dict[str, str]) -> None:
-    assert ops.get(ADDRESS, wrong).status_code == 200
+def test_gap_page_ignores_wrong_parameters(
+    open_and_closed_gaps: None, operator: Client, wrong: dict[str, str]
+) -> None:
+    assert operator.get(ADDRESS, wrong).status_code == 200
 
 
-def test_before_the_first_run(db: None, ops: Client) -> None:
-    assert "annals gaps has never run: run it from cron" in text(ops.get(ADDRESS))
-    assert list(gaps()) == []
+def test_gap_page_says_that_gaps_never_ran(db: None, operator: Client) -> None:
+    assert "annals gaps has never run: run it from cron" in text(operator.get(ADDRESS))
+    assert list(count_gaps()) == []
 
 
-def test_the_metrics(found: None) -> None:
-    families = {each.name: each for each in gaps()}
+def test_gap_metrics_count_gaps_and_versions(open_and_closed_gaps: None) -> None:
+    families = {gap.name: gap for gap in count_gaps()}
     versions = {
-        (each.labels["entity"], each.labels["client"]): each.value
-        for each in families["annals_gaps_versions"].samples
+        (sample.labels["entity"], sample.labels["client"]): sample.value
+        for sample in families["annals_gaps_versions"].samples
     }
     assert versions == {(ROOT.name, "service-0"): 59 * 3 + 1, (ROOT.name, "service-1"): 60 * 3}
 
 
-def test_a_filter_that_finds_nothing_does_not_say_that_nothing_is_missing(
-    found: None, ops: Client
+def test_filter_without_result_does_not_claim_that_nothing_is_missing(
+    open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):
-        said = text(ops.get(ADDRESS, {"clientId": "typo", **closed}))
-        assert "No gap fits the filter." in said
-        assert "No version is missing" not in said
+        page_text = text(operator.get(ADDRESS, {"clientId": "typo", **closed}))
+        assert "No gap fits the filter." in page_text
+        assert "No version is missing" not in page_text
     VersionGap.objects.all().delete()
-    assert "No version is missing." in text(ops.get(ADDRESS))
+    assert "No version is missing." in text(operator.get(ADDRESS))

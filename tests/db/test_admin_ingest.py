@@ -20,7 +20,7 @@ TOPIC = "top-storage.export.product-instance"
 
 
 @pytest.fixture
-def kept(db: None) -> Quarantined:
+def bad_message(db: None) -> Quarantined:
     """A partition that stands halted, and one bad message."""
     ledger_row(
         partition=2, next_offset=12345, read=12345, stored=12000, repeated=344, quarantined=1,
@@ -30,17 +30,19 @@ def kept(db: None) -> Quarantined:
     return held(partition=2, key=b"K1", value=secret, reason="not_json", detail="line 1")
 
 
-def login(client: Client, name: str) -> Client:
+def log_in_operator(client: Client, name: str) -> Client:
     client.force_login(User.objects.get(username=name))
     return client
 
 
-def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
-    ops = login(client, "ops")
+def test_completeness_page_shows_the_ledger_to_operators(
+    bad_message: Quarantined, client: Client
+) -> None:
+    ops = log_in_operator(client, "ops")
     assert "/admin/completeness/" in ops.get("/admin/").content.decode()
-    said = text(ops.get("/admin/completeness/"))
-    assert "12 345 12 000 344 0 1 0 0 55" in said
-    assert "too many bad messages" in said
+    page_text = text(ops.get("/admin/completeness/"))
+    assert "12 345 12 000 344 0 1 0 0 55" in page_text
+    assert "too many bad messages" in page_text
     for page in ("completeness", "quarantine", "days", "gaps"):
         assert "Annals сейчас не получает" in text(ops.get(f"/admin/{page}/"))
     now = clock.now()
@@ -49,75 +51,75 @@ def test_operators_read_the_ledger(kept: Quarantined, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("tolerance", "expected_text"),
     [
         (Tolerance(2, 1, 100), "плохих сообщений подряд: 2"),
         (Tolerance(100, 0.5, 4), "плохих сообщений среди последних 4: 2"),
     ],
 )
-def test_why_reading_stopped_is_said_in_the_language_of_the_page(
-    why: Tolerance, said: str, kept: Quarantined, client: Client
+def test_halt_reason_is_in_language_of_page(
+    tolerance: Tolerance, expected_text: str, bad_message: Quarantined, client: Client
 ) -> None:
-    breaker = Breaker(why)
+    breaker = Breaker(tolerance)
     for bad in (False, False, True, True):
         breaker.note(bad)
     Ledger.objects.update(halted_why=breaker.explain_trip())
-    assert said in text(login(client, "ops").get("/admin/completeness/"))
+    assert expected_text in text(log_in_operator(client, "ops").get("/admin/completeness/"))
 
 
-def test_a_message_is_found_by_its_document(kept: Quarantined, client: Client) -> None:
-    ops = login(client, "ops")
+def test_quarantine_is_searched_by_document_id(bad_message: Quarantined, client: Client) -> None:
+    ops = log_in_operator(client, "ops")
     assert "K-1" not in text(ops.get("/admin/ingest/quarantined/"))
     Quarantined.objects.update(entity="task", entity_id="K-1", version=7)
-    for address in ("?q=K-1", f"{kept.pk}/change/"):
+    for address in ("?q=K-1", f"{bad_message.pk}/change/"):
         assert "task K-1 версия 7" in text(ops.get(f"/admin/ingest/quarantined/{address}"))
     assert "K-1 версия" not in text(ops.get("/admin/ingest/quarantined/?q=K-2"))
 
 
-def test_the_quarantine_is_in_words(kept: Quarantined, client: Client) -> None:
-    ops = login(client, "ops")
-    shown = text(ops.get("/admin/ingest/quarantined/"))
-    assert "не JSON (not_json)" in shown
-    assert "Всего: 1" in shown
-    assert "Выберите" not in shown
-    assert {each.value for each in Reason} == REASONS.keys()
-    address = f"/admin/ingest/quarantined/{kept.pk}/change/"
+def test_quarantine_shows_reasons_in_words(bad_message: Quarantined, client: Client) -> None:
+    ops = log_in_operator(client, "ops")
+    shown_text = text(ops.get("/admin/ingest/quarantined/"))
+    assert "не JSON (not_json)" in shown_text
+    assert "Всего: 1" in shown_text
+    assert "Выберите" not in shown_text
+    assert {item.value for item in Reason} == REASONS.keys()
+    address = f"/admin/ingest/quarantined/{bad_message.pk}/change/"
     Quarantined.objects.update(first_reason="in_the_future", first_detail="after the last day")
     assert f"{REASONS['in_the_future']} (in_the_future): after the last day" in text(
         ops.get(address)
     )
     for days, said in ((-1, True), (1, False)):
-        Quarantined.objects.filter(pk=kept.pk).update(
+        Quarantined.objects.filter(pk=bad_message.pk).update(
             next_attempt=clock.now() + timedelta(days=days)
         )
         assert ("ждёт запуска annals quarantine retry" in text(ops.get(address))) is said
 
 
-def test_nobody_sees_the_message_and_the_page_says_who_does(
-    kept: Quarantined, client: Client
-) -> None:
+def test_message_content_is_not_on_screens(bad_message: Quarantined, client: Client) -> None:
     User.objects.filter(username="admin").update(is_superuser=True)
     for name in ("ops", "admin"):
-        page = text(login(client, name).get(f"/admin/ingest/quarantined/{kept.pk}/change/"))
+        page = text(
+            log_in_operator(client, name).get(f"/admin/ingest/quarantined/{bad_message.pk}/change/")
+        )
         assert "line 1" in page
         assert "secret" not in page
-        assert f"annals quarantine show {kept.pk}" in page
+        assert f"annals quarantine show {bad_message.pk}" in page
 
 
-def test_an_empty_ledger_says_so(db: None, client: Client) -> None:
-    page = login(client, "ops").get("/admin/completeness/")
+def test_completeness_page_says_that_ledger_is_empty(db: None, client: Client) -> None:
+    page = log_in_operator(client, "ops").get("/admin/completeness/")
     assert page.status_code == 200
     assert "<table" not in page.content.decode()
 
 
-def test_what_is_wrong_comes_first_and_the_rest_is_folded(
-    kept: Quarantined, client: Client
+def test_completeness_page_shows_faulty_partitions_first(
+    bad_message: Quarantined, client: Client
 ) -> None:
     now = datetime.now(UTC)
     for number, end in ((3, 10), (4, 11)):
         ledger_row(partition=number, high_watermark=end, end_known_at=now)
     Ledger.objects.update(checked_at=now)
-    ops = login(client, "ops")
+    ops = log_in_operator(client, "ops")
     wrong, right = text(ops.get("/admin/completeness/")).split("1 раздел прочитан до конца")
     assert [f"{TOPIC}[{number}]" in wrong for number in (2, 3, 4)] == [True, False, True]
     assert f"{TOPIC}[3]" in right
@@ -132,7 +134,7 @@ def test_what_is_wrong_comes_first_and_the_rest_is_folded(
     faulty = text(ops.get("/admin/completeness/"))
     assert ("прочитано 10, а" in faulty, "прочитан до конца" in faulty) == (True, False)
     Ledger.objects.all().delete()
-    for topic in (each for entity in ENTITIES for each in entity.topics):
+    for topic in (topic for entity in ENTITIES for topic in entity.topics):
         ledger_row(topic=topic, end_known_at=now)
     well = text(ops.get("/admin/completeness/"))
     assert "Всё хорошо: каждое сообщение прочитано и учтено. Здесь всё, что отправлено до" in well

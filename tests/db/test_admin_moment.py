@@ -21,7 +21,7 @@ LATER = "Появились позже: Участник Иванов Пётр"
 
 
 @pytest.fixture
-def application(store: Store) -> Store:
+def changing_application(store: Store) -> Store:
     """The rate changes at the minutes 0, 10 and 20; R1 comes at 5 and goes at 15; R2 comes at
     25."""
     for version in range(3):
@@ -32,13 +32,13 @@ def application(store: Store) -> Store:
     return store
 
 
-def at(minute: int, zone: str = "UTC", hours: int = 0) -> str:
+def open_moment(minute: int, zone: str = "UTC", hours: int = 0) -> str:
     moment = T0 + timedelta(minutes=minute, hours=hours)
     return f"{PAGE}?time={moment:%Y-%m-%dT%H:%M:%S}&tz={zone}"
 
 
 @pytest.mark.parametrize(
-    "minute, there, not_there",
+    "minute, present_texts, absent_texts",
     [
         (0, ["1.5 % 3.5 %", LATER], ["2.5", "Рожкова"]),
         (9, ["1.5 % 3.5 %", "Рожкова Анна сейчас уже не существует", LATER], ["2.5", "удаление"]),
@@ -56,25 +56,31 @@ def at(minute: int, zone: str = "UTC", hours: int = 0) -> str:
         ),
     ],
 )
-def test_each_part_is_in_its_version_of_the_moment(
-    minute: int, there: list[str], not_there: list[str], application: Store, support: Client
+def test_moment_page_shows_each_part_at_the_moment(
+    minute: int,
+    present_texts: list[str],
+    absent_texts: list[str],
+    changing_application: Store,
+    support: Client,
 ) -> None:
-    shown = text(support.get(at(minute))).replace(",", ".")
-    assert [each for each in there if each not in shown] == []
-    assert [each for each in not_there if each in shown] == []
+    shown_text = text(support.get(open_moment(minute))).replace(",", ".")
+    assert [item for item in present_texts if item not in shown_text] == []
+    assert [item for item in absent_texts if item in shown_text] == []
     # In Moscow it is three hours later.
-    moscow = text(support.get(at(minute, "Europe/Moscow", 3))).replace(",", ".")
-    assert moscow.partition("По состоянию")[2] == shown.partition("По состоянию")[2] != ""
+    moscow = text(support.get(open_moment(minute, "Europe/Moscow", 3))).replace(",", ".")
+    assert moscow.partition("По состоянию")[2] == shown_text.partition("По состоянию")[2] != ""
 
 
-def test_without_a_moment_it_is_now(application: Store, support: Client) -> None:
-    shown = text(support.get(PAGE))
-    assert "Показано нынешнее состояние" in shown
-    assert "Иванов Пётр" in shown
+def test_moment_page_without_moment_shows_now(changing_application: Store, support: Client) -> None:
+    shown_text = text(support.get(PAGE))
+    assert "Показано нынешнее состояние" in shown_text
+    assert "Иванов Пётр" in shown_text
 
 
 @pytest.mark.parametrize("wrong", ["", "someday", "0001-01-01T00:00&tz=Europe/Moscow"])
-def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client) -> None:
+def test_moment_page_reports_wrong_moment(
+    wrong: str, changing_application: Store, support: Client
+) -> None:
     page = support.get(f"{PAGE}?time={wrong}")
     assert page.status_code == 200
     assert "errorlist" in page.content.decode()
@@ -82,8 +88,8 @@ def test_a_wrong_moment_is_said(wrong: str, application: Store, support: Client)
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%Y-%m-%d"])
-def test_a_date_alone_is_the_end_of_that_day(
-    form: str, application: Store, support: Client
+def test_moment_page_takes_a_date_as_end_of_that_day(
+    form: str, changing_application: Store, support: Client
 ) -> None:
     begin = T0.replace(hour=0)
     page = support.get(PAGE, {"time": T0.strftime(form)})
@@ -100,13 +106,17 @@ def test_a_date_alone_is_the_end_of_that_day(
 
 
 @pytest.mark.parametrize("form", ["сегодня", "%d.%m.%Y"])
-def test_today_alone_is_now(form: str, application: Store, support: Client) -> None:
+def test_moment_page_takes_today_as_now(
+    form: str, changing_application: Store, support: Client
+) -> None:
     page = support.get(PAGE, {"time": clock.now().strftime(form)})
     assert clock.now() - timedelta(minutes=1) < page.context["said"] <= clock.now()
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%d.%m.%Y %H:%M"])
-def test_a_moment_to_come_has_no_state(form: str, application: Store, support: Client) -> None:
+def test_moment_page_refuses_future_moment(
+    form: str, changing_application: Store, support: Client
+) -> None:
     page = support.get(PAGE, {"time": (clock.now() + timedelta(days=1)).strftime(form)})
     assert page.status_code == 200
     assert "Этот момент ещё не наступил." in text(page)
@@ -115,12 +125,15 @@ def test_a_moment_to_come_has_no_state(form: str, application: Store, support: C
     assert "Состояние на" not in text(page)
 
 
-def test_the_head_says_which_status_was_then(store: Store, support: Client) -> None:
+def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> None:
     """Of a moment also which one is now; of a version alone no other one is read."""
     for version, status in enumerate(["A", "B", "A"]):
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
-        *(text(support.get(address)).partition("Копировать")[0] for address in (at(15), at(5))),
+        *(
+            text(support.get(address)).partition("Копировать")[0]
+            for address in (open_moment(15), open_moment(5))
+        ),
         *(
             text(support.get(f"/admin/history/product-instance/A1/versions/{number}/")).partition(
                 "Копировать"
@@ -131,11 +144,11 @@ def test_the_head_says_which_status_was_then(store: Store, support: Client) -> N
     assert ["тогда: B · сейчас: A" in head for head in heads] == [True, False, False, False]
     assert ["тогда: B" in head for head in heads] == [True, False, True, False]
     store.add("A1", 3, {"name": "Ипотека"}, 30, type=2)
-    assert "тогда: A · сейчас: больше не существует" in text(support.get(at(5)))
+    assert "тогда: A · сейчас: больше не существует" in text(support.get(open_moment(5)))
 
 
 @pytest.mark.parametrize(
-    "version, created, said",
+    "version, created, expected_text",
     [
         (0, None, "Заявка: в этот момент документа ещё не было."),
         (3, timedelta(minutes=0), "Заявка: в этот момент документа ещё не было."),
@@ -144,14 +157,14 @@ def test_the_head_says_which_status_was_then(store: Store, support: Client) -> N
         (3, None, "удалены по сроку хранения или не поступали."),
     ],
 )
-def test_a_moment_with_nothing_is_not_an_unknown_id(
-    version: int, created: timedelta | None, said: str, store: Store, support: Client
+def test_moment_before_first_version_is_not_called_unknown_id(
+    version: int, created: timedelta | None, expected_text: str, store: Store, support: Client
 ) -> None:
     data = {"createdAt": f"{T0 + created:%Y-%m-%dT%H:%M:%S}"} if created is not None else {}
     store.add("B1", version, {"name": "Ипотека", **data}, 0)
-    page = support.get(at(-60).replace("A1", "B1"))
+    page = support.get(open_moment(-60).replace("A1", "B1"))
     assert page.status_code == 404
-    assert said in text(page)
+    assert expected_text in text(page)
     assert "Ипотека" in text(page)
     assert "возможно, это документ другого вида" not in text(page)
     old = text(support.get("/admin/at/B1/?time=2000-01-01"))
@@ -159,30 +172,32 @@ def test_a_moment_with_nothing_is_not_an_unknown_id(
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
 
 
-def test_versions_that_may_have_come_before_the_moment_are_said(
-    application: Store, support: Client
+def test_moment_page_warns_of_missing_versions_before_the_moment(
+    changing_application: Store, support: Client
 ) -> None:
-    application.add("A1", 5, {"rate": "9.5"}, 60)
-    application.add("R2", 2, {"fullName": "Иванов Пётр"}, 60, **CHILD)
-    shown = text(support.get(at(30)))
+    changing_application.add("A1", 5, {"rate": "9.5"}, 60)
+    changing_application.add("R2", 2, {"fullName": "Иванов Пётр"}, 60, **CHILD)
+    shown_text = text(support.get(open_moment(30)))
     for missing in ("Версии 3–4 не поступали", "Версия 1 не поступала"):
-        assert f"{missing}: состояние на этот момент могло быть другим." in shown
+        assert f"{missing}: состояние на этот момент могло быть другим." in shown_text
     for minute in (9, 70):  # the next version is there, or the gap is older
-        assert "могло быть другим" not in text(support.get(at(minute)))
+        assert "могло быть другим" not in text(support.get(open_moment(minute)))
 
 
-def test_a_missing_version_in_quarantine_may_be_of_before_the_moment(
-    application: Store, support: Client
+def test_moment_page_warns_of_quarantined_version_before_the_moment(
+    changing_application: Store, support: Client
 ) -> None:
-    application.add("A1", 4, {"rate": "9.5"}, 60)
+    changing_application.add("A1", 4, {"rate": "9.5"}, 60)
     held_version("A1", 3)
-    shown = text(support.get(at(30)))
-    assert "В хранилище есть не все версии: состояние на этот момент могло быть другим." in shown
-    assert "Версия 3 пришла" in shown
+    shown_text = text(support.get(open_moment(30)))
+    assert (
+        "В хранилище есть не все версии: состояние на этот момент могло быть другим." in shown_text
+    )
+    assert "Версия 3 пришла" in shown_text
 
 
 @pytest.fixture
-def gaps(store: Store) -> Store:
+def document_with_gaps(store: Store) -> Store:
     """Versions 1, 2 and 5 of one entity; its createdAt says that version 0 existed."""
     for version in (1, 2, 5):
         data = {"rate": version, "createdAt": T0.isoformat()}
@@ -191,7 +206,7 @@ def gaps(store: Store) -> Store:
 
 
 @pytest.mark.parametrize(
-    "address, why",
+    "address, reason",
     [
         ("versions/3/", "Версия 3 не поступала."),
         ("versions/0/", "Версия 0 не поступала."),
@@ -202,27 +217,31 @@ def gaps(store: Store) -> Store:
         ("versions/3/unmask/?path=/rate", "Версия 3 не поступала."),
     ],
 )
-def test_it_says_why(gaps: Store, support: Client, address: str, why: str) -> None:
+def test_page_of_missing_version_says_why(
+    document_with_gaps: Store, support: Client, address: str, reason: str
+) -> None:
     if "unmask" in address:
         support.force_login(User.objects.get(username="privacy"))
     page = support.get(f"{A1}{address}", follow=True)
-    said = text(page)
+    page_text = text(page)
     assert page.status_code == 404
-    assert "версия 5" in said  # the head
+    assert "версия 5" in page_text  # the head
     assert 'name="version"' in page.content.decode()
-    assert why in said
-    assert "Проверьте" not in said
+    assert reason in page_text
+    assert "Проверьте" not in page_text
     assert f'href="{A1}"' in page.content.decode()
 
 
-def test_what_retention_removed(store: Store, support: Client) -> None:
+def test_page_says_that_retention_removed_version(store: Store, support: Client) -> None:
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
-    said = text(support.get(f"{A1}versions/3/"))
-    assert "Версия 3 удалена: вышел срок хранения." in said
+    page_text = text(support.get(f"{A1}versions/3/"))
+    assert "Версия 3 удалена: вышел срок хранения." in page_text
 
 
-def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any) -> None:
+def test_page_says_that_version_may_be_archived(
+    store: Store, support: Client, settings: Any
+) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, archive_url="/archive")
     ArchivedDay.objects.create(
         table="product_instance_aud", day=T0.date() - timedelta(days=150), rows=1, table_bytes=1,
@@ -230,31 +249,31 @@ def test_what_may_be_in_the_archive(store: Store, support: Client, settings: Any
     )  # fmt: skip
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
-    for address, said in (
+    for address, sentence in (
         (f"{A1}versions/3/", "Возможно, версия 3 в архиве. Дни из архива может вернуть"),
         (A1, "Более ранние версии в архиве. Дни из архива может вернуть администратор"),
         (f"/admin/at/A1/?time={T0.date() - timedelta(days=100)}", "на этот момент в архиве."),
         ("/admin/history/product-instance/A5/", "Возможно, документ есть в архиве."),
     ):
-        assert said in text(support.get(address)), address
+        assert sentence in text(support.get(address)), address
     assert "архив" not in text(support.get("/admin/history/product-instance/B5/"))
 
 
-def test_what_could_not_be_stored_is_found_by_its_document(store: Store, support: Client) -> None:
+def test_page_of_unknown_document_names_its_quarantined_versions(
+    store: Store, support: Client
+) -> None:
     held_version("Q1", 3)
     for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
-        said = text(support.get(address))
-        assert "Версия 3 пришла" in said
-        assert "попала в карантин: неверное время изменения (updatedAt)." in said
+        page_text = text(support.get(address))
+        assert "Версия 3 пришла" in page_text
+        assert "попала в карантин: неверное время изменения (updatedAt)." in page_text
     assert "в карантине" not in text(support.get("/admin/history/?q=Q2"))
 
 
-def test_documents_without_names_are_called_by_their_ids_once(
-    store: Store, support: Client
-) -> None:
+def test_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5"}, 0)
     for id in ("R1", "R2"):
         store.add(id, 0, {"role": "x"}, 1, **CHILD)
-    page = support.get(at(5)).content.decode()
+    page = support.get(open_moment(5)).content.decode()
     assert [page.count(f">{id}</") for id in ("R1", "R2")] == [1, 1]
     assert 'class="ident">R' not in page

@@ -21,17 +21,17 @@ from tests.db.store import Store
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 
-def test_hostile_content_stays_text(store: Store, support: Client) -> None:
+def test_hostile_content_is_escaped(store: Store, support: Client) -> None:
     FieldLabel.objects.update_or_create(
         entity="", path="/evil", defaults={"russian": EVIL, "kind": "text"}
     )
     Person.objects.create(login="evil", full_name=EVIL)
-    labels.forget()
+    labels.forget_catalogue()
     identity = "A<b>\"'/&?#é"
     store.add(identity, 0, {"name": EVIL, EVIL: {EVIL: [EVIL] * 3}}, 0, author=EVIL[:64])
     store.add(identity, 1, {"name": EVIL * 20, "evil": EVIL}, 1, author="evil", client="<i>'\"&")
-    found = support.get("/admin/history/", {"q": identity})
-    whole = found.headers["Location"]
+    result = support.get("/admin/history/", {"q": identity})
+    whole = result.headers["Location"]
     timeline = whole.replace("/applications/", "/history/product-instance/")
     pages = [
         support.get(whole),
@@ -42,15 +42,15 @@ def test_hostile_content_stays_text(store: Store, support: Client) -> None:
         support.get("/admin/history/", {"q": f"{identity} {EVIL}"}),
         support.get("/admin/"),
     ]
-    shown = 0
+    shown_text = 0
     for page in pages:
         assert page.status_code == 200
         body = page.content.decode()
-        shown += "&lt;script&gt;alert" in body
+        shown_text += "&lt;script&gt;alert" in body
         assert "<script>alert" not in body
         assert "<img src=x" not in body
         assert "A<b>" not in body
-    assert shown >= 6
+    assert shown_text >= 6
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_hostile_content_stays_text(store: Store, support: Client) -> None:
         '{"text": "' + "я" * 40000 + '"}',
     ],
 )
-def test_unusual_documents_have_pages(store: Store, support: Client, data: str) -> None:
+def test_pages_open_for_unusual_documents(store: Store, support: Client, data: str) -> None:
     store.add("A1", 0, {"before": [1]}, 0)
     store.add("A1", 1, data, 1)
     store.add("A1", 2, {"after": None}, 2)
@@ -75,7 +75,7 @@ def test_unusual_documents_have_pages(store: Store, support: Client, data: str) 
 
 
 @pytest.fixture
-def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse]]:
+def pages_by_address(documents: Store, client: Client) -> list[tuple[str, HttpResponse]]:
     """Every screen there is, as the administrator gets it."""
     client.force_login(User.objects.get(username="admin"))
     addresses = [
@@ -98,11 +98,11 @@ def everything(documents: Store, client: Client) -> list[tuple[str, HttpResponse
     return pages
 
 
-def test_no_page_needs_more_than_the_policy_allows(
-    everything: list[tuple[str, HttpResponse]], client: Client
+def test_pages_obey_content_security_policy(
+    pages_by_address: list[tuple[str, HttpResponse]], client: Client
 ) -> None:
     client.logout()
-    pages = [*everything, ("/admin/login/", client.get("/admin/login/"))]
+    pages = [*pages_by_address, ("/admin/login/", client.get("/admin/login/"))]
     for address, page in pages:
         policy = page.headers["Content-Security-Policy"]
         assert "unsafe" not in policy, address
@@ -114,39 +114,41 @@ def test_no_page_needs_more_than_the_policy_allows(
         assert not outside, (address, outside)
 
 
-def test_every_page_is_labelled(everything: list[tuple[str, HttpResponse]]) -> None:
+def test_every_page_has_labels_for_screen_readers(
+    pages_by_address: list[tuple[str, HttpResponse]],
+) -> None:
     fields = 0
-    for address, page in everything:
+    for address, page in pages_by_address:
         body = page.content.decode()
         assert '<html lang="ru"' in body, address
         assert "<main" in body, address
-        named = set(re.findall(r'<label[^>]*for="([^"]*)"', body))
+        labels = set(re.findall(r'<label[^>]*for="([^"]*)"', body))
         for field in re.findall(r"<(?:input|select|textarea)\b[^>]*>", body):
             if re.search(r'type="(hidden|submit|checkbox|radio)"|name="action"', field):
                 continue
             own = re.search(r'\bid="([^"]*)"', field)
-            assert "aria-label" in field or (own and own[1] in named), (address, field)
+            assert "aria-label" in field or (own and own[1] in labels), (address, field)
             fields += 1
     assert fields > 20
 
 
 @pytest.mark.parametrize("model", ["auth/user", "history/person", "history/fieldlabel"])
-def test_lists_have_their_name_for_a_title(model: str, client: Client, db: None) -> None:
+def test_lists_are_titled_with_their_name(model: str, client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="admin"))
-    shown = text(client.get(f"/admin/{model}/"))
-    assert "Выберите" not in shown
-    assert "Всего: " in shown
+    shown_text = text(client.get(f"/admin/{model}/"))
+    assert "Выберите" not in shown_text
+    assert "Всего: " in shown_text
 
 
-def test_russian_unless_switched(documents: Store, support: Client) -> None:
+def test_pages_are_russian_until_language_is_switched(documents: Store, support: Client) -> None:
     page = support.get("/admin/", headers={"accept-language": "en-US,en"})
     assert "Кто, что и когда изменил" in text(page)
     assert page.headers["Content-Language"] == "ru"
     back = support.post("/admin/language/", {"language": "en", "next": A1})
     assert back.headers["Location"] == A1
-    said = text(support.get(A1))
-    assert "version 1" in said
-    assert "unknown login" in said
+    page_text = text(support.get(A1))
+    assert "version 1" in page_text
+    assert "unknown login" in page_text
     assert support.get("/admin/language/").status_code == 405
     elsewhere = support.post(
         "/admin/language/", {"language": "ru", "next": "https://evil.example/"}
@@ -155,46 +157,49 @@ def test_russian_unless_switched(documents: Store, support: Client) -> None:
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_the_rest_of_the_changes_of_a_version_is_one_link_away(
+def test_card_links_to_changes_that_it_does_not_show(
     address: str, store: Store, support: Client
 ) -> None:
     FieldLabel.objects.update_or_create(
         entity="", path="/t7", defaults={"russian": "Служебное", "kind": "technical"}
     )
-    labels.forget()
+    labels.forget_catalogue()
     fields = {f"{'t' if n < 10 else 'f'}{n}": n for n in range(2 * MOST_ROWS + 50)}
     for version in range(3):
         store.add("A1", version, {key: n + version for key, n in fields.items()}, version)
     card = support.get(address).content.decode()
     assert MOST_ROWS <= card.count('<td class="old">') <= MOST_ROWS + OPEN_ROWS
-    shown = {version: {f"/{key}" for key in fields} for version in (1, 2)}
+    shown_text = {version: {f"/{key}" for key in fields} for version in (1, 2)}
     for version in (2, 1):
         part = card[card.index(f'id="v{version}') :].partition("</article>")[0]
         seen = re.findall(r'title="(/[tf]\d+)', part)
-        (rest,) = re.findall(r'<a href="([^"]*)">Показать остальные', part)
+        (rest_urls,) = re.findall(r'<a href="([^"]*)">Показать остальные', part)
         for _ in range(9):
-            if not rest:
+            if not rest_urls:
                 break
-            page = support.get(rest.replace("&amp;", "&")).content.decode()
+            page = support.get(rest_urls.replace("&amp;", "&")).content.decode()
             seen += re.findall(r'title="(/[tf]\d+)', page)
-            rest = link(page, "next")
+            rest_urls = link(page, "next")
         assert len(seen) == len(set(seen)), "a change is shown twice"
-        assert set(seen) == shown[version]
+        assert set(seen) == shown_text[version]
         assert seen[-1] == "/t7"  # technical fields come last
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_a_filter_by_a_field_shows_the_change_of_this_field(
+def test_filter_by_field_shows_change_of_that_field_first(
     address: str, store: Store, support: Client
 ) -> None:
     for version in range(2):
         numbers = [{"pid": f"p{n}", "n": n + version} for n in range(2 * MOST_ROWS)]
         document = {"numbers": numbers, "zz": version, "amount": version}
         store.add("A1", version, document, version)
-    shown = support.get(address, {"path": "/zz"}).content.decode()
-    assert re.findall(r'title="(/[^ "]*)', shown.partition("</table>")[0])[:2] == ["/zz", "/amount"]
-    (rest,) = re.findall(r'<a href="([^"]*)">Показать остальные', shown)
-    page = support.get(rest.replace("&amp;", "&")).content.decode()
+    shown_text = support.get(address, {"path": "/zz"}).content.decode()
+    assert re.findall(r'title="(/[^ "]*)', shown_text.partition("</table>")[0])[:2] == [
+        "/zz",
+        "/amount",
+    ]
+    (rest_urls,) = re.findall(r'<a href="([^"]*)">Показать остальные', shown_text)
+    page = support.get(rest_urls.replace("&amp;", "&")).content.decode()
     plain = support.get(address).content.decode()
     assert re.findall(r'title="(/[^ "]*)', plain.partition("</table>")[0])[0] == "/amount"
     assert not {"/zz", "/amount"} & set(re.findall(r'title="(/[^ "]*)', page))
@@ -217,7 +222,7 @@ def test_direction_marks_are_shown_as_escapes(mark: str, store: Store, support: 
     assert mark not in support.get("/admin/").content.decode()
 
 
-def test_a_page_draws_a_limited_number_of_values(
+def test_page_draws_limited_number_of_values(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     """60 lists of 60 lists of 5 numbers are 36 KB, and 18,000 values on a page."""
@@ -233,7 +238,7 @@ def test_a_page_draws_a_limited_number_of_values(
     assert re.search(r"ещё \d+ — в полной версии", text(page))
 
 
-def test_a_long_text_is_sent_in_part_and_the_file_has_all(store: Store, support: Client) -> None:
+def test_page_cuts_long_text_and_file_has_all(store: Store, support: Client) -> None:
     text = "слово " * 85_000
     store.add("A1", 0, {"remark": f"{text} конец"}, 0)
     store.add("A1", 1, {"remark": f"{text} другой конец"}, 1)
@@ -242,9 +247,9 @@ def test_a_long_text_is_sent_in_part_and_the_file_has_all(store: Store, support:
         page = support.get(address).content.decode()
         assert len(page) < 120_000, address
         assert re.search("знак(а|ов)? — в полной версии", page), address
-    shown = support.get(f"{version}?as=json").content.decode()
-    assert len(shown) < 300_000
-    assert re.search("знак(а|ов)? — в файле", shown)
+    shown_text = support.get(f"{version}?as=json").content.decode()
+    assert len(shown_text) < 300_000
+    assert re.search("знак(а|ов)? — в файле", shown_text)
     assert "другой конец" in support.get(f"{version}?download=1").content.decode()
 
 
@@ -258,37 +263,50 @@ CALLS = [
 PAGES = [A1, WHOLE, f"{A1}versions/1/", f"{A1}versions/1/?download=1", f"{A1}state/"]
 
 
-def nested_document(levels: int, inside: str, kind: str) -> str:
-    first, last = {"object": ('{"a":', "}"), "list": ("[", "]"), "items": ('[{"x":', "},{}]")}[kind]
+def make_nested_document(levels: int, inside: str, kind_with_awkward_business_key: str) -> str:
+    first, last = {"object": ('{"a":', "}"), "list": ("[", "]"), "items": ('[{"x":', "},{}]")}[
+        kind_with_awkward_business_key
+    ]
     return f'{{"top": 1, "deep": {first * levels}{inside}{last * levels}}}'
 
 
 @pytest.fixture(params=["object", "list", "items"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind_with_awkward_business_key(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind
 
 
 @pytest.mark.parametrize("levels", [60, 150, 450, 900, 2500])
-def test_every_call_and_page(store: Store, support: Client, levels: int, kind: str) -> None:
-    store.add("A1", 0, nested_document(levels, "1", kind), 0)
-    store.add("A1", 1, nested_document(levels, "2", kind), 1)
-    store.add("A1", 2, nested_document(levels, "2", kind).replace('"top": 1', '"top": 3'), 2)
+def test_calls_and_pages_open_for_awkward_ids_and_keys(
+    store: Store, support: Client, levels: int, kind_with_awkward_business_key: str
+) -> None:
+    store.add("A1", 0, make_nested_document(levels, "1", kind_with_awkward_business_key), 0)
+    store.add("A1", 1, make_nested_document(levels, "2", kind_with_awkward_business_key), 1)
+    store.add(
+        "A1",
+        2,
+        make_nested_document(levels, "2", kind_with_awkward_business_key).replace(
+            '"top": 1', '"top": 3'
+        ),
+        2,
+    )
     support.raise_request_exception = False
     for call in [*PAGES, f"{A1}compare/?from=0&to=1", f"{A1}?path=/deep", *CALLS]:
         response = support.get(call)
         assert response.status_code == 200, (call, response.content[:200])
-    shown = support.get(f"{A1}versions/1/?download=1").content.decode()
-    assert "".join(shown.split()) == nested_document(levels, "2", kind).replace(" ", "")
+    shown_text = support.get(f"{A1}versions/1/?download=1").content.decode()
+    assert "".join(shown_text.split()) == make_nested_document(
+        levels, "2", kind_with_awkward_business_key
+    ).replace(" ", "")
 
 
 @pytest.mark.parametrize("key", ["x" * 301, "я" * 1000, "x" * 7000])
-def test_a_key_path_that_the_api_gave_is_taken(store: Store, client: Client, key: str) -> None:
+def test_screens_accept_key_paths_of_the_api(store: Store, client: Client, key: str) -> None:
     client.force_login(User.objects.get(username="auditor"))
     for version in range(3):
         store.add("A1", version, {key: [{"pid": key, "n": version // 2}], "x": version}, version)
-    found = json.loads(client.get(f"{BASE}/blame").content)["data"]["blame"]
-    path = next(leaf["keyPath"] for leaf in found if leaf["path"].endswith("/n"))
+    result = json.loads(client.get(f"{BASE}/blame").content)["data"]["blame"]
+    path = next(leaf["keyPath"] for leaf in result if leaf["path"].endswith("/n"))
     assert len(path) > 2 * len(key)
     kept = json.loads(client.get(BASE, {"path": path}).content)["data"]["history"]
     assert [version["version"] for version in kept] == [2]

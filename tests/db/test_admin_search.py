@@ -9,33 +9,33 @@ from django.test import Client
 from history.models import SearchKey
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store, minute, queries
-from tests.old_service import OldService
+from tests.old_service import OldServiceServer
 
 
-def test_one_hit_opens_at_once(documents: Store, support: Client) -> None:
+def test_search_opens_the_only_hit(documents: Store, support: Client) -> None:
     for query in ("A1", " A1 ", "A1,", "\nA1\n", "заявка A1"):
-        found = support.get("/admin/history/", {"q": query})
-        assert found.headers["Location"] == WHOLE, query
+        result = support.get("/admin/history/", {"q": query})
+        assert result.headers["Location"] == WHOLE, query
     response = support.get("/admin/history/?q=R1")
     assert response.headers["Location"] == "/admin/history/participant-role/R1/"
 
 
-def test_several_ids_are_listed(documents: Store, support: Client) -> None:
+def test_search_lists_hits_of_several_ids(documents: Store, support: Client) -> None:
     page = support.get("/admin/history/", {"q": "A1, R1\nNO1"})
-    said = text(page)
-    assert "Ипотека" in said
-    assert "Рожков Олег" in said
-    assert "За срок хранения не найдено (1): NO1" in said
+    page_text = text(page)
+    assert "Ипотека" in page_text
+    assert "Рожков Олег" in page_text
+    assert "За срок хранения не найдено (1): NO1" in page_text
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
-def carry(value: str, id: str) -> None:
+def store_carriers(value: str, id: str) -> None:
     SearchKey.objects.create(
         value=value, name="clientId", entity="participant-role", id=id, day=datetime.now(UTC).date()
     )  # fmt: skip
 
 
-def test_a_clients_number_lists_applications_newest_change_first(
+def test_search_by_client_number_sorts_applications_by_last_change(
     documents: Store, support: Client
 ) -> None:
     for number in range(60):
@@ -43,59 +43,61 @@ def test_a_clients_number_lists_applications_newest_change_first(
         documents.add(application, 0, {"name": "Ипотека", "status": "ISSUED"}, number)
         role = {"fullName": f"Рожков {number}", "role": "GUARANTOR"}
         documents.add(f"C{number}", 1, role, 5, entity="participant-role", application=application)
-        carry("77 00", f"C{number}")
+        store_carriers("77 00", f"C{number}")
     role = {"entity": "participant-role", "application": "B58"}
     documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
     assert "изменение: Участник, версия 2" in text(
         support.get("/admin/applications/B58/?type=CREATE")
     )
     page = support.get("/admin/history/", {"q": "77 00"})
-    said, body = text(page), page.content.decode()
-    assert said.count("найдено по полю «Номер клиента»") == 50
-    places = [body.index(f'href="/admin/applications/{each}/"') for each in ("B58", "B59", "B57")]
+    page_text, body = text(page), page.content.decode()
+    assert page_text.count("найдено по полю «Номер клиента»") == 50
+    places = [body.index(f'href="/admin/applications/{item}/"') for item in ("B58", "B59", "B57")]
     assert places == sorted(places)
-    assert "Поручитель Рожков 59" in said
+    assert "Поручитель Рожков 59" in page_text
     assert 'href="/admin/history/participant-role/C59/"' in body
-    assert "Кредит выдан" in said or "Выдан" in said
-    rest = text(support.get(link(body, "next")))
-    assert rest.count("найдено по полю «Номер клиента»") == 10
+    assert "Кредит выдан" in page_text or "Выдан" in page_text
+    next_text = text(support.get(link(body, "next")))
+    assert next_text.count("найдено по полю «Номер клиента»") == 10
 
 
-def test_one_application_of_a_client_opens_at_once(documents: Store, support: Client) -> None:
-    carry("77 00", "R1")
-    carry("77 00", "R2")
+def test_search_by_client_number_opens_the_only_application(
+    documents: Store, support: Client
+) -> None:
+    store_carriers("77 00", "R1")
+    store_carriers("77 00", "R2")
     for query in ("77 00", " 77 00\n"):
         response = support.get("/admin/history/", {"q": query})
         assert response.headers["Location"] == WHOLE
 
 
-def test_a_key_that_begins_with_a_blank_is_found(documents: Store, support: Client) -> None:
-    carry(" 77", "R1")
+def test_search_finds_key_that_begins_with_a_blank(documents: Store, support: Client) -> None:
+    store_carriers(" 77", "R1")
     assert support.get("/admin/history/", {"q": " 77"}).headers["Location"] == WHOLE
 
 
 @pytest.mark.parametrize(
     "query, stored",
     [
-        *((each, "77-AB") for each in ("№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b")),
+        *((item, "77-AB") for item in ("№77-ab", "«77-AB»", "77-АВ", "77-ав.", "77-AB\u200b")),
         ("заявка 77", "ЗАЯВКА 77"),
         *((f"77{dash}ab", "77-AB") for dash in "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"),
         ("«77\u2013ab»", "77\u2013AB"),
         ("77-и\N{COMBINING BREVE}", "77-Й"),
     ],
 )
-def test_another_spelling_is_offered(
+def test_search_offers_hits_of_other_spellings(
     documents: Store, support: Client, query: str, stored: str
 ) -> None:
     """In small letters, with signs around it, with other letters or dashes."""
-    carry(stored, "R1")
+    store_carriers(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
     assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
 @pytest.mark.parametrize("form, typed", [("NFC", "NFD"), ("NFD", "NFC")])
-def test_an_id_in_another_unicode_form_is_offered(
+def test_search_offers_id_in_another_unicode_form(
     form: str, typed: str, documents: Store, support: Client
 ) -> None:
     id = unicodedata.normalize(form, "заявка-й")
@@ -104,25 +106,25 @@ def test_an_id_in_another_unicode_form_is_offered(
     assert "Найдено в другом написании: " in text(page)
 
 
-def test_another_spelling_of_each_of_several(documents: Store, support: Client) -> None:
-    carry("77-AB", "R1")
+def test_search_offers_other_spelling_of_each_text(documents: Store, support: Client) -> None:
+    store_carriers("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
-    said = "Точного совпадения с №77-ab, b1 нет. Найдено в другом написании: 77-AB, B1."
-    assert said in text(page)
-    shown = page.content.decode()
-    assert f'href="{WHOLE}"' in shown
-    assert 'href="/admin/applications/B1/"' in shown
+    page_text = "Точного совпадения с №77-ab, b1 нет. Найдено в другом написании: 77-AB, B1."
+    assert page_text in text(page)
+    shown_text = page.content.decode()
+    assert f'href="{WHOLE}"' in shown_text
+    assert 'href="/admin/applications/B1/"' in shown_text
     assert page.context["missing"] == ["none"]
 
 
-def test_a_sign_in_front_of_a_number_is_not_looked_for(documents: Store, support: Client) -> None:
-    carry("77-AB", "R1")
+def test_search_ignores_signs_around_a_number(documents: Store, support: Client) -> None:
+    store_carriers("77-AB", "R1")
     assert support.get("/admin/history/", {"q": "№ 77-AB"}).headers["Location"] == WHOLE
     assert support.get("/admin/history/", {"q": "№"}).context["missing"] == ["№"]
 
 
-def test_forty_ids_take_as_many_queries_as_one(
+def test_search_of_forty_ids_takes_as_many_queries_as_of_one(
     documents: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(40):
@@ -130,26 +132,26 @@ def test_forty_ids_take_as_many_queries_as_one(
     counts = []
     for pasted in (["B0", "none"], [f"B{number}" for number in range(40)]):
         support.get("/admin/history/", {"q": " ".join(pasted)})
-        with queries(monkeypatch) as said:
+        with queries(monkeypatch) as page_text:
             page = support.get("/admin/history/", {"q": " ".join(pasted)})
-        counts.append(len(said))
+        counts.append(len(page_text))
     assert counts[1] <= counts[0]
     assert all(f'href="/admin/applications/B{n}/"' in page.content.decode() for n in range(40))
 
 
-def test_more_than_forty_are_searched_in_turn(documents: Store, support: Client) -> None:
+def test_search_of_more_than_forty_ids_links_to_the_rest(documents: Store, support: Client) -> None:
     pasted = [f"NO{number}" for number in range(88)] + ["A1", "R1"]
     page = support.get("/admin/history/", {"q": "\r\n".join(pasted)})
-    rest = "/admin/history/?q=" + "+".join(pasted[40:])
-    assert f'первые 40. <a href="{rest}">Искать остальные (50)</a>' in page.content.decode()
+    rest_url = "/admin/history/?q=" + "+".join(pasted[40:])
+    assert f'первые 40. <a href="{rest_url}">Искать остальные (50)</a>' in page.content.decode()
     last = "/admin/history/?q=" + "+".join(pasted[80:])
-    assert f'<a href="{last}">Искать остальные (10)</a>' in support.get(rest).content.decode()
+    assert f'<a href="{last}">Искать остальные (10)</a>' in support.get(rest_url).content.decode()
     page = support.get(last)
     assert f'href="{WHOLE}"' in page.content.decode()
     assert "Искать остальные" not in text(page)
 
 
-def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Client) -> None:
+def test_search_key_of_unstored_version_finds_nothing(documents: Store, support: Client) -> None:
     """Retention has removed it, or PostgreSQL has refused its only version."""
     SearchKey.objects.create(
         value="CRM-2", name="realtyCrmId", entity="product-instance", id="gone",
@@ -160,30 +162,30 @@ def test_a_key_of_what_is_not_stored_finds_nothing(documents: Store, support: Cl
     assert "CRM-2 : за срок хранения с таким идентификатором или номером ничего нет" in text(page)
 
 
-def test_nothing_found_says_what_can_be_searched(documents: Store, support: Client) -> None:
+def test_search_without_hit_lists_searchable_keys(documents: Store, support: Client) -> None:
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
         assert "По чему можно искать" in text(page)
 
 
-def test_a_search_by_name_says_what_is_not_searched(documents: Store, support: Client) -> None:
+def test_search_by_name_says_that_names_are_not_searched(documents: Store, support: Client) -> None:
     for asked in ("Иванов Иван", "+7 900 123-45-67"):
-        shown = text(support.get("/admin/history/", {"q": asked}))
-        assert "По имени, телефону, паспорту и сумме поиска нет." in shown
+        shown_text = text(support.get("/admin/history/", {"q": asked}))
+        assert "По имени, телефону, паспорту и сумме поиска нет." in shown_text
 
 
-def test_what_was_opened_is_offered_again(documents: Store, support: Client) -> None:
+def test_first_page_lists_documents_opened_before(documents: Store, support: Client) -> None:
     support.get(A1)
     support.get("/admin/history/participant-role/R1/")
     page = support.get("/admin/").content.decode()
     assert page.index("participant-role/R1/") < page.index(WHOLE)
 
 
-def test_what_only_the_old_service_has_can_be_opened(
-    documents: Store, support: Client, old: OldService
+def test_search_without_hit_links_to_old_service(
+    documents: Store, support: Client, old: OldServiceServer
 ) -> None:
-    old.add("ONLYOLD", 0, {"rate": "17"}, minute(0))
+    old.add_version("ONLYOLD", 0, {"rate": "17"}, minute(0))
     page = support.get("/admin/history/", {"q": "ONLYOLD"})
     assert "В прежней системе поиска нет." in text(page)
     address = "/admin/applications/ONLYOLD/"
@@ -196,5 +198,7 @@ def test_what_only_the_old_service_has_can_be_opened(
     assert "/admin/history/participant-role/a/b" not in several
 
 
-def test_without_an_old_service_nothing_of_it_is_shown(documents: Store, support: Client) -> None:
+def test_search_does_not_mention_old_service_when_there_is_none(
+    documents: Store, support: Client
+) -> None:
     assert "прежней систем" not in text(support.get("/admin/history/", {"q": "ONLYOLD"}))

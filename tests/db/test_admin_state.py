@@ -17,31 +17,31 @@ LINE = re.compile(
 LINK = re.compile(r'<a href="([^"]*)" title="(.*?) · ')
 
 
-def lines(support: Client) -> dict[str, tuple[str, int]]:
+def read_field_links(support: Client) -> dict[str, tuple[str, int]]:
     """Pointer of each linked field: its link, and the version that it is said to be of."""
     page = support.get(f"{A1}state/").content.decode()
-    found = {}
+    result = {}
     for head, version in LINE.findall(page):
         for address, pointer in LINK.findall(head):
-            found[html.unescape(pointer)] = (html.unescape(address), int(version))
-    return found
+            result[html.unescape(pointer)] = (html.unescape(address), int(version))
+    return result
 
 
-def shown(support: Client, values: str) -> list[int]:
+def list_shown_versions(support: Client, values: str) -> list[int]:
     """The versions that changed the field whose values these are."""
     [address] = re.findall(r'toolbar-side"><a href="([^"]*)', support.get(values).content.decode())
     page = support.get(html.unescape(address)).content.decode()
     return [int(version) for version in re.findall(r'id="v(\d+)"', page)]
 
 
-def write(store: Store, states: list[Any]) -> None:
+def store_versions(store: Store, states: list[Any]) -> None:
     for version, state in enumerate(states):
         store.add("A1", version, json.dumps(state, default=str), version)
 
 
-def test_an_item_that_has_moved_is_followed(store: Store, support: Client) -> None:
+def test_state_follows_item_that_moved_in_its_list(store: Store, support: Client) -> None:
     a, b = {"pid": "a", "n": 1}, {"pid": "b", "n": 1}
-    write(
+    store_versions(
         store,
         [
             {"items": [a, b]},
@@ -50,53 +50,53 @@ def test_an_item_that_has_moved_is_followed(store: Store, support: Client) -> No
             {"items": [{**b, "n": 2}, {**a, "n": 3}]},
         ],
     )
-    found = lines(support)
-    assert {pointer: version for pointer, (_, version) in found.items()} == {
+    links = read_field_links(support)
+    assert {pointer: version for pointer, (_, version) in links.items()} == {
         "/items/0/pid": 0,
         "/items/0/n": 1,
         "/items/1/pid": 0,
         "/items/1/n": 3,
     }
-    assert shown(support, found["/items/0/n"][0]) == [1]
-    assert shown(support, found["/items/1/n"][0]) == [3]
+    assert list_shown_versions(support, links["/items/0/n"][0]) == [1]
+    assert list_shown_versions(support, links["/items/1/n"][0]) == [3]
 
 
 ODD_KEYS = ["*", "[x=y]", "[", "a/b", "~", "~4", " ", " x ", "", "0", "я" * 400]
 
 
 @pytest.mark.parametrize("key", ODD_KEYS, ids=range(len(ODD_KEYS)))
-def test_odd_keys_lead_to_their_own_versions(store: Store, support: Client, key: str) -> None:
-    write(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
-    found = lines(support)
-    other = found.pop("/other")
-    own = next(iter(found.values()))
+def test_state_links_odd_keys_to_their_versions(store: Store, support: Client, key: str) -> None:
+    store_versions(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
+    links = read_field_links(support)
+    second = links.pop("/other")
+    own = next(iter(links.values()))
     assert own[1] == 1
-    assert shown(support, own[0]) == [1]
-    assert shown(support, other[0]) == [2]
+    assert list_shown_versions(support, own[0]) == [1]
+    assert list_shown_versions(support, second[0]) == [2]
 
 
-def test_items_without_a_key_lead_to_all_that_happened_to_their_list(
+def test_state_links_items_without_key_to_history_of_their_list(
     store: Store, support: Client
 ) -> None:
-    write(
+    store_versions(
         store, [{"tags": ["x"]}, {"tags": ["x", "y"]}, {"tags": ["y", "x"]}, {"tags": ["y", "x"]}]
     )
-    found = lines(support)
-    assert found["/tags/0"][1] == 1
-    assert shown(support, found["/tags/0"][0]) == [2, 1]
+    links = read_field_links(support)
+    assert links["/tags/0"][1] == 1
+    assert list_shown_versions(support, links["/tags/0"][0]) == [2, 1]
 
 
-def test_a_link_that_no_address_can_hold_is_left_out(store: Store, support: Client) -> None:
-    write(store, [{"я" * 2000: 1, "b": 1}])
-    assert list(lines(support)) == ["/b"]
+def test_state_leaves_out_links_that_are_too_long(store: Store, support: Client) -> None:
+    store_versions(store, [{"я" * 2000: 1, "b": 1}])
+    assert list(read_field_links(support)) == ["/b"]
 
 
-def test_a_document_of_many_fields_is_shown_in_pages(
+def test_state_shows_many_fields_in_pages(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("parts.links", "pages.state"):
         monkeypatch.setattr(f"history.admin.{module}.MOST_ROWS", 100)
-    write(store, [{f"k{n:04}": n for n in range(250)} | {"list": [1]}])
+    store_versions(store, [{f"k{n:04}": n for n in range(250)} | {"list": [1]}])
     address, seen, ranges = f"{A1}state/", list[str](), list[str]()
     while address:
         page = support.get(address)
@@ -112,7 +112,7 @@ def test_a_document_of_many_fields_is_shown_in_pages(
 
 
 @pytest.fixture
-def skewed(store: Store) -> Store:
+def document_of_fast_clock(store: Store) -> Store:
     """Version 1 was written by a service whose clock was fast: later than version 2."""
     store.add("A1", 0, {"name": "Ипотека", "rate": "10"}, 0)
     store.add("A1", 2, {"name": "Автокредит", "rate": "12"}, 1)
@@ -121,15 +121,19 @@ def skewed(store: Store) -> Store:
 
 
 @pytest.mark.parametrize("address", [A1, f"{A1}?type=UPDATE", WHOLE, f"{A1}state/"])
-def test_the_head_of_every_screen_shows_it(skewed: Store, support: Client, address: str) -> None:
+def test_heading_shows_highest_version_when_a_clock_was_fast(
+    document_of_fast_clock: Store, support: Client, address: str
+) -> None:
     page = support.get(address).content.decode()
     assert "<h1>Автокредит</h1>" in page
     assert "версия 2 ·" in page
 
 
-def test_versions_are_compared_with_it(skewed: Store, support: Client) -> None:
+def test_cards_compare_with_highest_version_when_a_clock_was_fast(
+    document_of_fast_clock: Store, support: Client
+) -> None:
     page = support.get(A1).content.decode()
     assert f"{A1}compare/?from=1&amp;to=2" in page
     assert "to=1" not in page
-    asked = support.get(f"{A1}compare/").content.decode()
-    assert 'name="to" min="0" required value="2"' in asked
+    asked_text = support.get(f"{A1}compare/").content.decode()
+    assert 'name="to" min="0" required value="2"' in asked_text

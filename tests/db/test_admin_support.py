@@ -19,8 +19,8 @@ from django.utils.formats import date_format
 
 from history import complete_to, labels
 from history.admin.parts.clerk import moment_words
-from history.complete_to import Completeness
-from history.masking.mask import token
+from history.complete_to import StoreCompleteness
+from history.masking.mask import make_token
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from history.record import ChangeType
 from tests.db.noted import held_version
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 FIELD = f"{A1}field/"
 
 
-def test_the_first_page_says_what_happened_to_what_was_opened(
+def test_first_page_shows_last_change_of_opened_documents(
     documents: Store, support: Client
 ) -> None:
     documents.add(
@@ -42,20 +42,20 @@ def test_the_first_page_says_what_happened_to_what_was_opened(
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9, author="m.ivanov")
     assert "Недавно открытые" not in text(support.get("/admin/"))
     support.get(WHOLE)
-    said = text(support.get("/admin/"))
-    assert "Ипотека" in said
-    assert "Иванов Михаил · поле «Ставка» изменено: было 17,9 %, стало 16,5 %" in said
+    page_text = text(support.get("/admin/"))
+    assert "Ипотека" in page_text
+    assert "Иванов Михаил · поле «Ставка» изменено: было 17,9 %, стало 16,5 %" in page_text
     documents.add("R2", 1, None, 10, entity="participant-role", type=ChangeType.DELETE)
     assert "Иванов Михаил · удаление" in text(support.get("/admin/"))
     tomorrow = Client()
     tomorrow.force_login(User.objects.get(username="support"))
     assert "Недавно открытые" in text(tomorrow.get("/admin/"))
-    other = Client()
-    other.force_login(User.objects.get(username="auditor"))
-    assert "Недавно открытые" not in text(other.get("/admin/"))
+    other_client = Client()
+    other_client.force_login(User.objects.get(username="auditor"))
+    assert "Недавно открытые" not in text(other_client.get("/admin/"))
 
 
-def test_twenty_that_were_opened_are_offered_again(
+def test_first_page_offers_twenty_opened_documents(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = []
@@ -65,18 +65,18 @@ def test_twenty_that_were_opened_are_offered_again(
         if number in (5, 21):
             attempts = []
             for _ in range(3):  # some of what a page asks is kept for seconds
-                with queries(monkeypatch) as said:
+                with queries(monkeypatch) as statements:
                     page = support.get("/admin/")
-                attempts.append(len(said))
+                attempts.append(len(statements))
             counts.append(min(attempts))
-    shown = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
-    assert shown == [f"B{number}" for number in range(21, 1, -1)]
+    shown_text = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
+    assert shown_text == [f"B{number}" for number in range(21, 1, -1)]
     assert "Ипотека 16" in text(page)
     assert "Ранее: Заявка Ипотека 15 , Заявка Ипотека 14 ," in text(page)
     assert counts[0] == counts[1]  # all titles together, one query for each kind
 
 
-def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> None:
+def test_client_page_merges_applications_of_one_week(store: Store, support: Client) -> None:
     for number in range(3):
         store.add(f"B{number}", 0, {"name": f"Ипотека {number}"}, number)
         store.add(f"B{number}", 1, {"name": f"Ипотека {number}", "rate": "1"}, 60 + number)
@@ -89,14 +89,14 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
         )
     week = T0.strftime("%G-W%V")
     page = support.get("/admin/client/", {"q": "C77", "week": week})
-    shown = re.findall(r'<li class="version[^"]*" id="v(\d+)-([BP]\d)', page.content.decode())
-    assert [id for _, id in shown[:3]] == ["B2", "B1", "B0"]
-    assert len(shown) == 9
+    shown_text = re.findall(r'<li class="version[^"]*" id="v(\d+)-([BP]\d)', page.content.decode())
+    assert [id for _, id in shown_text[:3]] == ["B2", "B1", "B0"]
+    assert len(shown_text) == 9
     assert page.content.decode().count('href="/admin/applications/B1/">Ипотека 1</a>') == 4
     whole = support.get("/admin/applications/B1/").content.decode()
     assert 'href="/admin/client/?q=C77">клиент C77</a>' in whole
-    found = support.get("/admin/history/", {"q": "C77"})
-    assert 'href="/admin/client/?q=C77">Что произошло за неделю' in found.content.decode()
+    result = support.get("/admin/history/", {"q": "C77"})
+    assert 'href="/admin/client/?q=C77">Что произошло за неделю' in result.content.decode()
     before = (T0 - timedelta(days=7)).strftime("%G-W%V")
     empty = support.get("/admin/client/", {"q": "C77", "week": before})
     assert "За эту неделю ничего не изменилось. Первое изменение после неё:" in text(empty)
@@ -111,54 +111,56 @@ def test_the_week_of_a_client_is_one_timeline(store: Store, support: Client) -> 
     nobody = text(support.get("/admin/client/", {"q": "nobody"}))
     assert ("нет ничего с таким номером" in nobody, "недел" in nobody) == (True, False)
     for number, week in (
-        *(("C77", each) for each in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
-        *((each, "") for each in ("x" * 400, "a\0b")),
+        *(("C77", item) for item in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
+        *((item, "") for item in ("x" * 400, "a\0b")),
     ):
-        asked = {"q": number, "week": week}
-        assert support.get("/admin/client/", asked).status_code == 200
+        query = {"q": number, "week": week}
+        assert support.get("/admin/client/", query).status_code == 200
 
 
-def test_a_field_has_all_its_values(store: Store, support: Client) -> None:
+def test_field_page_lists_all_values(store: Store, support: Client) -> None:
     for number, (rate, author) in enumerate(
         [("1", "m.ivanov"), ("2", "m.ivanov"), ("1.0", None), ("2", "m.ivanov"), ("3", "m.ivanov")]
     ):
         store.add("A1", number, {"rate": rate}, number, author=author)
     page = support.get(FIELD, {"path": "/rate"})
-    said = text(page)
+    page_text = text(page)
     ends = re.findall(r"<span>(.*)</span><svg .*</svg><span>(.*)</span>", page.content.decode())
     assert ends == [("3\N{NO-BREAK SPACE}%", "1\N{NO-BREAK SPACE}%")]
-    assert re.search(r"3 % 1 % (\d\d\.\d\d\.\d{4} ){2}Значение", said)
-    assert said.count("Сервис отменил изменение, внесённое сотрудником.") == 1
-    assert said.count("Возвращено прежнее значение.") == 1
-    assert "3 % " in said
-    assert "1 минута" in said
+    assert re.search(r"3 % 1 % (\d\d\.\d\d\.\d{4} ){2}Значение", page_text)
+    assert page_text.count("Сервис отменил изменение, внесённое сотрудником.") == 1
+    assert page_text.count("Возвращено прежнее значение.") == 1
+    assert "3 % " in page_text
+    assert "1 минута" in page_text
     timeline = support.get(A1).content.decode()
     assert f'href="{FIELD}?path=%2Frate"' in timeline
     assert support.get(FIELD, {"path": "nonsense"}).status_code == 400
     assert support.get("/admin/history/product-instance/NO/field/?path=/a").status_code == 404
 
 
-def test_how_long_a_value_stood_next_to_a_gap(store: Store, support: Client) -> None:
+def test_field_page_bounds_duration_of_value_next_to_gap(store: Store, support: Client) -> None:
     """Between 1 and 3 a version is missing, and so is one between 3 and 5; 0 is the first."""
     for number, day in ((0, 0), (1, 1), (3, 3), (5, 6), (6, 7)):
         store.add("A1", number, {"rate": str(number)}, day * 24 * 60)
     page = support.get(FIELD, {"path": "/rate"})
     stood = [line["stood"].replace("\N{NO-BREAK SPACE}", " ") for line in page.context["lines"]]
     assert stood[1:] == ["не меньше чем 1 день", "неизвестно", "не дольше чем 2 дня", "1 день"]
-    said = text(page)
-    assert f"{stood[0]}, действует сейчас" in said
-    assert "только версии, в которых менялось это поле" in said
+    page_text = text(page)
+    assert f"{stood[0]}, действует сейчас" in page_text
+    assert "только версии, в которых менялось это поле" in page_text
 
 
-def test_two_services_that_change_back_and_forth(store: Store, support: Client) -> None:
+def test_field_page_reports_services_that_change_back_and_forth(
+    store: Store, support: Client
+) -> None:
     for number in range(4):
         rate = str(number % 2)
         store.add("A1", number, {"rate": rate}, number, author=None, client=f"service-{rate}")
-    said = text(support.get(FIELD, {"path": "/rate"}))
-    assert said.count("Два сервиса попеременно меняют значение.") == 1
+    page_text = text(support.get(FIELD, {"path": "/rate"}))
+    assert page_text.count("Два сервиса попеременно меняют значение.") == 1
 
 
-def test_the_days_are_a_picture_and_a_list(store: Store, support: Client) -> None:
+def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) -> None:
     day = 24 * 60
     store.add("A1", 0, {"n": 0}, 0)
     store.add("A1", 1, {"n": 1}, 1)
@@ -166,16 +168,18 @@ def test_the_days_are_a_picture_and_a_list(store: Store, support: Client) -> Non
     store.add("A1", 3, {"n": 3}, 2 * day)
     page = support.get(A1)
     assert page.content.decode().count("<title>") == 3  # of the window and of two days
-    said = text(page)
-    assert "2026: 2 версии" in said
-    assert "1 версия, не хватает версий" in said
+    page_text = text(page)
+    assert "2026: 2 версии" in page_text
+    assert "1 версия, не хватает версий" in page_text
     assert 'class="lost"' in page.content.decode()
     url = re.findall(r'<li><a href="([^"]*from=[^"]*)"', page.content.decode())[0]
-    shown = support.get(url.replace("&amp;", "&")).content.decode()
-    assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown) == ["3"]
+    shown_text = support.get(url.replace("&amp;", "&")).content.decode()
+    assert re.findall(r'<li class="version[^"]*" id="v(\d+)', shown_text) == ["3"]
 
 
-def test_what_became_of_a_day_is_marked_and_said(store: Store, support: Client) -> None:
+def test_timeline_picture_marks_deletions_gaps_and_day_states(
+    store: Store, support: Client
+) -> None:
     store.add("A1", 0, {"n": 0}, 0)
     store.add("A1", 1, None, 24 * 60, type=2)
     store.add("R1", 0, {"n": 0}, 0, entity="participant-role", application="A1")
@@ -187,7 +191,7 @@ def test_what_became_of_a_day_is_marked_and_said(store: Store, support: Client) 
             table=table, day=day - timedelta(days=back), rows=1, table_bytes=1, file_bytes=1,
             digest="", files=[], archived_at=T0,
         )  # fmt: skip
-    whole, card = (support.get(each) for each in (WHOLE, A1))
+    whole, card = (support.get(item) for item in (WHOLE, A1))
     assert "2 версии, день упакован, день в архиве" in text(whole)
     assert text(whole).count("1 версия, есть удаление") == 4  # title and list, of two days
     assert text(card).count("1 версия, есть удаление") == 2
@@ -198,18 +202,18 @@ def test_what_became_of_a_day_is_marked_and_said(store: Store, support: Client) 
     assert f"Дни в архиве: с {ends[0]} по {ends[1]}." in text(whole)
 
 
-def test_a_day_of_the_picture_leads_to_the_end_of_it(store: Store, support: Client) -> None:
+def test_day_of_moment_picture_links_to_end_of_day(store: Store, support: Client) -> None:
     for number in range(3):
         store.add("A1", number, {"rate": f"{number}.5"}, number * 24 * 60)
     page = support.get("/admin/at/A1/").content.decode()
     urls = re.findall(r'<li><a href="([^"]*time=[^"]*)"', page)
     assert len(urls) == 3
-    said = text(support.get(urls[1].replace("&amp;", "&")))
-    assert f"Состояние на {T0 + timedelta(days=1):%d.%m.%Y}, 23:59:59" in said
-    assert "1,5 % 2,5 %" in said.replace("\N{NO-BREAK SPACE}", " ")
+    page_text = text(support.get(urls[1].replace("&amp;", "&")))
+    assert f"Состояние на {T0 + timedelta(days=1):%d.%m.%Y}, 23:59:59" in page_text
+    assert "1,5 % 2,5 %" in page_text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_version_has_its_neighbours(store: Store, support: Client) -> None:
+def test_version_page_links_to_neighbours(store: Store, support: Client) -> None:
     for number in (0, 1, 4):
         store.add("A1", number, {"n": number}, number)
     page = support.get(f"{A1}versions/1/").content.decode()
@@ -218,7 +222,7 @@ def test_a_version_has_its_neighbours(store: Store, support: Client) -> None:
     assert link(newest, "prev") == ""
 
 
-def test_conditions_are_removed_one_by_one(documents: Store, support: Client) -> None:
+def test_filter_chips_remove_one_condition_each(documents: Store, support: Client) -> None:
     page = support.get(A1, {"author": "m.ivanov", "type": "CREATE"}).content.decode()
     chips = re.findall(r'<li>([^<]*) <b>([^<]*)</b> <a href="([^"]*)"', page)
     assert [(name, value) for name, value, _ in chips] == [
@@ -227,7 +231,7 @@ def test_conditions_are_removed_one_by_one(documents: Store, support: Client) ->
     assert chips[0][2] == f"{A1}?type=CREATE"
 
 
-def test_versions_in_a_row_that_changed_nothing_are_folded(store: Store, support: Client) -> None:
+def test_timeline_folds_versions_without_changes(store: Store, support: Client) -> None:
     for number in range(6):
         store.add("A1", number, {"n": min(number, 2)}, number)
     page = support.get(A1).content.decode()
@@ -237,10 +241,10 @@ def test_versions_in_a_row_that_changed_nothing_are_folded(store: Store, support
     assert "изменение" not in text(support.get(A1, {"as": "note"}))
 
 
-def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
+def test_timeline_exports_what_it_shows(documents: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
-    asked = {"author": "x.unknown", "as": "csv"}
-    answer = support.get(A1, asked)
+    query = {"author": "x.unknown", "as": "csv"}
+    answer = support.get(A1, query)
     assert answer.headers["Content-Disposition"].endswith('"product-instance-A1.csv"')
     rows = list(csv.reader(answer.content.decode("utf-8-sig").splitlines(), delimiter=";"))
     assert rows[0] == ["Адрес", f"http://testserver{A1}?author=x.unknown"]
@@ -253,70 +257,73 @@ def test_what_is_shown_is_taken_away(documents: Store, support: Client) -> None:
     documents.add("A1", 2, {"name": "Ипотека 2", "rate": "16.9", "etag": "1"}, 2)
     for path, name in (("/rate", "Ставка"), ("/etag", "Метка версии")):
         for form in ("csv", "note"):
-            said = text(support.get(A1, {"path": path, "as": form}))
-            assert (name in said, "Название" in said) == (True, False)
-    found = json.loads(support.get(A1, asked | {"as": "json"}).content)
-    assert found["changes"][0]["Стало"] == "17,9\N{NO-BREAK SPACE}%"
+            page_text = text(support.get(A1, {"path": path, "as": form}))
+            assert (name in page_text, "Название" in page_text) == (True, False)
+    result = json.loads(support.get(A1, query | {"as": "json"}).content)
+    assert result["changes"][0]["Стало"] == "17,9\N{NO-BREAK SPACE}%"
 
 
-def test_a_note_for_the_client_is_in_plain_words(documents: Store, support: Client) -> None:
+def test_note_for_client_is_in_plain_words(documents: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
     documents.add("A1", 2, {"name": "Ипотека", "status": "APPROVED", "stage": "Одобрена"}, 2)
     documents.add("A1", 3, {"name": "Ипотека", "status": "SIGNING", "stage": "Подписание"}, 3)
     documents.add("R1", 1, None, 4, entity="participant-role", type=ChangeType.DELETE)
-    said = support.get(WHOLE, {"as": "note"}).content.decode()
-    assert (said.count("Участник Рожков Олег. Событие: удаление."), "весь" in said) == (1, False)
-    assert "поле «Этап / Статус» изменено: было «Одобрена», стало «Подписание»." in said
-    assert (said.count("Одобрена"), said.count("Подписание")) == (2, 1)
+    page_text = support.get(WHOLE, {"as": "note"}).content.decode()
+    assert (page_text.count("Участник Рожков Олег. Событие: удаление."), "весь" in page_text) == (
+        1,
+        False,
+    )
+    assert "поле «Этап / Статус» изменено: было «Одобрена», стало «Подписание»." in page_text
+    assert (page_text.count("Одобрена"), page_text.count("Подписание")) == (2, 1)
     at = T0 + timedelta(minutes=1, hours=3)
     changed = "поле «Ставка» изменено: было 18,4\N{NO-BREAK SPACE}%, стало 17,9\N{NO-BREAK SPACE}%."
     with translation.override("ru"):
         days = date_format(at, "j E Y")
-    assert said.startswith(f"Заявка A1 Ипотека, {days}\n\n")
-    assert f"{days} в {at:%H:%M}. Заявка — {changed}" in said
-    assert "Участник Рожков Олег. Событие: создание." in said
-    assert "Часовой пояс: Europe/Moscow" in said
+    assert page_text.startswith(f"Заявка A1 Ипотека, {days}\n\n")
+    assert f"{days} в {at:%H:%M}. Заявка — {changed}" in page_text
+    assert "Участник Рожков Олег. Событие: создание." in page_text
+    assert "Часовой пояс: Europe/Moscow" in page_text
 
 
-def test_a_login_in_a_field_is_shown_as_the_name(documents: Store, support: Client) -> None:
+def test_login_in_field_is_shown_as_full_name(documents: Store, support: Client) -> None:
     FieldLabel.objects.create(path="/boss", russian="Начальник", kind="person")
-    labels.forget()
+    labels.forget_catalogue()
     for number, boss in enumerate(("m.ivanov", "nobody"), 2):
         documents.add("A1", number, {"boss": boss}, number)
-    found = support.get(A1).content.decode()
-    assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found
-    assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found
+    found_text = support.get(A1).content.decode()
+    assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found_text
+    assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found_text
     assert ";Начальник;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
     note = text(support.get(A1, {"as": "note"}))
     assert "Начальник" not in note  # no matter of the client
     assert "12:03" not in note  # nor that something changed
 
 
-def test_items_of_lists_are_no_fields(store: Store, support: Client) -> None:
+def test_note_calls_list_items_items(store: Store, support: Client) -> None:
     long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
     added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
     for number, items in enumerate(([], added, added[1:])):
         store.add("A1", number, {"list": items, "tags": ["x"][:number]}, number)
-    said = text(support.get(A1, {"as": "note"}))
-    assert f"в «list» добавлен элемент: «{long[:60]}…»." in said
-    assert "в «list» добавлен элемент: «Полис»." in said
-    assert "из «list» удалён элемент: «Полис»." in said
-    assert "в «tags» добавлен элемент: «x»." in said
+    page_text = text(support.get(A1, {"as": "note"}))
+    assert f"в «list» добавлен элемент: «{long[:60]}…»." in page_text
+    assert "в «list» добавлен элемент: «Полис»." in page_text
+    assert "из «list» удалён элемент: «Полис»." in page_text
+    assert "в «tags» добавлен элемент: «x»." in page_text
 
 
-def test_documents_of_one_name_are_told_apart(documents: Store, support: Client) -> None:
+def test_documents_with_the_same_name_show_their_ids(documents: Store, support: Client) -> None:
     assert "R1" not in text(support.get(WHOLE))
     for id in ("R2", "R3"):
         name = {"fullName": "Рожков Олег" if id == "R2" else "Рожкова Анна"}
         documents.add(id, 0, name, 3, entity="participant-role", application="A1")
     for address in (WHOLE, "/admin/at/A1/"):
-        said = text(support.get(address))
-        assert "Рожков Олег R1" in said
-        assert "Рожков Олег R2" in said
-        assert "R3" not in said
+        page_text = text(support.get(address))
+        assert "Рожков Олег R1" in page_text
+        assert "Рожков Олег R2" in page_text
+        assert "R3" not in page_text
 
 
-def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: Client) -> None:
+def test_export_writes_moments_in_its_time_zone(store: Store, support: Client) -> None:
     support.cookies["annals_zone"] = "moscow"
     for number, closed in enumerate(
         [
@@ -328,12 +335,12 @@ def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: C
         ]
     ):
         store.add("A1", number, {"closedAt": closed}, number)
-    shown = ["26.11.2026 13:03:00", "27.11.2026 01:03:00.500000", "27.11.2026 01:03:00.250000"]
+    shown_text = ["26.11.2026 13:03:00", "27.11.2026 01:03:00.500000", "27.11.2026 01:03:00.250000"]
     csv_rows = support.get(A1, {"as": "csv"}).content.decode()
     note = support.get(A1, {"as": "note"}).content.decode()
-    for each in shown:
-        assert f";{each}" in csv_rows
-        assert f" {each}" in note
+    for item in shown_text:
+        assert f";{item}" in csv_rows
+        assert f" {item}" in note
     assert "UTC" not in note.partition("99.99.2026")[0]
     assert "99.99.2026 00:00 UTC" in note  # no such day: as it is stored
     last = "2026-11-26T10:03:00Z"
@@ -341,51 +348,53 @@ def test_moments_are_taken_away_in_the_zone_of_the_file(store: Store, support: C
     assert "стало 26.11.2026 13:03:00" in text(support.get("/admin/"))
 
 
-def test_what_is_taken_away_says_where_versions_are_missing(store: Store, support: Client) -> None:
+def test_export_says_where_versions_are_missing(store: Store, support: Client) -> None:
     for number in (0, 4, 5):
         store.add("A1", number, {"n": number}, number)
     held_version("A1", 3, first_seen=T0)
     gap = "Версии 1–2 не поступали."
     for address in (A1, WHOLE):
-        shown = text(support.get(address))
-        assert gap in shown
-        assert shown.count("Перед этой версией есть пропуск") == 1
+        shown_text = text(support.get(address))
+        assert gap in shown_text
+        assert shown_text.count("Перед этой версией есть пропуск") == 1
         changes = json.loads(support.get(address, {"as": "json"}).content)["changes"]
-        assert [each["Версия"] for each in changes] == ["5", "4", "", "0"]
+        assert [change["Версия"] for change in changes] == ["5", "4", "", "0"]
         assert changes[2].keys() == changes[1].keys()
-        said = changes[2]["Что произошло"]
-        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и попала в карантин: .* {gap}", said)
+        page_text = changes[2]["Что произошло"]
+        assert re.fullmatch(f"Версия 3 пришла .* в 12:00 и попала в карантин: .* {gap}", page_text)
         assert list(changes[2].values())[1:3] == ["Заявка", "A1"]
         rows = support.get(address, {"as": "csv"}).content.decode().splitlines()
-        assert [said in row for row in rows[-4:]] == [False, False, True, False]
+        assert [page_text in row for row in rows[-4:]] == [False, False, True, False]
         note = support.get(address, {"as": "note"}).content.decode().splitlines()
-        place = note.index(f"Заявка: {said}")
+        place = note.index(f"Заявка: {page_text}")
         assert "создание" in note[place - 1]
         assert re.match(r"Не позднее \d+ .* в \d\d:\d\d\. Заявка — .* стало 4", note[place + 1])
         with zipfile.ZipFile(io.BytesIO(support.get(address, {"as": "xlsx"}).content)) as book:
             assert gap in book.read("xl/sharedStrings.xml").decode()
 
 
-def test_a_note_has_no_iso_dates_and_no_signs_of_masked_values(
+def test_note_hides_iso_dates_and_mask_tokens(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upto = datetime(2026, 11, 26, 22, 3, 5, tzinfo=UTC)
-    known = Completeness(upto, 0, False, None, retention_start=T0, read_at=upto)
-    read = complete_to.read_with_messages
-    monkeypatch.setattr(complete_to, "read_with_messages", lambda asked: (known, read(asked)[1]))
+    known_values = StoreCompleteness(upto, 0, False, None, retention_start=T0, read_at=upto)
+    read = complete_to.read_completeness_and_messages
+    monkeypatch.setattr(
+        complete_to, "read_completeness_and_messages", lambda asked: (known_values, read(asked)[1])
+    )
     support.cookies["annals_zone"] = "moscow"
     for number in range(2):
-        hidden = token(b"key", "/phone", str(number))
+        hidden = make_token(b"key", "/phone", str(number))
         store.add("A1", number, {"phone": hidden}, number * 24 * 60)
-    said = support.get(A1, {"as": "note"}).content.decode()
-    assert " — поле «phone» изменено.\n" in said
-    assert "Всё учтено до: 27 ноября 2026 в 01:03\n" in said
-    assert not re.search(r"\d{4}-\d\d", said)
-    assert re.match(r"Заявка A1, \d+ \w+ \d{4} – \d+ \w+ \d{4}\n\n", said)
+    page_text = support.get(A1, {"as": "note"}).content.decode()
+    assert " — поле «phone» изменено.\n" in page_text
+    assert "Всё учтено до: 27 ноября 2026 в 01:03\n" in page_text
+    assert not re.search(r"\d{4}-\d\d", page_text)
+    assert re.match(r"Заявка A1, \d+ \w+ \d{4} – \d+ \w+ \d{4}\n\n", page_text)
     assert "2026-11-27 01:03:05" in support.get(A1, {"as": "csv"}).content.decode()
 
 
-def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, support: Client) -> None:
+def test_export_escapes_formulas_line_breaks_and_file_names(store: Store, support: Client) -> None:
     store.add("Дом", 0, {"n": "x"}, 0)
     store.add("Дом", 1, {"n": "x,=HYPERLINK()\n1 мая\u2028в 9:00"}, 1)
     address = A1.replace("A1", "Дом")
@@ -398,13 +407,13 @@ def test_a_value_is_no_formula_no_line_and_an_id_a_file_name(store: Store, suppo
 
 
 @pytest.mark.parametrize("form", ["csv", "xlsx"])
-def test_a_file_keeps_phone_numbers_and_negative_numbers(
+def test_export_keeps_phone_numbers_and_negative_numbers(
     form: str, store: Store, support: Client
 ) -> None:
     texts = ["+79161234567", "+7 (916) 123-45-67", "-5,5", "a; -1\n- b"]
     store.add("A1", 0, {"n": "x"}, 0)
-    for number, each in enumerate([*texts, "=1+1"], 1):
-        store.add("A1", number, {"n": each}, number)
+    for number, item in enumerate([*texts, "=1+1"], 1):
+        store.add("A1", number, {"n": item}, number)
     answer = support.get(A1, {"as": form})
     if form == "csv":
         lines = list(csv.reader(io.StringIO(answer.content.decode("utf-8-sig")), delimiter=";"))
@@ -413,12 +422,12 @@ def test_a_file_keeps_phone_numbers_and_negative_numbers(
         with zipfile.ZipFile(io.BytesIO(answer.content)) as book:
             assert b"<f>" not in book.read("xl/worksheets/sheet1.xml")
             root = ElementTree.fromstring(book.read("xl/sharedStrings.xml"))  # noqa: S314 - ours
-        cells = {"".join(each.itertext()) for each in root}
+        cells = {"".join(item.itertext()) for item in root}
     assert cells.issuperset(texts)
     assert ("'=1+1" if form == "csv" else "=1+1") in cells
 
 
-def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
+def test_time_zone_is_remembered(documents: Store, support: Client) -> None:
     assert '<meta name="zone" content="">' in support.get(A1).content.decode()
     answer = support.post("/admin/zone/", {"zone": "moscow", "next": A1})
     assert (answer.status_code, answer.headers["Location"]) == (302, A1)
@@ -469,15 +478,15 @@ def test_the_zone_is_remembered(documents: Store, support: Client) -> None:
         ("the day before yesterday at 12 pm", "2026-11-24 12:00:00"),
         ("10 November at 9", "2026-11-10 09:00:00"),
         ("в 10 ноября", "2026-11-10 00:00:00"),
-        *((each, "None") for each in ("31.2.2026", "вчера 25:00", "завтра", "", "1 нет", "1.1 x")),
-        *((each, "None") for each in ("вчера 15", "last", "last week", "вторница", "в", "пн 13pm")),
+        *((item, "None") for item in ("31.2.2026", "вчера 25:00", "завтра", "", "1 нет", "1.1 x")),
+        *((item, "None") for item in ("вчера 15", "last", "last week", "вторница", "в", "пн 13pm")),
     ],
 )
-def test_a_moment_in_words(words: str, expected: str) -> None:
-    assert str(moment_words.parse(words, date(2026, 11, 26))) == expected
+def test_moment_field_accepts_words(words: str, expected: str) -> None:
+    assert str(moment_words.parse_moment(words, date(2026, 11, 26))) == expected
 
 
-def test_the_moment_page_has_a_bound(documents: Store, support: Client) -> None:
+def test_moment_page_limits_number_of_parts(documents: Store, support: Client) -> None:
     for number in range(210):
         documents.add(f"T{number:03}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
     page = support.get("/admin/at/A1/")
@@ -485,17 +494,17 @@ def test_the_moment_page_has_a_bound(documents: Store, support: Client) -> None:
     assert "Ещё 12 документов здесь не показано." in text(page)
 
 
-def test_a_page_that_is_not_there_has_a_search_box(support: Client) -> None:
+def test_page_not_found_has_search_box(support: Client) -> None:
     page = support.get("/admin/nothing/")
     assert page.status_code == 404
     assert page.content.decode().count('type="search"') == 1
 
 
-@pytest.mark.parametrize("given, expected", [("ru", "ru"), ("en", "en"), ("auto", "en")])
-def test_the_language_of_an_installation(
-    support: Client, settings: Any, given: str, expected: str
+@pytest.mark.parametrize("environment, expected", [("ru", "ru"), ("en", "en"), ("auto", "en")])
+def test_default_language_is_a_setting(
+    support: Client, settings: Any, environment: str, expected: str
 ) -> None:
-    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, language=given)
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, language=environment)
     headers = {"Accept-Language": "en"}
     assert f'<html lang="{expected}"' in support.get("/admin/", headers=headers).content.decode()
     support.cookies["django_language"] = "ru"

@@ -15,7 +15,7 @@ from tests.db.store import Store, minute
 
 
 @pytest.fixture
-def twins(store: Store) -> Store:
+def document_with_number_given_twice(store: Store) -> Store:
     """Version 6 of minute 30 and of minute 45, and version 7 compared with the younger one."""
     store.add("A1", 5, {"rate": "five"}, 0)
     store.add("A1", 6, {"rate": "older"}, 30)
@@ -27,92 +27,106 @@ def twins(store: Store) -> Store:
 JSON = "&as=json"
 
 
-def links(page: str, part: str) -> list[str]:
+def find_links(page: str, part: str) -> list[str]:
     """The addresses on a page that have this part, in its order, each once."""
-    found = re.findall(r'href="([^"]*)"', page)
-    return list(dict.fromkeys(html.unescape(each) for each in found if part in each))
+    matches = re.findall(r'href="([^"]*)"', page)
+    return list(dict.fromkeys(html.unescape(item) for item in matches if part in item))
 
 
-def sixes(page: HttpResponse) -> list[str]:
+def find_json_urls_of_both(page: HttpResponse) -> list[str]:
     """The addresses of the JSON of both versions 6."""
-    return [each for each in links(page.content.decode(), "as=json") if "/versions/6/" in each]
+    return [link for link in find_links(page.content.decode(), "as=json") if "/versions/6/" in link]
 
 
-def test_the_snapshot_of_a_card_is_that_of_the_card(twins: Store, support: Client) -> None:
-    shown = sixes(support.get(A1))
-    pages = [support.get(address) for address in shown]
+def test_card_links_to_its_own_snapshot(
+    document_with_number_given_twice: Store, support: Client
+) -> None:
+    shown_text = find_json_urls_of_both(support.get(A1))
+    pages = [support.get(address) for address in shown_text]
     assert ["younger" in text(page) for page in pages] == [True, False]
     assert ["older" in text(page) for page in pages] == [False, True]
-    for page, other in zip(pages, reversed(shown), strict=True):
+    for page, other in zip(pages, reversed(shown_text), strict=True):
         assert "Номер 6 есть и у другой версии" in text(page)
-        assert other.removesuffix(JSON) in links(page.content.decode(), "/versions/6/")
-        download = links(page.content.decode(), "download=1")
+        assert other.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
+        download = find_links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
         assert support.get(download[0]).content.decode() in plain
 
 
 @pytest.mark.parametrize("address", [A1, WHOLE])
-def test_the_timeline_says_that_a_number_was_given_twice(
-    address: str, twins: Store, support: Client
+def test_timeline_marks_number_that_was_given_twice(
+    address: str, document_with_number_given_twice: Store, support: Client
 ) -> None:
     page = support.get(address)
     assert text(page).count("Номер 6 есть и у другой версии.") == 2
     assert "Номер 7 есть" not in text(page)
     filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
     assert text(filtered).count("Номер 6 есть и у другой версии.") == 1
-    (both,) = [each for each in links(page.content.decode(), "from=6") if "to=6" in each]
-    assert {"older", "younger"} <= set(text(support.get(both)).split())
+    (both_text,) = [link for link in find_links(page.content.decode(), "from=6") if "to=6" in link]
+    assert {"older", "younger"} <= set(text(support.get(both_text)).split())
 
 
-def test_without_a_moment_it_is_the_younger_one(twins: Store, support: Client) -> None:
+def test_version_page_without_moment_shows_the_younger_version(
+    document_with_number_given_twice: Store, support: Client
+) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
         assert "younger" in text(support.get(address))
     assert "есть и у другой версии" not in text(support.get(f"{A1}versions/7/"))
-    gone = support.get(f"{A1}versions/6/?at=2001-01-01T00:00:00Z")
-    assert gone.status_code == 404
-    assert "Версии 6 в хранилище нет" in text(gone)
+    removed = support.get(f"{A1}versions/6/?at=2001-01-01T00:00:00Z")
+    assert removed.status_code == 404
+    assert "Версии 6 в хранилище нет" in text(removed)
 
 
-def test_both_are_compared(twins: Store, support: Client) -> None:
+def test_versions_of_one_number_are_compared(
+    document_with_number_given_twice: Store, support: Client
+) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
     assert "Номер 6 есть и у другой версии" in text(same)
-    _swapped, both = links(same.content.decode(), "fromAt=")
-    compared = support.get(both)
+    _swapped, both_text = find_links(same.content.decode(), "fromAt=")
+    compared = support.get(both_text)
     assert "Процентная ставка older younger" in text(compared)
     assert "есть и у другой версии" not in text(compared)
-    (swapped,) = links(compared.content.decode(), "fromAt=")
+    (swapped,) = find_links(compared.content.decode(), "fromAt=")
     assert "Процентная ставка younger older" in text(support.get(swapped))
-    twins.add("A1", 6, {"rate": "middle"}, 40)
-    for address in (both, A1):
-        third = links(support.get(address).content.decode(), "to=6")[-1]
+    document_with_number_given_twice.add("A1", 6, {"rate": "middle"}, 40)
+    for address in (both_text, A1):
+        third = find_links(support.get(address).content.decode(), "to=6")[-1]
         assert "Процентная ставка middle younger" in text(support.get(third))
 
 
-def test_a_card_is_compared_with_the_newest(twins: Store, support: Client) -> None:
-    twins.add("A1", 7, {"rate": "other seven"}, 50)
+def test_card_is_compared_with_newest_version(
+    document_with_number_given_twice: Store, support: Client
+) -> None:
+    document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)
     page = support.get(A1).content.decode()
-    found = re.findall(r'href="([^"]*)">сравнить с последней', page)
-    said = [text(support.get(html.unescape(address))) for address in found]
+    matches = re.findall(r'href="([^"]*)">сравнить с последней', page)
+    page_text = [text(support.get(html.unescape(address))) for address in matches]
     assert [f"Процентная ставка {old} seven" in page for old, page in zip(
-        ("other seven", "younger", "older", "five"), said, strict=True
+        ("other seven", "younger", "older", "five"), page_text, strict=True
     )] == [True] * 4  # fmt: skip
 
 
-def test_the_state_leads_to_the_version_that_set_the_value(twins: Store, support: Client) -> None:
-    twins.add("A1", 7, {"rate": "seven", "name": "first"}, 70)
-    twins.add("A1", 8, {"rate": "younger", "name": "first"}, 80)
+def test_state_links_to_version_that_set_the_value(
+    document_with_number_given_twice: Store, support: Client
+) -> None:
+    document_with_number_given_twice.add("A1", 7, {"rate": "seven", "name": "first"}, 70)
+    document_with_number_given_twice.add("A1", 8, {"rate": "younger", "name": "first"}, 80)
     page = support.get(f"{A1}state/").content.decode()
-    assert len(links(page, "/versions/7/?at=")) == 1
-    assert "first" in text(support.get(links(page, "/versions/7/?at=")[0]))
+    assert len(find_links(page, "/versions/7/?at=")) == 1
+    assert "first" in text(support.get(find_links(page, "/versions/7/?at=")[0]))
 
 
-def test_the_value_of_the_shown_twin_is_unmasked(twins: Store, client: Client) -> None:
+def test_unmask_shows_value_of_the_shown_version(
+    document_with_number_given_twice: Store, client: Client
+) -> None:
     FieldLabel.objects.create(entity="", path="/rate", russian="Ставка", sensitive=True)
-    labels.forget()
+    labels.forget_catalogue()
     client.force_login(User.objects.get(username="privacy"))
-    for address, value in zip(sixes(client.get(A1)), ("younger", "older"), strict=True):
+    for address, value in zip(
+        find_json_urls_of_both(client.get(A1)), ("younger", "older"), strict=True
+    ):
         page = client.get(address).content.decode()
-        (unmask,) = links(page, "/unmask/")
+        (unmask,) = find_links(page, "/unmask/")
         answer = client.post(unmask, {"path": "/rate", "reason": "complaint 17"})
         assert value in text(answer)
-        assert address.removesuffix(JSON) in links(answer.content.decode(), "/versions/6/")
+        assert address.removesuffix(JSON) in find_links(answer.content.decode(), "/versions/6/")

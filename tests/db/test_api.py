@@ -23,13 +23,15 @@ def basic(login: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def seven(store: Store) -> Store:
+def application_with_seven_versions(store: Store) -> Store:
     for version in range(7):
         store.add("A1", version, {"rate": str(version), "createdAt": "2025-07-03"}, version)
     return store
 
 
-def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) -> None:
+def test_version_answer_has_fields_of_contract(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     found = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
@@ -73,7 +75,9 @@ def test_a_version_has_what_the_contract_names(auditor: Client, seven: Store) ->
     assert found["completeness"]["missingVersions"] == 0
 
 
-def test_only_the_parts_asked_for(auditor: Client, seven: Store) -> None:
+def test_version_answer_has_only_included_parts(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     (newest, *_) = data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
     assert "diff" in newest
     assert not {"entity", "changes"} & set(newest)
@@ -82,7 +86,9 @@ def test_only_the_parts_asked_for(auditor: Client, seven: Store) -> None:
     assert "diff" not in newest
 
 
-def test_moments_of_a_filter_may_be_written_in_several_ways(auditor: Client, seven: Store) -> None:
+def test_filter_accepts_moments_in_several_notations(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     def versions(query: str) -> list[int]:
         return [each["version"] for each in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
 
@@ -93,8 +99,12 @@ def test_moments_of_a_filter_may_be_written_in_several_ways(auditor: Client, sev
     assert versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
 
-def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
-    seven.add("B1", 9, {"createdAt": (T0 - timedelta(days=400)).isoformat()}, 0)
+def test_missing_version_answer_says_why(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
+    application_with_seven_versions.add(
+        "B1", 9, {"createdAt": (T0 - timedelta(days=400)).isoformat()}, 0
+    )
     unknown = ("", "/", "/nothing", "/v1/", "/v1/nothing", "/v2/search", "/schema/x", "/docs/x/")
     for address, code in (
         ("/api/v1/history/loan/A1", "unknown_entity"),
@@ -112,7 +122,9 @@ def test_what_is_not_there_says_why(auditor: Client, seven: Store) -> None:
     )
 
 
-def test_head_has_the_headers_of_get(auditor: Client, seven: Store) -> None:
+def test_head_request_has_headers_of_get(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     answer, head = (ask(f"{BASE}/A1/versions/3") for ask in (auditor.get, auditor.head))
     assert (head.status_code, head.content) == (200, b"")
     assert {name for name in answer.headers if head.headers.get(name) != answer.headers[name]} == {
@@ -121,7 +133,9 @@ def test_head_has_the_headers_of_get(auditor: Client, seven: Store) -> None:
     assert head.headers["Cache-Control"] == "private, no-cache"
 
 
-def test_answers_are_compressed_where_asked(auditor: Client, seven: Store) -> None:
+def test_answer_is_compressed_when_client_accepts_it(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     compressed = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": "gzip"})
     assert compressed.headers["Content-Encoding"] == "gzip"
     assert "Content-Encoding" not in auditor.get(f"{BASE}/A1").headers
@@ -150,8 +164,8 @@ def test_answers_are_compressed_where_asked(auditor: Client, seven: Store) -> No
         ("", None),
     ],
 )
-def test_compression_follows_the_weights_of_accept_encoding(
-    accepted: str, coding: str | None, auditor: Client, seven: Store
+def test_compression_follows_weights_of_accept_encoding(
+    accepted: str, coding: str | None, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     answer = auditor.get(f"{BASE}/A1", headers={"Accept-Encoding": accepted})
     assert answer.headers.get("Content-Encoding") == coding
@@ -160,8 +174,8 @@ def test_compression_follows_the_weights_of_accept_encoding(
     assert json.loads(body)["status"] == "success"
 
 
-def test_a_small_answer_is_compressed_if_the_client_takes_nothing_else(
-    auditor: Client, seven: Store
+def test_small_answer_is_compressed_when_client_accepts_only_that(
+    auditor: Client, application_with_seven_versions: Store
 ) -> None:
     address = f"{BASE}/A1/versions/x"
     english = {"Accept-Language": "en"}  # in Russian the answer has more than 200 bytes
@@ -173,7 +187,7 @@ def test_a_small_answer_is_compressed_if_the_client_takes_nothing_else(
     assert "Content-Encoding" not in auditor.get(address, headers=either)
 
 
-def test_static_files_are_not_compressed_if_refused(client: Client, db: None) -> None:
+def test_static_file_is_not_compressed_when_client_refuses_it(client: Client, db: None) -> None:
     answer = client.get(
         "/static/history/annals.css", headers={"Accept-Encoding": "gzip;q=0, br;q=0"}
     )
@@ -185,8 +199,8 @@ VERSION = f"{BASE}/A1/versions/3"
 
 
 @pytest.mark.parametrize("coding", ["identity", "gzip"])
-def test_version_that_the_client_has_is_answered_with_304(
-    coding: str, auditor: Client, seven: Store
+def test_version_that_client_has_is_answered_with_304(
+    coding: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     headers = {"Accept-Encoding": coding}
     first = auditor.get(VERSION, headers=headers)
@@ -203,7 +217,9 @@ def test_version_that_the_client_has_is_answered_with_304(
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
-def test_etag_of_a_version_follows_what_the_viewer_sees(auditor: Client, seven: Store) -> None:
+def test_etag_of_version_follows_what_viewer_sees(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     def tag(query: str = "", **headers: str) -> str:
         return auditor.get(f"{VERSION}{query}", headers=headers).headers["ETag"]
 
@@ -216,7 +232,9 @@ def test_etag_of_a_version_follows_what_the_viewer_sees(auditor: Client, seven: 
 
 
 @pytest.mark.parametrize("address", [f"{BASE}/A1", f"{BASE}/A1/versions", f"{BASE}/A1/versions/99"])
-def test_answers_that_can_change_have_no_etag(address: str, auditor: Client, seven: Store) -> None:
+def test_answer_that_can_change_has_no_etag(
+    address: str, auditor: Client, application_with_seven_versions: Store
+) -> None:
     answer = auditor.get(address, headers={"If-None-Match": "*"})
     assert "ETag" not in answer.headers
     assert (answer.status_code != 304, answer.headers["Cache-Control"]) == (True, "no-store")
@@ -240,8 +258,8 @@ def test_answers_that_can_change_have_no_etag(address: str, auditor: Client, sev
         "applications/A1/at/",
     ],
 )
-def test_error_says_that_the_address_ends_with_a_slash(
-    address: str, auditor: Client, seven: Store
+def test_error_says_that_address_ends_with_slash(
+    address: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
     for language, said in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
         answer = auditor.get(f"/api/v1/{address}", headers={"Accept-Language": language})
@@ -251,18 +269,22 @@ def test_error_says_that_the_address_ends_with_a_slash(
     assert b"slash" not in without.content
 
 
-def test_an_id_that_ends_with_a_slash_is_found(auditor: Client, seven: Store) -> None:
-    seven.add("A1/", 1, {"a": 1}, 1)
+def test_id_that_ends_with_slash_is_found(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
+    application_with_seven_versions.add("A1/", 1, {"a": 1}, 1)
     assert auditor.get(f"{BASE}/A1/").status_code == 200
 
 
-def test_labels_follow_the_language(auditor: Client, seven: Store) -> None:
+def test_labels_follow_language_of_request(
+    auditor: Client, application_with_seven_versions: Store
+) -> None:
     found = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
     assert found["history"][0]["changes"][0]["label"] == "Interest rate"
 
 
 @pytest.mark.django_db
-def test_closed_by_default(client: Client) -> None:
+def test_api_is_closed_without_login(client: Client) -> None:
     response = client.get(f"{BASE}/A1")
     error(response, 401, "not_authenticated")
     assert response.headers["WWW-Authenticate"].startswith("Basic")
@@ -277,7 +299,7 @@ def test_closed_by_default(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_changed_password_counts_at_once(client: Client) -> None:
+def test_changed_password_is_refused_at_once(client: Client) -> None:
     error(client.get(f"{BASE}/A1", headers=basic("support")), 404, "not_found")
     user = User.objects.get(username="support")
     user.set_password("another")
@@ -288,8 +310,11 @@ def test_a_changed_password_counts_at_once(client: Client) -> None:
 @pytest.mark.parametrize(
     "place", ["history.timeline.sources.statements.fetch", "annals.access.sessions._is_over"]
 )
-def test_a_screen_says_that_the_database_is_gone(
-    place: str, client: Client, seven: Store, monkeypatch: pytest.MonkeyPatch
+def test_screen_says_that_database_is_gone(
+    place: str,
+    client: Client,
+    application_with_seven_versions: Store,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a page, and before it."""
     from django.db import OperationalError

@@ -10,7 +10,7 @@ from django.http import QueryDict
 from django.test import Client
 
 from history.api.components import COMPONENTS
-from history.api.parameters import Parameters
+from history.api.parameters import QueryParameters
 from history.models import Person
 from ingest.models import RetiredTopic
 from tests.db.calls import data
@@ -22,7 +22,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
-def loan(store: Store) -> Store:
+def loan_application(store: Store) -> Store:
     for version in range(3):
         store.add("A1", version, {"rate": str(version), "name": "x"}, version * 10)
     store.add("P1", 0, {"income": "1"}, 5, entity="participant-role")
@@ -33,7 +33,9 @@ TOPIC = "top-storage.export.product-instance"
 TWIN = "top-storage.export.migration.product-instance"
 
 
-def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, loan: Store) -> None:
+def test_store_behind_is_complete_up_to_newest_message_read(
+    auditor: Client, loan_application: Store
+) -> None:
     hour_ago = NOW - timedelta(hours=1)
     ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
     ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
@@ -47,14 +49,16 @@ def test_behind_it_is_complete_up_to_the_newest_message_read(auditor: Client, lo
     assert moment.utcoffset() == timedelta(hours=3)
 
 
-def test_not_known_where_nothing_was_ever_read(auditor: Client, loan: Store) -> None:
+def test_completeness_is_unknown_when_nothing_was_ever_read(
+    auditor: Client, loan_application: Store
+) -> None:
     block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
     assert (block["completeTo"], block["lagSeconds"]) == (None, None)
-    loan.add("A1", 9, {}, 60)
+    loan_application.add("A1", 9, {}, 60)
     assert data(auditor.get(f"{ROOT}/A1"))["completeness"]["missingVersions"] == 6
 
 
-def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
+def test_completeness_call_shows_ledger(auditor: Client, client: Client) -> None:
     ledger_row(TOPIC, high_watermark=17, newest_timestamp=NOW, end_known_at=NOW)
     found = data(auditor.get("/api/v1/completeness"))
     (partition,) = found["partitions"]
@@ -68,17 +72,17 @@ def test_the_ledger_as_a_call(auditor: Client, client: Client) -> None:
     assert client.get("/api/v1/completeness").status_code == 403
 
 
-def test_a_time_of_the_hour_that_comes_twice_is_the_first() -> None:
+def test_moment_of_repeated_hour_is_the_first_one() -> None:
     query = "time=2026-10-25T02:30"
-    parameters = Parameters(QueryDict(query), {"time"}, query)
-    found = parameters.moment("time", ZoneInfo("Europe/Berlin"))
+    parameters = QueryParameters(QueryDict(query), {"time"}, query)
+    found = parameters.read_moment("time", ZoneInfo("Europe/Berlin"))
     assert found == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
 
 
 CONTENT = {"entity", "value", "old", "new"}
 
 
-def services(answer: Any) -> list[tuple[str, str]]:
+def find_service_names(answer: Any) -> list[tuple[str, str]]:
     """Every clientId of an answer with its clientName; what snapshots contain is left out."""
     found = []
     if isinstance(answer, dict):
@@ -87,7 +91,7 @@ def services(answer: Any) -> list[tuple[str, str]]:
         inner = [value for name, value in answer.items() if name not in CONTENT]
     else:
         inner = answer if isinstance(answer, list) else []
-    return found + [pair for value in inner for pair in services(value)]
+    return found + [pair for value in inner for pair in find_service_names(value)]
 
 
 @pytest.mark.parametrize(
@@ -104,13 +108,13 @@ def services(answer: Any) -> list[tuple[str, str]]:
         ("applications/A1/at?time=2100-01-01", 1),
     ],
 )
-def test_a_service_has_its_name_next_to_its_id(
+def test_service_name_stands_next_to_client_id(
     auditor: Client, store: Store, call: str, count: int
 ) -> None:
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     store.add("A1", 0, {"rate": "1", "clientId": "77"}, 0, client="top-crm")
     store.add("A1", 1, {"rate": "2", "clientId": "78"}, 1, client="new-one", author=None)
-    found = services(data(auditor.get(f"/api/v1/{call}")))
+    found = find_service_names(data(auditor.get(f"/api/v1/{call}")))
     names = {"top-crm": "Обмен с CRM", "new-one": "new-one"}
     assert len(found) >= count
     assert all(name == names[id] for id, name in found)

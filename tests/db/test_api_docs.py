@@ -13,7 +13,7 @@ from django.urls import URLPattern
 from pytest_django.fixtures import transactional_db
 from pytest_django.live_server_helper import LiveServer
 
-from history.api.errors import KINDS
+from history.api.errors import ERROR_KINDS
 from history.api.urls import urlpatterns
 from tests import need
 from tests.db.store import Store
@@ -27,7 +27,7 @@ BLOCKS = BLOCK.findall(PAGE)
 
 
 @pytest.fixture
-def served(live_server: LiveServer) -> Iterator[dict[str, str]]:
+def served_address(live_server: LiveServer) -> Iterator[dict[str, str]]:
     before = set(connection.introspection.table_names())
     store = Store()
     for version in range(4):
@@ -40,11 +40,11 @@ def served(live_server: LiveServer) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("language, text", BLOCKS, ids=[language for language, _ in BLOCKS])
-def test_the_examples_run(served: dict[str, str], language: str, text: str) -> None:
+def test_documented_example_runs(served_address: dict[str, str], language: str, text: str) -> None:
     if language == "sh":
         need.curl()
     command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(command, env=served, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, env=served_address, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     if language == "python":
         assert "Процентная ставка 12.5 -> 13.5" in done.stdout
@@ -53,11 +53,11 @@ def test_the_examples_run(served: dict[str, str], language: str, text: str) -> N
         assert done.stdout.count('{"status":"success"') == text.count("curl ")
 
 
-def test_there_are_examples_of_both() -> None:
+def test_documentation_has_examples_of_both_languages() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
 
 
-def test_every_call_has_its_row() -> None:
+def test_documentation_lists_every_call() -> None:
     rows = set(re.findall(r"`((?:history|applications|search|completeness|trace)[^`]*)`", PAGE))
     served = {
         str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
@@ -68,6 +68,6 @@ def test_every_call_has_its_row() -> None:
     assert served | {"completeness"} <= rows
 
 
-def test_every_error_code_is_explained() -> None:
-    for _, _, code in KINDS:
+def test_documentation_explains_every_error_code() -> None:
+    for _, _, code in ERROR_KINDS:
         assert f"`{code}`" in PAGE

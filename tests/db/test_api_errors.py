@@ -36,7 +36,7 @@ def auditor(auditor: Client) -> Client:
 
 
 @pytest.mark.parametrize("given, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
-def test_every_call_shows_each_digit_of_a_number(
+def test_every_call_shows_all_digits_of_number(
     auditor: Client, store: Store, given: str, expected: str
 ) -> None:
     for version, rate in enumerate(["3", given]):
@@ -55,8 +55,10 @@ def test_every_call_shows_each_digit_of_a_number(
         assert expected.encode() in found, call
 
 
-@pytest.mark.parametrize("place", ["history.timeline.page", "history.api.call.encoded", COMMON])
-def test_an_unexpected_error(
+@pytest.mark.parametrize(
+    "place", ["history.timeline.fetch_page", "history.api.call.encode_answer", COMMON]
+)
+def test_unexpected_error_is_answered_with_request_id(
     auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -70,7 +72,7 @@ def test_an_unexpected_error(
 
 @pytest.mark.parametrize("address", ["docs/", "schema/"])
 @pytest.mark.parametrize("accept", ["application/pdf", "text/html", "*/*", "nonsense"])
-def test_the_description_answers_whatever_is_accepted(
+def test_openapi_document_is_answered_whatever_is_accepted(
     auditor: Client, address: str, accept: str
 ) -> None:
     response = auditor.get(f"/api/{address}", headers={"Accept": accept})
@@ -80,7 +82,7 @@ def test_the_description_answers_whatever_is_accepted(
 @pytest.mark.parametrize(
     "address", [BASE, "/api/v1/search?q=1", "/api/v1/completeness", "/api/v1/no", "/api/schema/"]
 )
-def test_what_is_allowed_is_not_refused(auditor: Client, store: Store, address: str) -> None:
+def test_allowed_request_is_not_refused(auditor: Client, store: Store, address: str) -> None:
     for method in ("POST", "PUT", "PATCH", "DELETE", "TRACE"):
         answer = auditor.generic(method, address)
         assert answer.status_code == 405
@@ -108,7 +110,7 @@ def test_what_is_allowed_is_not_refused(auditor: Client, store: Store, address: 
         ("history/product-instance/\xd1\x8b", "200"),
     ],
 )
-def test_bytes_that_are_no_text_are_no_id(
+def test_id_of_bytes_that_are_not_utf8_is_refused(
     auditor: Client, store: Store, path: str, status: str
 ) -> None:
     """Django makes the text "%FF" of the byte %FF, so this is asked past its test client."""
@@ -131,7 +133,7 @@ def test_bytes_that_are_no_text_are_no_id(
         ("9999-12-31T23:59:59-05:00", "UTC"),
     ],
 )
-def test_a_moment_out_of_range_is_called_so(auditor: Client, time: str, zone: str) -> None:
+def test_moment_out_of_range_is_named_as_such(auditor: Client, time: str, zone: str) -> None:
     found = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
     assert found["parameter"] == "time"
     assert "вне лет с 1 по 9999" in found["message"]

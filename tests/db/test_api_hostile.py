@@ -22,7 +22,9 @@ def application(store: Store) -> Iterator[Any]:
         yield handler()
 
 
-def ask(application: Any, path: str, method: str = "GET", query: str = "", **more: str) -> Answer:
+def send_raw_request(
+    application: Any, path: str, method: str = "GET", query: str = "", **more: str
+) -> Answer:
     """path and query: bytes as characters up to 255, the path decoded once, as WSGI has them."""
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
@@ -48,7 +50,7 @@ def ask(application: Any, path: str, method: str = "GET", query: str = "", **mor
     return int(said[0].split()[0]), dict(said[1]), b"".join(body)
 
 
-def check(answer: Answer, asked: object) -> None:
+def check_answer(answer: Answer, asked: object) -> None:
     status, headers, body = answer
     assert status < 500, asked
     assert headers["Cache-Control"] == "no-store"
@@ -71,9 +73,11 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: ascii(path)[:60])
-def test_every_method_everywhere(application: Any, path: str) -> None:
+def test_every_address_answers_every_method(application: Any, path: str) -> None:
     for method in METHODS:
-        check(ask(application, path, method, CONTENT_LENGTH="3"), (method, path))
+        check_answer(
+            send_raw_request(application, path, method, CONTENT_LENGTH="3"), (method, path)
+        )
 
 
 HEADERS = {
@@ -101,10 +105,13 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_every_odd_header(application: Any, name: str) -> None:
+def test_odd_header_gets_documented_answer(application: Any, name: str) -> None:
     for value in HEADERS[name]:
         for path in (f"{BASE}/versions/0", "/api/schema/", "/api/docs/", "/api/nothing"):
             for method in ("GET", "POST"):
-                check(ask(application, path, method, **{name: value}), (path, method, value))
+                check_answer(
+                    send_raw_request(application, path, method, **{name: value}),
+                    (path, method, value),
+                )
         for path in ("/admin/", "/admin/login/", "/admin/history/"):
-            assert ask(application, path, **{name: value})[0] < 500, (path, value)
+            assert send_raw_request(application, path, **{name: value})[0] < 500, (path, value)

@@ -14,17 +14,17 @@ from django.test import Client
 
 from annals.access.journal import write
 from annals.access.journal.write import JournalError
-from annals.access.oidc.discovery import discoveries
+from annals.access.oidc.discovery import get_discoveries
 from annals.access.oidc.providers import Provider
 from history import timeline
-from history.api.errors import KINDS
+from history.api.errors import ERROR_KINDS
 from history.blocks.form import DamagedBlockError
 from history.entities import BY_NAME
 from history.need_to_know import NeedToKnowError
 from history.requests.deadline import TooLongError
 from history.requests.worker_shares import BusyError
-from tests.access.issuer import CLIENT, Issuer
-from tests.access.test_masking_properties import mark
+from tests.access.issuer import CLIENT, LocalIssuer
+from tests.access.test_masking_properties import set_marks
 from tests.db.store import T0, Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -65,14 +65,16 @@ REFUSED = [
 def auditor(client: Client, store: Store) -> Iterator[Client]:
     store.add("A1", 0, {"rate": "1", "secret": {"x": 1}}, 0)
     store.add("A1", 2, {"rate": "2", "secret": {"x": 1}}, 1)
-    mark("/secret")
+    set_marks("/secret")
     client.force_login(User.objects.get(username="auditor"))
     client.raise_request_exception = False
     yield client
-    mark()
+    set_marks()
 
 
-def both(ask: Callable[[dict[str, str]], Any], code: str | None = None) -> dict[str, Any]:
+def read_error_in_both_languages(
+    ask: Callable[[dict[str, str]], Any], code: str | None = None
+) -> dict[str, Any]:
     """What an error says in English, once it is sure that it says the same in Russian."""
     found = {}
     for language in ("en", "ru"):
@@ -94,14 +96,14 @@ def both(ask: Callable[[dict[str, str]], Any], code: str | None = None) -> dict[
 
 
 @pytest.mark.parametrize("address", REFUSED, ids=lambda address: address[:60])
-def test_a_wrong_question(auditor: Client, address: str) -> None:
-    said = both(lambda headers: auditor.get(address, headers=headers))
+def test_wrong_request_is_explained_in_both_languages(auditor: Client, address: str) -> None:
+    said = read_error_in_both_languages(lambda headers: auditor.get(address, headers=headers))
     if (query := address.removeprefix(f"{BASE}?")) in BAD:
         assert (said["code"], said["parameter"]) == ("bad_parameter", query.partition("=")[0])
         assert said["parameter"] in said["message"]
 
 
-def test_all_codes_are_tried(
+def test_every_error_code_is_translated(
     auditor: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every code that an answer can have, and the errors that no view sees."""
@@ -116,17 +118,19 @@ def test_all_codes_are_tried(
         "method_not_allowed": lambda h: auditor.post(BASE, headers=h),
         "bad_request": lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}),
     }.items():
-        both(ask, code)
+        read_error_in_both_languages(ask, code)
         seen.add(code)
-    both(lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated")
+    read_error_in_both_languages(
+        lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated"
+    )
 
     def fails(error: Callable[[], Exception], code: str) -> None:
         def fail(*_: object) -> None:
             raise error()
 
         with monkeypatch.context() as patch:
-            patch.setattr(timeline, "page", fail)
-            both(lambda h: auditor.get(BASE, headers=h), code)
+            patch.setattr(timeline, "fetch_page", fail)
+            read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), code)
         seen.add(code)
 
     fails(RuntimeError, "internal_error")
@@ -146,50 +150,61 @@ def test_all_codes_are_tried(
         raise JournalError("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(write, "write", no_journal)
-        both(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
+        patch.setattr(write, "write_entries", no_journal)
+        read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
     seen |= {"journal_unavailable", "internal_error"}
-    assert seen == {code for _, _, code in KINDS} | {"internal_error"}
+    assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}
 
 
-def test_with_https_a_strange_host_is_refused_in_the_language_too(
+def test_strange_host_is_refused_in_language_of_request_with_https(
     auditor: Client, settings: Any
 ) -> None:
     """Before the middleware that sets the language."""
     settings.SECURE_SSL_REDIRECT = True
-    both(lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}), "bad_request")
+    read_error_in_both_languages(
+        lambda h: auditor.get(BASE, headers={**h, "Host": "evil.example"}), "bad_request"
+    )
 
 
-def test_a_token_is_refused_in_the_language(auditor: Client, settings: Any) -> None:
+def test_wrong_token_is_refused_in_language_of_request(auditor: Client, settings: Any) -> None:
     """The header for programs stays in English, as RFC 6750 wants it in ASCII."""
-    with Issuer() as issuer:
+    with LocalIssuer() as issuer:
         bank = Provider(name="bank", title="Bank", issuer=issuer.url, client_id=CLIENT)
         settings.OIDC_PROVIDERS = (bank,)
-        discoveries.cache_clear()
-        for token in ("x", issuer.token(exp=1), issuer.token(aud="x"), issuer.token(typ="ID")):
+        get_discoveries.cache_clear()
+        for token in (
+            "x",
+            issuer.make_token(exp=1),
+            issuer.make_token(aud="x"),
+            issuer.make_token(typ="ID"),
+        ):
             headers = {"Authorization": f"Bearer {token}"}
-            both(lambda h, own=headers: Client().get(BASE, headers={**h, **own}))
+            read_error_in_both_languages(
+                lambda h, own=headers: Client().get(BASE, headers={**h, **own})
+            )
             answer = Client().get(BASE, headers={**headers, "Accept-Language": "ru"})
             assert answer.headers["WWW-Authenticate"].isascii()
         issuer.down = True
-        discoveries.cache_clear()
-        headers = {"Authorization": f"Bearer {issuer.token()}"}
-        said = both(lambda h: Client().get(BASE, headers={**h, **headers}), "unavailable")
+        get_discoveries.cache_clear()
+        headers = {"Authorization": f"Bearer {issuer.make_token()}"}
+        said = read_error_in_both_languages(
+            lambda h: Client().get(BASE, headers={**h, **headers}), "unavailable"
+        )
         assert "issuer" in said["message"]
-    discoveries.cache_clear()
+    get_discoveries.cache_clear()
 
 
 @pytest.mark.parametrize(
     "accept, language",
     [("", "ru"), ("en-GB,ru;q=0.5", "en"), ("de,ru;q=0.9,en;q=0.8", "ru"), ("de", "ru")],
 )
-def test_which_language(auditor: Client, accept: str, language: str) -> None:
+def test_language_follows_accept_language(auditor: Client, accept: str, language: str) -> None:
     headers = {"Accept-Language": accept} if accept else {}
     for address in (BASE, f"{BASE}?tz=x", "/api/nothing"):
         assert auditor.get(address, headers=headers).headers["Content-Language"] == language
 
 
-def test_the_description_is_in_english(client: Client, db: None) -> None:
+def test_openapi_document_is_in_english(client: Client, db: None) -> None:
     texts = set()
     for language in ("ru", "en"):
         answer = client.get("/api/schema/", headers={"Accept-Language": language})

@@ -10,7 +10,7 @@ from django.urls import URLPattern
 from drf_spectacular.generators import SchemaGenerator
 
 from history.api.components import COMPONENTS
-from history.api.errors import KINDS
+from history.api.errors import ERROR_KINDS
 from history.api.urls import urlpatterns
 from tests.db.store import Store, minute
 
@@ -20,28 +20,32 @@ NOT_OLD = ("search", "completeness", "history/{entity}/{id}/versions")
 
 
 @pytest.fixture
-def document(client: Client, db: None) -> Any:
+def openapi_document(client: Client, db: None) -> Any:
     response = client.get("/api/schema/")
     assert response.status_code == 200
     return json.loads(response.content)
 
 
-def test_it_is_openapi_3_1_with_every_call(document: Any) -> None:
-    assert document["openapi"].startswith("3.1")
-    described = {path.removeprefix("/api/v1/") for path in document["paths"]}
+def test_document_is_openapi_3_1_with_every_call(openapi_document: Any) -> None:
+    assert openapi_document["openapi"].startswith("3.1")
+    described = {path.removeprefix("/api/v1/") for path in openapi_document["paths"]}
     served = {
         str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
         for pattern in urlpatterns
         if isinstance(pattern, URLPattern) and str(pattern.pattern)
     }
     assert described == served | {"completeness"}
-    for path in document["paths"].values():
+    for path in openapi_document["paths"].values():
         assert set(path) == {"get"}
 
 
 @pytest.mark.parametrize("status", [None, 200, 503])
-def test_what_is_answered_fits_what_is_described(
-    document: Any, store: Store, support: Client, request: pytest.FixtureRequest, status: int | None
+def test_answer_fits_its_schema(
+    openapi_document: Any,
+    store: Store,
+    support: Client,
+    request: pytest.FixtureRequest,
+    status: int | None,
 ) -> None:
     """status: of the old service, where there is one."""
     if status is not None:
@@ -67,35 +71,35 @@ def test_what_is_answered_fits_what_is_described(
         "trace": "trace?entity=product-instance&id=A1&version=3",
         "completeness": "completeness",
     }
-    assert {f"{V1}/{path}" for path in asked} == document["paths"].keys()
+    assert {f"{V1}/{path}" for path in asked} == openapi_document["paths"].keys()
     for path, address in asked.items():
         answer = support.get(f"{V1}/{address}")
         assert answer.status_code == 200, path
         data = answer.json()["data"]
         assert status is None or path in NOT_OLD or "fallback" in data, path
-        described = document["paths"][f"{V1}/{path}"]["get"]["responses"]["200"]
+        described = openapi_document["paths"][f"{V1}/{path}"]["get"]["responses"]["200"]
         schema = described["content"]["application/json"]["schema"]
-        whole = {**schema, "components": document["components"]}
+        whole = {**schema, "components": openapi_document["components"]}
         jsonschema_rs.validator_for(whole).validate(answer.json())
         [*_, component] = schema["properties"]["data"]["$ref"].split("/")
-        named = document["components"]["schemas"][component]["properties"]
+        named = openapi_document["components"]["schemas"][component]["properties"]
         assert data.keys() <= named.keys(), path
 
 
-def test_every_error_code_of_the_code_is_in_the_document(document: Any) -> None:
-    answers = document["paths"][f"{V1}/history/{{entity}}/{{id}}"]["get"]["responses"]
+def test_document_has_every_error_code(openapi_document: Any) -> None:
+    answers = openapi_document["paths"][f"{V1}/history/{{entity}}/{{id}}"]["get"]["responses"]
     said = {
         (status, code)
         for status, each in answers.items()
         if status != "200"
         for code in each["description"].split(", ")
     }
-    assert said == {(str(each), code) for _, each, code in KINDS if code != "unknown_address"}
-    assert set(COMPONENTS) <= set(document["components"]["schemas"])
+    assert said == {(str(each), code) for _, each, code in ERROR_KINDS if code != "unknown_address"}
+    assert set(COMPONENTS) <= set(openapi_document["components"]["schemas"])
 
 
 @pytest.mark.django_db
-def test_the_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> None:
+def test_docs_page_has_no_inline_script_and_no_outside_host(client: Client) -> None:
     page = client.get("/api/docs/")
     assert page.status_code == 200
     text = page.content.decode()
@@ -108,7 +112,9 @@ def test_the_docs_page_has_no_inline_script_and_no_outside_host(client: Client) 
     assert b"SwaggerUIBundle" in script.content
 
 
-def test_it_is_made_once(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_document_is_made_once_in_a_process(
+    client: Client, db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everybody may ask for it, without a login."""
     first = client.get("/api/schema/")
     monkeypatch.setattr(SchemaGenerator, "get_schema", None)

@@ -11,17 +11,17 @@ from django.conf import settings
 
 from annals import env
 from history.archive import manifest, parquet, read, write
-from history.archive.restore import restore
-from history.archive.store import ArchiveError, Store
-from history.archive.write import DayArchiver, archive
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveError, ArchiveStore
+from history.archive.write import DayArchiver, archive_day
 from history.daily import days
-from history.daily.canonical import Connection, digest, encode
-from history.daily.days import release
+from history.daily.canonical import Connection, compute_digest, encode_row
+from history.daily.days import release_day
 from history.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay
-from history.partitions.maintain import maintain
-from history.partitions.plan import plan
-from history.timeline.sources.archive import Archive
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import build_plans
+from history.timeline.sources.archive import ArchiveSource
 from tests.db import simulated
 from tests.db.partitioned import TABLE, insert, names, policy, raw, retire, run, stored
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
@@ -45,7 +45,7 @@ COLUMNS = "id, version, data, updated_at, client_id, author, type"
 
 def fill(plain: Connection, rows: int) -> None:
     """Rows whose ids and values are easy to get wrong."""
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     with plain.cursor() as cursor, cursor.copy(f"COPY {NAME} ({COLUMNS}) FROM STDIN") as copy:
         copy.set_types(["varchar", "int4", "jsonb", "timestamptz", "varchar", "varchar", "int4"])
@@ -65,39 +65,39 @@ def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
     ).fetchall()
 
 
-def test_no_two_rows_have_the_same_bytes() -> None:
-    assert encode(("a", 1, 2, "b", None)) != encode(("a", 1, 2, "b", "-"))
-    assert encode(("a,1:b", 1)) != encode(("a", "b", 1))
+def test_canonical_bytes_of_two_rows_differ() -> None:
+    assert encode_row(("a", 1, 2, "b", None)) != encode_row(("a", 1, 2, "b", "-"))
+    assert encode_row(("a,1:b", 1)) != encode_row(("a", "b", 1))
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_a_day_comes_back_row_for_row(
-    store: Store, count: int, monkeypatch: pytest.MonkeyPatch, plain: Connection
+def test_restored_day_has_every_row(
+    store: ArchiveStore, count: int, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
     monkeypatch.setattr(write, "FILE_ROWS", 300)
     fill(plain, count)
     before = everything(plain)
-    done = archive(plain, store, PRODUCT, OLD, SOURCE)
+    done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
     assert (done.rows, len(done.files)) == (count, -(-count // 300))
-    assert done.digest == digest(plain, PRODUCT, SOURCE).finish()
-    assert manifest.load(store, TABLE, OLD) == done
+    assert done.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
+    assert manifest.load_manifest(store, TABLE, OLD) == done
     for file in done.files:
-        assert store.sha256(file.name) == (file.sha256, file.bytes)
-    assert days.drop(plain, TABLE, OLD)
-    assert restore(plain, store, PRODUCT, OLD) == done
+        assert store.compute_sha256(file.name) == (file.sha256, file.bytes)
+    assert days.drop_partition(plain, TABLE, OLD)
+    assert restore_day(plain, store, PRODUCT, OLD) == done
     assert everything(plain) == before
     assert stored(plain) == count
 
 
-def test_rows_are_sorted_by_id_and_version_and_compressed_with_zstd(store: Store) -> None:
+def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) -> None:
     from pyarrow import parquet as pq
 
     with raw() as plain:
         fill(plain, 500)
-        done = archive(plain, store, PRODUCT, OLD, SOURCE)
+        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
     with store.open(done.files[0].name) as file:
-        rows = list(parquet.rows(file))
+        rows = list(parquet.read_rows(file))
         file.seek(0)
         group = pq.ParquetFile(file).metadata.row_group(0)
     keys = [(row[0].encode(), row[1]) for row in rows]
@@ -105,11 +105,9 @@ def test_rows_are_sorted_by_id_and_version_and_compressed_with_zstd(store: Store
     assert {group.column(n).compression for n in range(group.num_columns)} == {"ZSTD"}
 
 
-def test_an_object_that_was_not_finished_is_taken_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unfinished_object_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing a stream to an object store makes an object, whatever was written until then."""
-    store = Store(str(tmp_path))
+    store = ArchiveStore(str(tmp_path))
     monkeypatch.setattr(store, "_local", False)
     with pytest.raises(TypeError), store.write("part") as sink:
         sink.writelines([b"half", None])  # type: ignore[list-item]
@@ -121,57 +119,57 @@ def test_an_object_that_was_not_finished_is_taken_away(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_read_back_must_be_what_was_written(
-    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
+def test_archiving_fails_when_read_back_differs(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    real = parquet.rows
+    real = parquet.read_rows
 
-    def one_off(file: IO[bytes], groups: Any = None) -> Iterator[parquet.Row]:
+    def one_off(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         for number, row in enumerate(real(file, groups)):
             yield (*row[:-1], row[-1] + " ") if number == 2 else row
 
-    monkeypatch.setattr(parquet, "rows", one_off)
+    monkeypatch.setattr(parquet, "read_rows", one_off)
     fill(plain, 50)
     with pytest.raises(ArchiveError, match="read back"):
-        archive(plain, store, PRODUCT, OLD, SOURCE)
-    assert manifest.load(store, TABLE, OLD) is None
+        archive_day(plain, store, PRODUCT, OLD, SOURCE)
+    assert manifest.load_manifest(store, TABLE, OLD) is None
 
 
-def test_a_file_that_changed_in_the_archive_is_not_restored(store: Store) -> None:
+def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
     with raw() as plain:
         fill(plain, 50)
-        done = archive(plain, store, PRODUCT, OLD, SOURCE)
-        days.drop(plain, TABLE, OLD)
+        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+        days.drop_partition(plain, TABLE, OLD)
         with store.open(done.files[0].name) as file:
-            rows = list(parquet.rows(file))
+            rows = list(parquet.read_rows(file))
         with store.write(done.files[0].name) as sink:
-            writer = parquet.Writer(sink, PRODUCT)
+            writer = parquet.ArchiveFileWriter(sink, PRODUCT)
             for row in rows[:-1]:
                 writer.add(row)
             writer.close()
         with pytest.raises(ArchiveError, match="not as written"):
-            restore(plain, store, PRODUCT, OLD)
+            restore_day(plain, store, PRODUCT, OLD)
         assert names() == []
 
 
-def test_maintain_archives_before_it_drops_and_keeps_what_was_restored(
-    store: Store, plain: Connection
+def test_maintain_archives_before_drop_and_keeps_restored_days(
+    store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, 40)
-    assert maintain(policy()).dropped == [NAME]
+    assert execute_plans(policy()).dropped == [NAME]
     assert NAME not in names()
     fill(plain, 40)
     archiver = DayArchiver(store)
-    assert maintain(policy(), archiver=archiver).dropped == [NAME]
+    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
     assert archiver.archived[TABLE, OLD].rows == 40
     assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
-    restore(plain, store, PRODUCT, OLD)
-    assert maintain(policy(), archiver=archiver).dropped == []
-    lines = [line for table in plan(policy()) for line in table.lines()]
+    restore_day(plain, store, PRODUCT, OLD)
+    assert execute_plans(policy(), archiver=archiver).dropped == []
+    lines = [line for table in build_plans(policy()) for line in table.list_lines()]
     assert next(x.reason for x in lines if x.part.name == NAME).startswith("restored from the arch")
-    release(plain, TABLE, OLD)
-    assert maintain(policy(), archiver=archiver).dropped == [NAME]
-    assert not release(plain, TABLE, OLD)
+    release_day(plain, TABLE, OLD)
+    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
+    assert not release_day(plain, TABLE, OLD)
 
 
 class LateRowArchiver(DayArchiver):
@@ -186,7 +184,7 @@ class LateRowArchiver(DayArchiver):
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
 
-def test_a_row_that_comes_at_the_last_moment_is_not_lost_without_an_archive(store: Store) -> None:
+def test_drop_keeps_row_that_comes_at_the_last_moment(store: ArchiveStore) -> None:
     """The archive is away when the day is archived for the second time."""
 
     class Away(LateRowArchiver):
@@ -197,40 +195,40 @@ def test_a_row_that_comes_at_the_last_moment_is_not_lost_without_an_archive(stor
 
     with raw() as plain:
         fill(plain, 10)
-        outcome = maintain(policy(), archiver=Away(store))
+        outcome = execute_plans(policy(), archiver=Away(store))
         assert (outcome.exit_code, outcome.dropped) == (2, [])
         assert stored(plain) == 11
-        assert maintain(policy(), archiver=DayArchiver(store)).dropped == [NAME]
-        assert restore(plain, store, PRODUCT, OLD).rows == 11
+        assert execute_plans(policy(), archiver=DayArchiver(store)).dropped == [NAME]
+        assert restore_day(plain, store, PRODUCT, OLD).rows == 11
 
 
-def test_versions_of_one_id_are_read_by_row_group(
-    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
+def test_archive_reads_versions_of_one_id_by_row_group(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     monkeypatch.setattr(write, "FILE_ROWS", 400)
     fill(plain, 1200)
     wanted = [row for row in everything(plain) if row[0] == "Б0042"]
-    maintain(policy(), archiver=DayArchiver(store))
+    execute_plans(policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
-    real = parquet.rows
+    real = parquet.read_rows
 
-    def counting(file: IO[bytes], groups: Any = None) -> Iterator[parquet.Row]:
+    def counting(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         groups_read.extend(groups)
         return real(file, groups)
 
-    monkeypatch.setattr(parquet, "rows", counting)
-    found = read.versions(store, PRODUCT, "Б0042")
+    monkeypatch.setattr(parquet, "read_rows", counting)
+    found = read.read_versions(store, PRODUCT, "Б0042")
     columns = ("id", "version", "updated_at", "client_id", "author", "type")
     assert sorted(
         (*(getattr(each, name) for name in columns), each.data.decode()) for each in found
     ) == sorted(wanted)
     assert len(wanted) > 1
     assert len(groups_read) <= 2
-    assert read.versions(store, PRODUCT, "missing") == []
-    noted = Archive(store.url)
-    assert noted.oldest_day(PRODUCT) == OLD
-    assert noted.oldest_day(TASK) is None
+    assert read.read_versions(store, PRODUCT, "missing") == []
+    noted = ArchiveSource(store.url)
+    assert noted.find_oldest_day(PRODUCT) == OLD
+    assert noted.find_oldest_day(TASK) is None
     assert noted.may_have(PRODUCT, "Б0042")
     assert not noted.may_have(PRODUCT, "0")
     assert not noted.may_have(TASK, "Б0042")
@@ -240,12 +238,14 @@ def test_versions_of_one_id_are_read_by_row_group(
 def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
     def change() -> None:
         given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
-        monkeypatch.setattr(settings, "ANNALS", env.read(given))
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
 
     return change
 
 
-def test_the_command_archives_restores_and_releases(with_archive: Callable[[], None]) -> None:
+def test_partitions_command_archives_restores_and_releases(
+    with_archive: Callable[[], None],
+) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)
     with raw() as plain:
         count = simulated.load(plain, old, applications=20)
@@ -256,7 +256,9 @@ def test_the_command_archives_restores_and_releases(with_archive: Callable[[], N
         assert (code, json.loads(out)["archived"]["days"]) == (0, len(ENTITIES))
         code, out, _ = run("restore", str(old))
         assert (code, out.count("Restored ")) == (0, len(ENTITIES))
-        total = sum(stored(plain, days.partition_name(table, old)) for table in simulated.TABLES)
+        total = sum(
+            stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
+        )
         assert total == count
         code, _, err = run("restore", str(old), "--entity", "product-car")
         assert code == 2

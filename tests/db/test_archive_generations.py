@@ -10,31 +10,31 @@ import pytest
 from psycopg import sql
 
 from history.archive import manifest, parquet, read, write
-from history.archive.decisions import forget
+from history.archive.decisions import forget_day
 from history.archive.manifest import Manifest
-from history.archive.restore import restore
-from history.archive.store import ArchiveError, Store
-from history.archive.write import DayArchiver, archive
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveError, ArchiveStore
+from history.archive.write import DayArchiver, archive_day
 from history.daily import days
 from history.daily.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay
-from history.partitions.maintain import maintain
+from history.partitions.maintain import execute_plans
 from tests.db.partitioned import TABLE, day, insert, names, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
 OLD = day(-5)
-NAME = days.partition_name(TABLE, OLD)
+NAME = days.build_partition_name(TABLE, OLD)
 SOURCE = sql.Identifier(NAME)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 FOLDER = f"{TABLE}/{OLD}"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "archive"))
+def store(tmp_path: Path) -> ArchiveStore:
+    return ArchiveStore(str(tmp_path / "archive"))
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill(plain: Connection, *ids: str, version: int = 1) -> None:
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     for number, id_ in enumerate(ids):
         insert(plain, NOON + timedelta(seconds=number), id_, version)
 
@@ -54,46 +54,46 @@ def ids(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:03}" for number in range(count)]
 
 
-def archived(store: Store) -> list[str]:
+def archived(store: ArchiveStore) -> list[str]:
     """The ids in the archive, as its manifest says, in their order."""
-    known = manifest.load(store, TABLE, OLD)
-    return [] if known is None else [row[0] for row in manifest.checked_rows(store, known)]
+    known = manifest.load_manifest(store, TABLE, OLD)
+    return [] if known is None else [row[0] for row in manifest.read_checked_rows(store, known)]
 
 
-def files(store: Store) -> list[str]:
-    return sorted(name.removeprefix(f"{FOLDER}/") for name in store.names(FOLDER))
+def files(store: ArchiveStore) -> list[str]:
+    return sorted(name.removeprefix(f"{FOLDER}/") for name in store.list_names(FOLDER))
 
 
-def expected_files(store: Store) -> list[str]:
+def expected_files(store: ArchiveStore) -> list[str]:
     """What there should be of the day: the manifest and its files."""
-    known = manifest.load(store, TABLE, OLD)
+    known = manifest.load_manifest(store, TABLE, OLD)
     assert known is not None
     return sorted(["manifest.json", *(Path(file.name).name for file in known.files)])
 
 
-def maintained(store: Store, keep: int = 3) -> list[str]:
-    outcome = maintain(policy(keep=keep), archiver=DayArchiver(store))
+def maintained(store: ArchiveStore, keep: int = 3) -> list[str]:
+    outcome = execute_plans(policy(keep=keep), archiver=DayArchiver(store))
     assert outcome.exit_code == 0, outcome
     return outcome.dropped
 
 
-def broken(store: Store, name: str = NAME) -> str:
+def broken(store: ArchiveStore, name: str = NAME) -> str:
     """What maintain says of the one day that it can neither archive nor drop."""
-    outcome = maintain(policy(), archiver=DayArchiver(store))
+    outcome = execute_plans(policy(), archiver=DayArchiver(store))
     [(failed, said)] = outcome.broken
     assert failed == name
     assert name in names()
     return str(said)
 
 
-def archive_day(store: Store, *ids: str) -> None:
+def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
     """These rows of the day go into the archive, and the day leaves."""
     with raw() as plain:
         fill(plain, *ids)
     assert NAME in maintained(store)
 
 
-def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> None:
+def test_archived_rows_survive_changes_of_retention(store: ArchiveStore) -> None:
     with raw() as plain:
         fill(plain, *ids("a", 25))
     assert NAME in maintained(store)
@@ -106,8 +106,10 @@ def test_retention_up_and_down_again_keeps_every_archived_row(store: Store) -> N
     assert files(store) == before
 
 
-def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store, plain: Connection) -> None:
-    archive_day(store, *ids("b", 25))
+def test_archive_merges_day_that_returns_with_other_rows(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    archive_rows_of_day(store, *ids("b", 25))
     first = files(store)
     fill(plain, *ids("a", 11), *ids("c", 3))
     assert NAME in maintained(store)
@@ -117,41 +119,41 @@ def test_a_day_that_comes_back_with_other_rows_is_merged(store: Store, plain: Co
     assert known.rows == len(wanted)
     assert files(store) == expected_files(store)
     assert set(first) & set(files(store)) == {"manifest.json"}
-    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
-    done = restore(plain, store, PRODUCT, OLD)
+    assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
+    done = restore_day(plain, store, PRODUCT, OLD)
     assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
 
 
-def test_a_row_that_differs_from_the_archived_one_is_an_error_that_names_it(store: Store) -> None:
+def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
     with raw() as plain:
-        archive_day(store, *ids("b", 12))
+        archive_rows_of_day(store, *ids("b", 12))
         fill(plain, *ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
         said = broken(store)
         assert "b003" in said
         assert "partitions forget" in said
         assert archived(store) == ids("b", 12)
-        assert forget(store, TABLE, OLD) == 12
+        assert forget_day(store, TABLE, OLD) == 12
         assert NAME in maintained(store)
         assert archived(store) == ids("b", 12)
-        assert [v.author for v in read.versions(store, PRODUCT, "b003")] == ["x"]
+        assert [v.author for v in read.read_versions(store, PRODUCT, "b003")] == ["x"]
 
 
-def test_forget_removes_a_day(store: Store) -> None:
-    archive_day(store, *ids("b", 12))
-    assert forget(store, TABLE, OLD) == 12
+def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
+    archive_rows_of_day(store, *ids("b", 12))
+    assert forget_day(store, TABLE, OLD) == 12
     assert files(store) == []
     assert not ArchivedDay.objects.exists()
-    assert read.versions(store, PRODUCT, "b003") == []
+    assert read.read_versions(store, PRODUCT, "b003") == []
     with pytest.raises(ArchiveError, match="not in the archive"):
-        forget(store, TABLE, OLD)
+        forget_day(store, TABLE, OLD)
 
 
 class Killed(BaseException):
     """As if the process had ended here."""
 
 
-class Fragile(Store):
+class Fragile(ArchiveStore):
     """A store whose process ends before its n-th change."""
 
     def __init__(self, url: str, changes: int) -> None:
@@ -178,24 +180,24 @@ class Fragile(Store):
         super().delete(name)
 
 
-def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path, plain: Connection) -> None:
+def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> None:
     wanted = [*ids("a", 11), *ids("b", 25)]
     ended = 0
     for changes in range(100):
         url = str(tmp_path / str(changes))
-        store, fragile = Store(url), Fragile(url, changes)
+        store, fragile = ArchiveStore(url), Fragile(url, changes)
         ArchivedDay.objects.all().delete()  # of the archive before this one
         fill(plain, *ids("b", 25))
         maintained(store)
         fill(plain, *ids("a", 11))
         try:
-            maintain(policy(), archiver=DayArchiver(fragile))
+            execute_plans(policy(), archiver=DayArchiver(fragile))
         except Killed:
             ended += 1
         else:
             break
         assert set(archived(store)) >= set(ids("b", 25))
-        assert [v.id for v in read.versions(store, PRODUCT, "b007")] == ["b007"]
+        assert [v.id for v in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
         assert NAME in maintained(store)
         assert archived(store) == wanted
         assert files(store) == expected_files(store)
@@ -203,29 +205,29 @@ def test_a_merge_that_ends_anywhere_loses_nothing(tmp_path: Path, plain: Connect
     assert ended > 8
 
 
-def test_forget_that_ends_anywhere_can_be_run_again(tmp_path: Path) -> None:
+def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
     ended = 0
     for changes in range(20):
         url = str(tmp_path / str(changes))
-        store = Store(url)
-        archive_day(store, *ids("b", 12))
+        store = ArchiveStore(url)
+        archive_rows_of_day(store, *ids("b", 12))
         try:
-            forget(Fragile(url, changes), TABLE, OLD)
+            forget_day(Fragile(url, changes), TABLE, OLD)
         except Killed:
             ended += 1
         else:
             break
-        forget(store, TABLE, OLD)
+        forget_day(store, TABLE, OLD)
         assert files(store) == []
         assert not ArchivedDay.objects.exists()
     assert ended > 3
 
 
-def test_a_run_that_was_frozen_changes_nothing_of_the_run_after_it(store: Store) -> None:
+def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> None:
     """The first process stops in a write, the server ends its session and frees the lock of the
     runs, a second one does the work, and the first one wakes up."""
 
-    class Frozen(Store):
+    class Frozen(ArchiveStore):
         @contextmanager
         def write(self, name: str) -> Iterator[IO[bytes]]:
             with super().write(name) as sink:
@@ -235,35 +237,37 @@ def test_a_run_that_was_frozen_changes_nothing_of_the_run_after_it(store: Store)
                 with raw() as other:
                     other.execute("SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid])
                     insert(other, NOON, "late")
-                    done.append(archive(other, store, PRODUCT, OLD, SOURCE))
-                    days.drop(other, TABLE, OLD)
+                    done.append(archive_day(other, store, PRODUCT, OLD, SOURCE))
+                    days.drop_partition(other, TABLE, OLD)
 
     woken: list[str] = []
     done: list[Manifest] = []
     with raw() as first:
         fill(first, *ids("b", 9))
         with pytest.raises(Exception, match=r"terminat|closed|lost"):
-            archive(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
-    assert manifest.load(store, TABLE, OLD) == done[0]
+            archive_day(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
+    assert manifest.load_manifest(store, TABLE, OLD) == done[0]
     assert archived(store) == [*ids("b", 9), "late"]
 
 
-def test_the_archive_must_have_what_the_database_says(tmp_path: Path, plain: Connection) -> None:
+def test_archiving_refuses_archive_with_fewer_rows_than_noted(
+    tmp_path: Path, plain: Connection
+) -> None:
     fill(plain, *ids("b", 12))
-    maintained(Store(str(tmp_path / "one")))
+    maintained(ArchiveStore(str(tmp_path / "one")))
     fill(plain)
-    said = broken(Store(str(tmp_path / "other")))
+    said = broken(ArchiveStore(str(tmp_path / "other")))
     assert "12 rows" in said
     assert "ANNALS_ARCHIVE_URL" in said
 
 
-def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Path) -> None:
+def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
     """A volume that is not mounted is an empty directory: what is written there is lost later."""
     place, away = tmp_path / "archive", tmp_path / "away"
-    store, other = Store(str(place)), days.partition_name(TABLE, day(-4))
+    store, other = ArchiveStore(str(place)), days.build_partition_name(TABLE, day(-4))
     with raw() as plain:
-        archive_day(store, *ids("b", 12))
-        days.create(plain, TABLE, day(-4))
+        archive_rows_of_day(store, *ids("b", 12))
+        days.create_partition(plain, TABLE, day(-4))
         insert(plain, NOON + timedelta(days=1))
         place.rename(away)
         for exists in (False, True):
@@ -275,43 +279,43 @@ def test_a_new_day_does_not_go_to_an_archive_without_the_known_days(tmp_path: Pa
         assert maintained(store) == [other]
 
 
-def damage(store: Store, known: Manifest) -> None:
+def damage(store: ArchiveStore, known: Manifest) -> None:
     with store.write(known.files[0].name) as sink:
         sink.write(b"damaged")
 
 
-def test_damaged_files_are_written_again_while_the_table_has_all_rows(store: Store) -> None:
+def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore) -> None:
     with raw() as plain:
         fill(plain, *ids("b", 25))
-        damage(store, archive(plain, store, PRODUCT, OLD, SOURCE))
+        damage(store, archive_day(plain, store, PRODUCT, OLD, SOURCE))
     assert NAME in maintained(store)
     assert archived(store) == ids("b", 25)
     assert files(store) == expected_files(store)
 
 
 @pytest.mark.parametrize("back", [0, 3])
-def test_damaged_files_keep_a_day_that_came_back(store: Store, back: int) -> None:
+def test_damaged_files_prevent_drop_of_returned_day(store: ArchiveStore, back: int) -> None:
     with raw() as plain:
-        archive_day(store, *ids("b", 25))
-        known = manifest.load(store, TABLE, OLD)
+        archive_rows_of_day(store, *ids("b", 25))
+        known = manifest.load_manifest(store, TABLE, OLD)
         assert known is not None
         damage(store, known)
         fill(plain, *ids("a", back))
     assert known.files[0].name in broken(store)
-    assert manifest.load(store, TABLE, OLD) == known
+    assert manifest.load_manifest(store, TABLE, OLD) == known
 
 
-def test_reading_goes_on_while_a_day_is_merged(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def test_archive_is_readable_during_merge(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of files was read before the merge, the files are opened after it."""
-    archive_day(store, *ids("b", 25))
-    listed = read._listed
+    archive_rows_of_day(store, *ids("b", 25))
+    listed = read._list_files
     stale = listed(PRODUCT, "b007")
-    archive_day(store, *ids("a", 11))
+    archive_rows_of_day(store, *ids("a", 11))
     answers = [stale]
     monkeypatch.setattr(
-        read, "_listed", lambda *given: answers.pop() if answers else listed(*given)
+        read, "_list_files", lambda *given: answers.pop() if answers else listed(*given)
     )
-    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert not answers

@@ -12,15 +12,15 @@ from django.conf import settings
 from msgspec.structs import replace
 
 from annals import env
-from annals.access.journal.words import Actor
+from annals.access.journal.words import ActorKind
 from annals.access.models import JournalEntry
 from history.archive import manifest, provenance, read
-from history.archive.scrubbing import scrub, waiting
-from history.archive.store import Store
-from history.archive.write import DayArchiver, archive
+from history.archive.scrubbing import list_days_to_check, scrub_days
+from history.archive.store import ArchiveStore
+from history.archive.write import DayArchiver, archive_day
 from history.daily.canonical import Connection
 from history.models import ArchivedDay
-from history.partitions.maintain import maintain
+from history.partitions.maintain import execute_plans
 from tests.db.commands import command
 from tests.db.partitioned import TABLE, insert, names, policy, raw, run
 from tests.db.test_archive_generations import (
@@ -30,7 +30,7 @@ from tests.db.test_archive_generations import (
     OLD,
     PRODUCT,
     SOURCE,
-    archive_day,
+    archive_rows_of_day,
     archived,
     broken,
     fill,
@@ -45,36 +45,36 @@ pytestmark = pytest.mark.usefixtures("tables")
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the archive, which the commands use too."""
     path = tmp_path / "archive"
-    given = env.read({"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"})
+    given = env.read_settings({"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"})
     monkeypatch.setattr(settings, "ANNALS", given)
     return path
 
 
 @pytest.fixture
-def store(place: Path) -> Store:
-    return Store(str(place))
+def store(place: Path) -> ArchiveStore:
+    return ArchiveStore(str(place))
 
 
-def plant(store: Store, *ids: str) -> None:
+def plant(store: ArchiveStore, *ids: str) -> None:
     """Write a sound archived day, as somebody can who may write to the archive's files."""
     with raw() as plain:
         fill(plain, *ids)
-        archive(plain, store, PRODUCT, OLD, SOURCE)
+        archive_day(plain, store, PRODUCT, OLD, SOURCE)
         plain.execute(f"DROP TABLE {NAME}")
 
 
-def replant(store: Store, *ids: str) -> None:
+def replant(store: ArchiveStore, *ids: str) -> None:
     """The same, in place of what was there."""
-    for name in store.names(FOLDER):
+    for name in store.list_names(FOLDER):
         store.delete(name)
     plant(store, *ids)
 
 
-def everything(store: Store) -> dict[str, bytes | None]:
-    return {name: store.read(name) for name in store.names(FOLDER)}
+def everything(store: ArchiveStore) -> dict[str, bytes | None]:
+    return {name: store.read(name) for name in store.list_names(FOLDER)}
 
 
-def refused(store: Store) -> str:
+def refused(store: ArchiveStore) -> str:
     """What maintain says of the day. Nothing of table and archive changes."""
     before = everything(store)
     said = broken(store)
@@ -97,7 +97,7 @@ def rows_of(table: str = NAME) -> list[str]:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def test_a_planted_manifest_is_not_merged(store: Store, plain: Connection) -> None:
+def test_planted_manifest_is_refused(store: ArchiveStore, plain: Connection) -> None:
     plant(store, "forged")
     fill(plain, *ids("b", 12))
     said = refused(store)
@@ -107,8 +107,8 @@ def test_a_planted_manifest_is_not_merged(store: Store, plain: Connection) -> No
     assert not ArchivedDay.objects.exists()
 
 
-def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> None:
-    archive_day(store, *ids("b", 12))
+def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
+    archive_rows_of_day(store, *ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know
     with raw() as plain:
@@ -118,50 +118,52 @@ def test_a_row_that_was_added_to_an_archived_day_is_not_merged(store: Store) -> 
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
 
-def test_an_archived_day_that_was_replaced_keeps_its_rows(store: Store, plain: Connection) -> None:
+def test_replaced_archived_day_keeps_table_rows(store: ArchiveStore, plain: Connection) -> None:
     """By rows that are all in the table: nothing strange comes in, but archived rows would go."""
-    archive_day(store, "kept")
+    archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
     refused(store)
 
 
-def test_after_a_kill_before_the_note_the_rows_are_taken(store: Store, plain: Connection) -> None:
+def test_archived_rows_are_accepted_after_kill_before_note(
+    store: ArchiveStore, plain: Connection
+) -> None:
     fill(plain, *ids("b", 12))
-    archive(plain, store, PRODUCT, OLD, SOURCE)
+    archive_day(plain, store, PRODUCT, OLD, SOURCE)
     insert(plain, NOON + timedelta(hours=1), "late")
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
     assert ArchivedDay.objects.get().rows == 13
 
 
-def test_an_older_database_takes_the_archived_rows_when_an_operator_decides(store: Store) -> None:
+def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> None:
     with raw() as plain:
-        archive_day(store, *ids("b", 12))
+        archive_rows_of_day(store, *ids("b", 12))
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
         fill(plain, *ids("b", 9), "late")
     assert "3 rows" in refused(store)
     code, said = decide("adopt", "--why", "backup of Monday")
     assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
-    assert [version.id for version in read.versions(store, PRODUCT, "b007")] == ["b007"]
+    assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, known: bool) -> None:
+def test_forged_rows_under_true_digest_do_not_replace_day(store: ArchiveStore, known: bool) -> None:
     """Who knows the rows can compute their digest. The day would be dropped as archived."""
     with raw() as plain:
         fill(plain, *ids("b", 12))
-        true = archive(plain, store, PRODUCT, OLD, SOURCE)
+        true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         if known:
-            provenance.note(true)
+            provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
         replant(store, *ids("f", 12))
-        forged = manifest.load(store, TABLE, OLD)
+        forged = manifest.load_manifest(store, TABLE, OLD)
         assert forged is not None
-        manifest.save(store, replace(forged, digest=true.digest))
+        manifest.save_manifest(store, replace(forged, digest=true.digest))
         fill(plain, *ids("b", 12))
         for late in ((), ("late",)):
             fill(plain, *late)
@@ -169,9 +171,9 @@ def test_other_rows_under_the_true_digest_do_not_replace_a_day(store: Store, kno
             assert rows_of() == [*ids("b", 12), *late]
 
 
-def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> None:
+def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
     with raw() as plain:
-        archive_day(store, *ids("b", 3))
+        archive_rows_of_day(store, *ids("b", 3))
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
         for action, *why in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
@@ -180,13 +182,15 @@ def test_the_journal_has_what_an_operator_did_with_the_archive(store: Store) -> 
             "SELECT actor, query, reason, entity FROM access_journal ORDER BY at"
         ).fetchall()
         assert rows == [
-            (Actor.OPERATOR, f"partitions {action} {OLD}", why, "product-instance")
+            (ActorKind.OPERATOR, f"partitions {action} {OLD}", why, "product-instance")
             for action, why in (("adopt", "a"), ("restore", ""), ("forget", "f"))
         ]
 
 
-def test_without_the_journal_nothing_is_done(store: Store, plain: Connection) -> None:
-    archive_day(store, *ids("b", 3))
+def test_archive_decision_is_refused_without_journal(
+    store: ArchiveStore, plain: Connection
+) -> None:
+    archive_rows_of_day(store, *ids("b", 3))
     before = everything(store)
     plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
     try:
@@ -200,8 +204,8 @@ def test_without_the_journal_nothing_is_done(store: Store, plain: Connection) ->
     assert NAME not in names()
 
 
-def damage(store: Store) -> None:
-    known = manifest.load(store, TABLE, OLD)
+def damage(store: ArchiveStore) -> None:
+    known = manifest.load_manifest(store, TABLE, OLD)
     assert known is not None
     store.put(known.files[0].name, b"damaged")
 
@@ -209,12 +213,12 @@ def damage(store: Store) -> None:
 @pytest.mark.parametrize(
     "spoil, says",
     [
-        (lambda store: manifest.delete(store, TABLE, OLD), "is not in the archive"),
+        (lambda store: manifest.delete_manifest(store, TABLE, OLD), "is not in the archive"),
         (damage, "has changed in the archive"),
     ],
 )
-def test_only_a_sound_day_is_adopted(
-    store: Store, spoil: Callable[[Store], None], says: str
+def test_adopt_refuses_damaged_day(
+    store: ArchiveStore, spoil: Callable[[ArchiveStore], None], says: str
 ) -> None:
     plant(store, *ids("b", 3))
     spoil(store)
@@ -224,8 +228,8 @@ def test_only_a_sound_day_is_adopted(
     assert not ArchivedDay.objects.exists()
 
 
-def test_adopting_takes_no_archived_row_away(store: Store) -> None:
-    archive_day(store, *ids("b", 12))
+def test_adopt_refuses_day_with_fewer_rows_than_noted(store: ArchiveStore) -> None:
+    archive_rows_of_day(store, *ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
     replant(store, *ids("b", 3))
     code, said = decide("adopt", "--why", "test")
@@ -234,8 +238,8 @@ def test_adopting_takes_no_archived_row_away(store: Store) -> None:
     assert ArchivedDay.objects.get().rows == 12
 
 
-def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: Path) -> None:
-    archive_day(store, *ids("b", 3))
+def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: Path) -> None:
+    archive_rows_of_day(store, *ids("b", 3))
     plant(store, "forged")
     code, said = decide("restore")
     assert code == 2
@@ -253,21 +257,21 @@ def test_planted_rows_are_neither_restored_nor_exported(store: Store, tmp_path: 
     assert rows_of() == ["late"]
 
 
-def test_a_reader_whose_files_were_replaced_does_not_ask_the_manifest(store: Store) -> None:
+def test_reader_takes_replaced_files_from_database(store: ArchiveStore) -> None:
     """What somebody wrote there is not read: the database says which files count."""
-    archive_day(store, *ids("b", 3))
+    archive_rows_of_day(store, *ids("b", 3))
     replant(store, "b001x", *ids("b", 3))
     with pytest.raises(FileNotFoundError):
-        read.versions(store, PRODUCT, "b001")
+        read.read_versions(store, PRODUCT, "b001")
 
 
-def test_without_its_archive_an_installation_that_archives_drops_no_day(
-    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
+def test_maintain_drops_no_day_when_archive_is_unset(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """As after a line that was forgotten in the settings of one cron job."""
-    archive_day(store, *ids("b", 3))
+    archive_rows_of_day(store, *ids("b", 3))
     fill(plain, *ids("c", 2))
-    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_RETENTION_DAYS": "3"}))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))
     code, said = partitions("maintain", "--force")
     assert code == 2
     assert "ANNALS_ARCHIVE_URL is unset" in said
@@ -288,10 +292,10 @@ class Interrupted(DayArchiver):
 
 
 @pytest.fixture
-def written(store: Store, place: Path, plain: Connection) -> Path:
+def written(store: ArchiveStore, place: Path, plain: Connection) -> Path:
     """The folder of a day that is archived and not dropped yet."""
     fill(plain, *IDS)
-    maintain(policy(), archiver=Interrupted(store))
+    execute_plans(policy(), archiver=Interrupted(store))
     return place / FOLDER
 
 
@@ -304,12 +308,12 @@ def forge(folder: Path, **changed: Any) -> None:
     path.write_text(json.dumps(said))
 
 
-def rows_found(store: Store) -> list[int]:
-    return [len(read.versions(store, PRODUCT, id_)) for id_ in IDS]
+def rows_found(store: ArchiveStore) -> list[int]:
+    return [len(read.read_versions(store, PRODUCT, id_)) for id_ in IDS]
 
 
-def fault(store: Store) -> str:
-    (checked,) = scrub(store, waiting())
+def fault(store: ArchiveStore) -> str:
+    (checked,) = scrub_days(store, list_days_to_check())
     return checked.fault or ""
 
 
@@ -318,8 +322,8 @@ def fault(store: Store) -> str:
     "changed",
     [{"first": "zzz", "last": "zzz"}, {"archivedAt": "2999-01-01T00:00:00Z"}],
 )
-def test_a_forged_manifest_hides_no_archived_row(
-    store: Store, written: Path, changed: Mapping[str, Any], noted: bool
+def test_forged_manifest_hides_no_archived_row(
+    store: ArchiveStore, written: Path, changed: Mapping[str, Any], noted: bool
 ) -> None:
     said = ArchivedDay.objects.values_list("archived_at", flat=True).get()
     if not noted:
@@ -332,7 +336,7 @@ def test_a_forged_manifest_hides_no_archived_row(
     assert ArchivedDay.objects.get().archived_at.year == said.year
 
 
-def test_verify_compares_the_files_that_the_database_noted(store: Store, written: Path) -> None:
+def test_verify_compares_files_with_database(store: ArchiveStore, written: Path) -> None:
     assert NAME in maintained(store)
     (file,) = ArchivedDay.objects.get().files
     ArchivedDay.objects.update(files=[{**file, "last": "a1"}])
@@ -340,8 +344,8 @@ def test_verify_compares_the_files_that_the_database_noted(store: Store, written
 
 
 @pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
-def test_a_manifest_names_only_files_of_its_day_and_each_once(
-    store: Store, written: Path, forged: str | None
+def test_manifest_with_foreign_or_repeated_file_is_refused(
+    store: ArchiveStore, written: Path, forged: str | None
 ) -> None:
     if forged is None:
         files = json.loads((written / "manifest.json").read_text())["files"]

@@ -7,40 +7,40 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from history.capacity.loads import PACKED_SHARE, measured
+from history.capacity.loads import PACKED_SHARE, measure_loads
 from history.partitions import catalog
 from tests.db import simulated
 from tests.db.commands import printed
 from tests.db.partitioned import raw
-from tests.messages import today
+from tests.messages import get_today
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
 def ago(number: int) -> date:
-    return today() - timedelta(days=number)
+    return get_today() - timedelta(days=number)
 
 
 capacity = partial(printed, "capacity")
 
 
-def test_loads_are_those_of_complete_days() -> None:
+def test_loads_are_measured_from_complete_days() -> None:
     with raw() as plain:
         count = simulated.load(plain, ago(2), applications=60)
         count += simulated.load(plain, ago(1), applications=40, seed=2)
-        simulated.load(plain, today(), applications=5, seed=3)
-    parts = catalog.read(connection, simulated.TABLES)
-    found = measured(connection, parts, today())
+        simulated.load(plain, get_today(), applications=5, seed=3)
+    parts = catalog.read_partitions(connection, simulated.TABLES)
+    found = measure_loads(connection, parts, get_today())
     assert found is not None
     assert (found.since, found.until) == (ago(2), ago(1))
     assert [load.table for load in found.loads] == simulated.TABLES
     assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
     on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
-    stored = sum(part.bytes for part in parts if part.day and part.day < today())
+    stored = sum(part.bytes for part in parts if part.day and part.day < get_today())
     assert on_disk == pytest.approx(stored, rel=1e-6)
 
 
-def test_the_command_measures_the_days_that_there_are() -> None:
+def test_capacity_command_measures_existing_days() -> None:
     with raw() as plain:
         simulated.load(plain, ago(2), applications=60)
     short, long = (
@@ -53,14 +53,14 @@ def test_the_command_measures_the_days_that_there_are() -> None:
     assert str(ago(2)) in capacity()
 
 
-def test_given_figures_need_no_partition() -> None:
+def test_capacity_command_takes_given_rate_without_partitions() -> None:
     words = ("--rps", "200", "--avg-bytes", "1785", "--days", "90")
     assert "17,280,000" in capacity(*words)
     parts = json.loads(capacity(*words, "--json"))["total"]
     assert parts["total"] == pytest.approx(parts["data"] + parts["index"] + parts["reserve"])
 
 
-def test_packed_days_need_a_share_of_plain_ones() -> None:
+def test_packed_days_need_less_disk() -> None:
     words = ("--rps", "200", "--json")
     plain = json.loads(capacity(*words, "--pack-after-days", "0"))["total"]["total"]
     packed = json.loads(capacity(*words))["total"]["total"]

@@ -12,7 +12,7 @@ from psycopg import sql
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.db.ingested import Ingested, ids, query, rows
-from tests.messages import value
+from tests.messages import make_value
 
 SLOW = "annals-slow"
 
@@ -44,7 +44,7 @@ def set_for_the_login(db: None) -> Iterator[None]:
 
 @pytest.mark.usefixtures("set_for_the_login")
 def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: Ingested) -> None:
-    ingested.write(value(author="Прыгунов", data={"type": "Квартира"}))
+    ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
     [row] = rows()
     assert row["author"] == "Прыгунов"
     assert row["text"] == '{"type": "Квартира"}'
@@ -87,7 +87,7 @@ def hour_per_row(ingested: Ingested) -> Iterator[None]:
 @pytest.mark.usefixtures("hour_per_row")
 def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
     slow = BatchWriter(partial(open_connection, SLOW))
-    batch, again = ingested.batch(value(id="a")), ingested.batch(value(id="a"))
+    batch, again = ingested.batch(make_value(id="a")), ingested.batch(make_value(id="a"))
     for progress in again.progress.values():
         progress.start, progress.next = 0, 1
     with ThreadPoolExecutor(1) as thread:

@@ -14,26 +14,32 @@ from django.test import Client
 from django.urls import reverse
 
 from history import packing, timeline, trace
-from history.archive.store import Store as Files
+from history.archive.store import ArchiveStore as Files
 from history.archive.write import DayArchiver
 from history.blocks import form, stored
 from history.blocks.form import DamagedBlockError
 from history.daily import canonical, days
 from history.daily.canonical import Connection
-from history.entities import BY_NAME, root
+from history.entities import BY_NAME, get_root
 from history.models import SearchKey
-from history.partitions.maintain import Outcome
+from history.partitions.maintain import MaintainOutcome
 from history.seals import verification
 from history.seals.finished import seal_days
-from history.seals.seal import seal
-from history.timeline import Filters, Order, Query, Reader, Sort
-from history.timeline.gate import Reader as GateReader
+from history.seals.seal import seal_day
+from history.timeline import (
+    HistoryReader,
+    TimelineOrder,
+    TimelineQuery,
+    TimelineSort,
+    VersionFilters,
+)
+from history.timeline.gate import HistoryReader as GateReader
 from tests.db.commands import command
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
-ROOT, TASK = root(), BY_NAME["product-task"]
+ROOT, TASK = get_root(), BY_NAME["product-task"]
 DAY = T0.date()
 DAYS = [DAY - timedelta(1), DAY, DAY + timedelta(1)]
 NUMBERS = [0, 1, 2, 3, 5, 6, 7, 9, 10]
@@ -54,7 +60,7 @@ def at(number: int) -> datetime:
 def fill(plain: Connection) -> None:
     for entity in (ROOT, TASK):
         for day in DAYS:
-            days.create(plain, entity.table, day)
+            days.create_partition(plain, entity.table, day)
     store = Store()
     for id in ("A1", "A2"):
         for number in NUMBERS:
@@ -70,11 +76,11 @@ def fill(plain: Connection) -> None:
 def pack(plain: Connection) -> None:
     for entity in (ROOT, TASK):
         for day in DAYS:
-            packing.pack(plain, entity, day)
+            packing.pack_day(plain, entity, day)
 
 
 def block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
-    names = ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK]
+    names = ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK_COLUMNS]
     rows = plain.execute(
         f"SELECT {', '.join(names)} FROM {_table(id)} WHERE id = %s AND packed IS NOT NULL"
         " AND (updated_at AT TIME ZONE 'UTC')::date = %s",
@@ -153,59 +159,61 @@ _FLIPS: dict[type, Callable[[Any], Iterator[Any]]] = {
 }
 
 
-def questions() -> dict[str, Callable[[Reader], Any]]:
+def questions() -> dict[str, Callable[[HistoryReader], Any]]:
     moments = [at(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
-    found: dict[str, Callable[[Reader], Any]] = {
-        "newest": lambda reader: timeline.newest(reader, ROOT, "A1"),
-        "blame": lambda reader: timeline.blame(reader, ROOT, "A1"),
-        "field": lambda reader: timeline.field(reader, ROOT, "A1", "/rate"),
-        "compare": lambda reader: timeline.compare(reader, ROOT, "A1", 3, 7),
+    found: dict[str, Callable[[HistoryReader], Any]] = {
+        "newest": lambda reader: timeline.fetch_newest_version(reader, ROOT, "A1"),
+        "blame": lambda reader: timeline.blame_leaves(reader, ROOT, "A1"),
+        "field": lambda reader: timeline.fetch_field_history(reader, ROOT, "A1", "/rate"),
+        "compare": lambda reader: timeline.compare_versions(reader, ROOT, "A1", 3, 7),
         "search": lambda reader: timeline.search(reader, "A1"),
-        "trace": lambda reader: trace.of_version(reader, ROOT, "A1", 5),
-        "application": lambda reader: timeline.page(reader, Query(id="A1")),
-        "application, by a service": lambda reader: timeline.page(
-            reader, Query(id="A1", filters=Filters(client_id="rate"))
+        "trace": lambda reader: trace.trace_version(reader, ROOT, "A1", 5),
+        "application": lambda reader: timeline.fetch_page(reader, TimelineQuery(id="A1")),
+        "application, by a service": lambda reader: timeline.fetch_page(
+            reader, TimelineQuery(id="A1", filters=VersionFilters(client_id="rate"))
         ),
     }
-    for order in Order:
-        for sort in Sort:
-            found[f"page {order} {sort}"] = lambda reader, order=order, sort=sort: timeline.page(
-                reader, Query(entity=ROOT, id="A1", order=order, sort=sort)
+    for order in TimelineOrder:
+        for sort in TimelineSort:
+            found[f"page {order} {sort}"] = lambda reader, order=order, sort=sort: (
+                timeline.fetch_page(
+                    reader, TimelineQuery(entity=ROOT, id="A1", order=order, sort=sort)
+                )
             )
             found[f"page of 2 {order} {sort}"] = lambda reader, order=order, sort=sort: (
-                timeline.page(
-                    reader, Query(entity=ROOT, id="A1", order=order, sort=sort, page_size=2)
+                timeline.fetch_page(
+                    reader, TimelineQuery(entity=ROOT, id="A1", order=order, sort=sort, page_size=2)
                 )
             )
     for name, filters in {
-        "author": Filters(author="m.prygunov"),
-        "service": Filters(client_id="rate"),
-        "time": Filters(since=at(4), until=at(6)),
+        "author": VersionFilters(author="m.prygunov"),
+        "service": VersionFilters(client_id="rate"),
+        "time": VersionFilters(since=at(4), until=at(6)),
     }.items():
-        found[f"page by {name}"] = lambda reader, filters=filters: timeline.page(
-            reader, Query(entity=ROOT, id="A1", filters=filters)
+        found[f"page by {name}"] = lambda reader, filters=filters: timeline.fetch_page(
+            reader, TimelineQuery(entity=ROOT, id="A1", filters=filters)
         )
     for number in (2, 5, 7, 9):
-        found[f"version {number}"] = lambda reader, number=number: timeline.version(
+        found[f"version {number}"] = lambda reader, number=number: timeline.fetch_version(
             reader, ROOT, "A1", number
         )
     for moment in moments:
-        found[f"at {moment}"] = lambda reader, moment=moment: timeline.at(
+        found[f"at {moment}"] = lambda reader, moment=moment: timeline.fetch_version_at(
             reader, ROOT, "A1", moment
         )
-        found[f"application at {moment}"] = lambda reader, moment=moment: timeline.application_at(
-            reader, "A1", moment
+        found[f"application at {moment}"] = lambda reader, moment=moment: (
+            timeline.fetch_application_at(reader, "A1", moment)
         )
     return found
 
 
-def ask(call: Callable[[Reader], Any]) -> tuple[Any, GateReader]:
+def ask(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
     reader = replace(HOST, damaged={})
     try:
         said = call(reader)
     except DamagedBlockError as error:
         return error, reader
-    if isinstance(said, timeline.Page):  # a token has the time of its signature
+    if isinstance(said, timeline.TimelinePage):  # a token has the time of its signature
         said = replace(said, next_token=(said.next_token or "").rpartition(":")[0][:40])
     return said, reader
 
@@ -213,7 +221,7 @@ def ask(call: Callable[[Reader], Any]) -> tuple[Any, GateReader]:
 def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
     """Whether an answer is the true one, or tells of the damage."""
     if isinstance(said, DamagedBlockError) or (
-        isinstance(said, trace.Fate) and said.state is trace.State.DAMAGED
+        isinstance(said, trace.Fate) and said.state is trace.FateState.DAMAGED
     ):
         assert said.day == DAY, name
     elif not reader.damaged:
@@ -234,13 +242,15 @@ def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
 def stream(plain: Connection) -> Any:
     """The rows of the day as an export or a seal reads them; or what is damaged."""
     try:
-        return list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+        return list(
+            canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
+        )
     except DamagedBlockError as error:
         return str(error).rpartition(": ")[0].partition(": its")[0].partition(": it ")[0]
 
 
 @pytest.mark.parametrize(
-    "column", ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK]
+    "column", ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK_COLUMNS]
 )
 def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     column: str, plain: Connection
@@ -270,22 +280,28 @@ def test_blocks_of_the_first_form_are_read(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """They were written before blocks had a checksum."""
-    packed = form.Packer.pack
+    packed = form.BlockPacker.pack_block
 
-    def without_checksum(self: form.Packer, rows: Any) -> Any:
+    def without_checksum(self: form.BlockPacker, rows: Any) -> Any:
         row, found = packed(self, rows)
         if found is None:
             return row, None
-        number = (int.from_bytes(found.packed[: form.NUMBER]) & ~(1 << 31)).to_bytes(form.NUMBER)
+        number = (
+            int.from_bytes(found.packed[: form.DICTIONARY_NUMBER_BYTES]) & ~(1 << 31)
+        ).to_bytes(form.DICTIONARY_NUMBER_BYTES)
         keys = (found.keys or b"")[: -form.CHECKSUM] or None
-        return row, found._replace(keys=keys, packed=number + found.packed[form.NUMBER :])
+        return row, found._replace(
+            keys=keys, packed=number + found.packed[form.DICTIONARY_NUMBER_BYTES :]
+        )
 
     fill(plain)
     asked = questions()
     truth = {name: ask(call)[0] for name, call in asked.items()}
-    before = list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+    before = list(
+        canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
+    )
     with monkeypatch.context() as patch:
-        patch.setattr(form.Packer, "pack", without_checksum)
+        patch.setattr(form.BlockPacker, "pack_block", without_checksum)
         pack(plain)
     row = block(plain)
     assert len(row["keys"]) % 8 == 0
@@ -294,16 +310,18 @@ def test_blocks_of_the_first_form_are_read(
     said, _ = ask(asked["version 5"])
     assert isinstance(said, DamagedBlockError)
     write(plain, row, {"packed": row["packed"]})
-    packing.pack(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     assert len(block(plain)["keys"]) % 8 == form.CHECKSUM
-    after = list(canonical.versions(plain, ROOT, days.locate(plain, ROOT.table, DAY).child))
+    after = list(
+        canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
+    )
     assert after == before
 
 
 def test_the_form_of_the_checksum_stays_as_it_is() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
-    found = form.checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
+    found = form.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
     assert found.hex() == "9049da57"
 
 
@@ -400,23 +418,23 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
 ) -> None:
     fill(plain)
     for day in DAYS:
-        seal(plain, ROOT, day)
+        seal_day(plain, ROOT, day)
     pack(plain)
     flip_packed(plain)
-    faults = {each.day: each.fault for each in verification.verify(plain, ROOT)}
+    faults = {each.day: each.fault for each in verification.verify_days(plain, ROOT)}
     assert [bool(faults[day]) for day in DAYS] == [False, True, False]
     assert "the packed versions of A1" in str(faults[DAY])
     results = {day: error for _, day, error in seal_days([(ROOT, day) for day in DAYS])}
     assert [isinstance(results[day], DamagedBlockError) for day in DAYS] == [False, True, False]
     archiver = DayArchiver(Files(str(tmp_path)))
-    outcome = Outcome()
+    outcome = MaintainOutcome()
     for day in DAYS:
         error: Exception | None = None
         try:
             archiver.archive(plain, ROOT.table, day)
         except DamagedBlockError as failed:
             error = failed
-        outcome.note_in(outcome.dropped, str(day), error)
+        outcome.note_result(outcome.dropped, str(day), error)
     assert (outcome.dropped, len(outcome.broken)) == ([str(DAYS[0]), str(DAYS[2])], 1)
     code, out, err = command("search", "index", "--json")
     assert out, err

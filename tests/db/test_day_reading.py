@@ -15,25 +15,25 @@ from history import packing, timeline
 from history.daily import canonical, days
 from history.daily.canonical import Connection
 from history.daily.day_reading import open_day
-from history.entities import root
+from history.entities import get_root
 from history.export import run
-from history.export.days import choose
+from history.export.days import choose_days
 from history.models import SearchKey
 from history.seals import verification
-from history.seals.seal import seal
+from history.seals.seal import seal_day
 from history.search_index import backfill
 from history.timeline.sources import statements, tables
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
-ROOT = root()
+ROOT = get_root()
 DAY = T0.date()
 
 
 @pytest.fixture
 def reader(plain: Connection) -> Iterator[Connection]:
-    days.create(plain, ROOT.table, DAY)
+    days.create_partition(plain, ROOT.table, DAY)
     store = Store()
     for number in range(30):
         store.add("A1", number, {"n": number}, minute(number))
@@ -44,7 +44,7 @@ def reader(plain: Connection) -> Iterator[Connection]:
 class Swap:
     """Packs the day in a session of its own, which waits before the new table gets its name."""
 
-    def __init__(self, act: Callable[..., Any] = packing.pack) -> None:
+    def __init__(self, act: Callable[..., Any] = packing.pack_day) -> None:
         self._act = act
         self.thread = threading.Thread(target=self._run)
         self.error: BaseException | None = None
@@ -60,32 +60,32 @@ class Swap:
 
 
 def _table(reader: Connection) -> Any:
-    return days.locate(reader, ROOT.table, DAY).child
+    return days.locate_day(reader, ROOT.table, DAY).child
 
 
 def _open_day(reader: Connection) -> object:
     with open_day(reader, ROOT.table, DAY) as place:
-        one = list(canonical.versions(reader, ROOT, place.child))
-        return one == list(canonical.versions(reader, ROOT, place.child)) and len(one)
+        one = list(canonical.stream_versions(reader, ROOT, place.child))
+        return one == list(canonical.stream_versions(reader, ROOT, place.child)) and len(one)
 
 
 READS: dict[str, Callable[[Connection], object]] = {
-    "verify": lambda reader: [each.fault for each in verification.verify(reader, ROOT)],
-    "versions": lambda reader: list(canonical.versions(reader, ROOT, _table(reader))),
-    "hashes": lambda reader: list(canonical.hashes(reader, ROOT, _table(reader))),
-    "digest": lambda reader: canonical.digest(reader, ROOT, _table(reader)).finish(),
+    "verify": lambda reader: [each.fault for each in verification.verify_days(reader, ROOT)],
+    "versions": lambda reader: list(canonical.stream_versions(reader, ROOT, _table(reader))),
+    "hashes": lambda reader: list(canonical.stream_hashes(reader, ROOT, _table(reader))),
+    "digest": lambda reader: canonical.compute_digest(reader, ROOT, _table(reader)).finish(),
     "open_day": _open_day,
 }
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_reader_that_waits_for_a_swap_sees_the_whole_day(
+def test_reader_waiting_for_swap_sees_whole_day(
     name: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has found the day, and waits for its lock when the new table takes its place."""
-    seal(plain, ROOT, DAY)
+    seal_day(plain, ROOT, DAY)
     expected = READS[name](reader)
-    attach, begun = days.attach, threading.Event()
+    attach, begun = days.attach_table, threading.Event()
 
     def waits(connection: Connection, place: Any, day: Any) -> None:
         begun.set()
@@ -98,8 +98,8 @@ def test_a_reader_that_waits_for_a_swap_sees_the_whole_day(
                 pass
         attach(connection, place, day)
 
-    monkeypatch.setattr(days, "attach", waits)
-    for act in (packing.pack, packing.unpack):
+    monkeypatch.setattr(days, "attach_table", waits)
+    for act in (packing.pack_day, packing.unpack_day):
         begun.clear()
         swap = Swap(act)
         swap.thread.start()
@@ -111,9 +111,7 @@ def test_a_reader_that_waits_for_a_swap_sees_the_whole_day(
         assert swap.error is None
 
 
-def test_a_day_that_is_dropped_while_a_reader_waits_is_absent(
-    reader: Connection, plain: Connection
-) -> None:
+def test_day_dropped_during_wait_is_absent(reader: Connection, plain: Connection) -> None:
     found: list[Any] = []
 
     def read() -> None:
@@ -121,7 +119,7 @@ def test_a_day_that_is_dropped_while_a_reader_waits_is_absent(
             found.append(place.state)
 
     with raw() as other, other.transaction():
-        other.execute(f"DROP TABLE {days.partition_name(ROOT.table, DAY)}")
+        other.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")
         thread = threading.Thread(target=read)
         thread.start()
         query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -131,43 +129,41 @@ def test_a_day_that_is_dropped_while_a_reader_waits_is_absent(
     assert found == [days.DayState.ABSENT]
 
 
-def test_a_snapshot_that_is_older_than_the_table_is_refused(
-    reader: Connection, plain: Connection
-) -> None:
+def test_snapshot_older_than_table_is_refused(reader: Connection, plain: Connection) -> None:
     with reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT 1")  # takes the snapshot, and no lock
-        packing.pack(plain, ROOT, DAY)
+        packing.pack_day(plain, ROOT, DAY)
         with pytest.raises(psycopg.errors.SnapshotTooOld, match="was replaced after"):
-            list(canonical.versions(reader, ROOT, _table(reader)))
+            list(canonical.stream_versions(reader, ROOT, _table(reader)))
 
 
-def test_a_day_that_is_read_is_not_replaced(
+def test_swap_waits_for_reader(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     with open_day(reader, ROOT.table, DAY), pytest.raises(psycopg.errors.LockNotAvailable):
-        packing.pack(plain, ROOT, DAY)
+        packing.pack_day(plain, ROOT, DAY)
 
 
-def test_an_export_that_chose_its_days_before_a_swap_has_all_rows(
+def test_export_has_all_rows_of_day_swapped_after_choice(
     reader: Connection, plain: Connection, tmp_path: Path
 ) -> None:
-    found, _missing = choose(ROOT, DAY, DAY + timedelta(1))
-    packing.pack(plain, ROOT, DAY)
-    [done] = run.to_directory(run.Export(ROOT, None, "jsonl"), found, tmp_path)
+    found, _missing = choose_days(ROOT, DAY, DAY + timedelta(1))
+    packing.pack_day(plain, ROOT, DAY)
+    [done] = run.to_directory(run.ExportJob(ROOT, None, "jsonl"), found, tmp_path)
     assert (done.rows, done.error, done.damaged) == (30, None, ())
 
 
 @pytest.mark.parametrize("act", ["pack", "unpack"])
-def test_a_timeline_is_whole_when_the_day_is_swapped_between_two_statements(
+def test_timeline_is_whole_when_day_is_swapped_between_statements(
     act: str, reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A version is looked up as a row, then in a block: at any time it is one of both."""
     if act == "unpack":
-        packing.pack(plain, ROOT, DAY)
-    expected = timeline.compare(HOST, ROOT, "A1", 3, 20)
-    together, fetch = statements.together, statements.fetch
+        packing.pack_day(plain, ROOT, DAY)
+    expected = timeline.compare_versions(HOST, ROOT, "A1", 3, 20)
+    together, fetch = statements.fetch_pipelined, statements.fetch
     swaps = 0
 
     def swapped(statement: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,21 +177,21 @@ def test_a_timeline_is_whole_when_the_day_is_swapped_between_two_statements(
 
         return run_then_swap
 
-    monkeypatch.setattr(tables.statements, "together", swapped(together))
-    monkeypatch.setattr(tables.statements, "fetch", swapped(fetch))
-    other = packing.unpack if act == "pack" else packing.pack
+    monkeypatch.setattr(tables.statements, "fetch_pipelined", swapped(together))
+    monkeypatch.setattr(tables.statements, "fetch_rows", swapped(fetch))
+    other = packing.unpack_day if act == "pack" else packing.pack_day
     for at in (1, 2):
         swaps = 0
         if at > 1:
             other(plain, ROOT, DAY)
-        assert timeline.compare(HOST, ROOT, "A1", 3, 20) == expected
-        places = [(ROOT, "A1", key) for key in tables.Tables().keys(ROOT, ["A1"])["A1"]]
+        assert timeline.compare_versions(HOST, ROOT, "A1", 3, 20) == expected
+        places = [(ROOT, "A1", key) for key in tables.TableSource().fetch_keys(ROOT, ["A1"])["A1"]]
         swaps = 0
         other(plain, ROOT, DAY)
-        assert len(tables.Tables().documents(places).rows) == 30
+        assert len(tables.TableSource().fetch_versions(places).rows) == 30
 
 
-def test_search_keys_are_whole_when_a_day_is_packed_while_it_is_indexed(
+def test_search_index_is_whole_when_day_is_packed_meanwhile(
     reader: Connection, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are on other pages then."""
@@ -207,11 +203,11 @@ def test_search_keys_are_whole_when_a_day_is_packed_while_it_is_indexed(
             data = {part: data, "text": "x" * 900}
         store.add(f"B{number:03}", 0, data, minute(60 + number / 10))
     monkeypatch.setattr(backfill, "PAGES_AT_ONCE", 4)
-    [target] = [each for each in backfill.targets() if each.entity is ROOT]
-    with closing(backfill.backfill(target)) as steps:  # type: ignore[type-var]
+    [target] = [each for each in backfill.list_targets() if each.entity is ROOT]
+    with closing(backfill.backfill_target(target)) as steps:  # type: ignore[type-var]
         for _ in range(3):
             next(steps)
-        packing.pack(plain, ROOT, DAY)
+        packing.pack_day(plain, ROOT, DAY)
         list(steps)
     found = set(SearchKey.objects.filter(name=name).values_list("value", flat=True))
     assert found >= {f"key {number}" for number in range(300)}

@@ -13,7 +13,7 @@ from django.db import connection
 
 from history.daily import days
 from history.daily.canonical import Connection
-from history.daily.day_locks import day_locked
+from history.daily.day_locks import hold_day_lock
 from history.daily.days import DayState
 from history.entities import ENTITIES
 from tests.db.partitioned import NOW, TABLE, TODAY, day, half_dropped, insert, names, raw, stored
@@ -39,101 +39,101 @@ def zone(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.mark.parametrize("of", DAYS)
-def test_a_day_is_the_utc_day_in_every_time_zone(zone: str, of: date) -> None:
+def test_day_is_utc_in_every_time_zone(zone: str, of: date) -> None:
     begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
     with raw(options=f"-c timezone={zone} -c datestyle=German") as plain:
-        assert days.create(plain, TABLE, of)
+        assert days.create_partition(plain, TABLE, of)
         insert(plain, begin, "first")
         insert(plain, end - timedelta(microseconds=1), "last")
         for outside in (begin - timedelta(microseconds=1), end):
             with pytest.raises(psycopg.errors.CheckViolation):
                 insert(plain, outside)
-        assert stored(plain, days.partition_name(TABLE, of)) == 2
-        assert not days.create(plain, TABLE, of)
-        assert days.drop(plain, TABLE, of)
-        assert not days.drop(plain, TABLE, of)
+        assert stored(plain, days.build_partition_name(TABLE, of)) == 2
+        assert not days.create_partition(plain, TABLE, of)
+        assert days.drop_partition(plain, TABLE, of)
+        assert not days.drop_partition(plain, TABLE, of)
 
 
-def test_a_day_is_like_its_table_and_has_nothing_twice(plain: Connection) -> None:
+def test_day_table_has_properties_of_parent_once(plain: Connection) -> None:
     table = "product_task_aud"
-    days.create(plain, table, TODAY)
+    days.create_partition(plain, table, TODAY)
     indexes = plain.execute(
         "SELECT count(*), count(i.inhparent) FROM pg_index x"
         " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
-        [days.partition_name(table, TODAY)],
+        [days.build_partition_name(table, TODAY)],
     ).fetchone()
     own = plain.execute(
         "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
     ).fetchone()
     checks = plain.execute(
         "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
-        [days.partition_name(table, TODAY)],
+        [days.build_partition_name(table, TODAY)],
     ).fetchone()
     assert own is not None
     assert indexes == (own[0], own[0])
     assert checks == (0,)
 
 
-def test_many_make_the_same_days_at_once() -> None:
+def test_concurrent_processes_create_each_day_once() -> None:
     wanted = [day(number) for number in range(6)]
 
     def make(_: int) -> int:
         with raw() as plain:
-            return sum(days.create(plain, TABLE, of) for of in wanted)
+            return sum(days.create_partition(plain, TABLE, of) for of in wanted)
 
     with ThreadPoolExecutor(6) as pool:
         assert sum(pool.map(make, range(6))) == len(wanted)
-    assert names() == [days.partition_name(TABLE, of) for of in wanted]
+    assert names() == [days.build_partition_name(TABLE, of) for of in wanted]
 
 
-def test_a_pending_day_is_left_to_the_drop_that_is_at_work() -> None:
+def test_create_leaves_pending_day_to_running_drop() -> None:
     with raw() as plain, raw() as dropping:
-        days.create(plain, TABLE, TODAY)
+        days.create_partition(plain, TABLE, TODAY)
         with half_dropped(dropping, TODAY):
             pass
-        with day_locked(dropping, days.partition_name(TABLE, TODAY)):
+        with hold_day_lock(dropping, days.build_partition_name(TABLE, TODAY)):
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                days.create(plain, TABLE, TODAY, wait_s=0.2)
-            assert days.locate(plain, TABLE, TODAY).state is DayState.PENDING
-        assert days.create(plain, TABLE, TODAY)
+                days.create_partition(plain, TABLE, TODAY, wait_s=0.2)
+            assert days.locate_day(plain, TABLE, TODAY).state is DayState.PENDING
+        assert days.create_partition(plain, TABLE, TODAY)
 
 
-def test_a_pending_day_that_is_wanted_again_comes_back_with_its_rows(plain: Connection) -> None:
-    days.create(plain, TABLE, TODAY)
+def test_create_attaches_pending_day_with_its_rows(plain: Connection) -> None:
+    days.create_partition(plain, TABLE, TODAY)
     insert(plain, NOW)
     with half_dropped(plain, TODAY):
         pass
     assert stored(plain) == 0
-    assert days.create(plain, TABLE, TODAY)
+    assert days.create_partition(plain, TABLE, TODAY)
     assert stored(plain) == 1
 
 
-def test_a_detached_day_comes_back_with_its_rows(plain: Connection) -> None:
-    name = days.partition_name(TABLE, TODAY)
-    days.create(plain, TABLE, TODAY)
+def test_create_attaches_detached_day_with_its_rows(plain: Connection) -> None:
+    name = days.build_partition_name(TABLE, TODAY)
+    days.create_partition(plain, TABLE, TODAY)
     insert(plain, NOW)
     plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
-    assert days.create(plain, TABLE, TODAY)
+    assert days.create_partition(plain, TABLE, TODAY)
     assert stored(plain) == 1
 
 
-def test_foreign_tables_are_neither_attached_nor_dropped(plain: Connection) -> None:
-    name = days.partition_name(TABLE, TODAY)
+def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> None:
+    name = days.build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (LIKE {TABLE} INCLUDING ALL)")
-    for act in (days.create, days.drop):
+    for act in (days.create_partition, days.drop_partition):
         with pytest.raises(days.ForeignTableError, match=name):
             act(plain, TABLE, TODAY)
     plain.execute(f"DROP TABLE {name}")
 
 
-def test_a_lock_that_is_not_to_be_had_ends_in_time(plain: Connection) -> None:
+def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
     with raw() as other, other.transaction():
         other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
-            days.create(plain, TABLE, TODAY, wait_s=0.3)
+            days.create_partition(plain, TABLE, TODAY, wait_s=0.3)
     assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
-    assert days.create(plain, TABLE, TODAY)
+    assert days.create_partition(plain, TABLE, TODAY)
 
 
 COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
@@ -160,7 +160,7 @@ def expected() -> str:
     return "lz4" if row and row[0] else "default"
 
 
-def test_every_day_that_maintain_makes_keeps_long_documents_compressed() -> None:
+def test_days_of_maintain_compress_long_documents() -> None:
     """With lz4 where the server can."""
     call_command("partitions", "maintain", verbosity=0)
     found = compressions()
@@ -168,19 +168,19 @@ def test_every_day_that_maintain_makes_keeps_long_documents_compressed() -> None
     assert set(found.values()) == {expected()}
 
 
-def test_so_do_a_day_that_a_consumer_makes_and_one_that_comes_from_the_archive() -> None:
+def test_days_of_consumer_and_archive_compress_long_documents() -> None:
     tomorrow = day(1)
     with raw() as plain:
-        days.create(plain, TABLE, tomorrow)
-        place = days.locate(plain, TABLE, tomorrow)
-        days.create_detached(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
-        days.replace(plain, TABLE, tomorrow)
-    assert compressions()[days.partition_name(TABLE, tomorrow)] == expected()
+        days.create_partition(plain, TABLE, tomorrow)
+        place = days.locate_day(plain, TABLE, tomorrow)
+        days.create_detached_table(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
+        days.replace_table(plain, TABLE, tomorrow)
+    assert compressions()[days.build_partition_name(TABLE, tomorrow)] == expected()
 
 
-def test_a_document_of_some_kb_is_stored_as_it_is(plain: Connection) -> None:
+def test_document_of_a_few_kb_is_stored_uncompressed(plain: Connection) -> None:
     text = json.dumps({"comment": "заявка " * 500}, ensure_ascii=False)
-    days.create(plain, TABLE, TODAY)
+    days.create_partition(plain, TABLE, TODAY)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         " VALUES ('whole', 1, %s, %s, 'test', 1)",
@@ -188,7 +188,7 @@ def test_a_document_of_some_kb_is_stored_as_it_is(plain: Connection) -> None:
     )
     row = plain.execute(
         f"SELECT pg_column_size(data), reloptions FROM {TABLE}, pg_class WHERE relname = %s",
-        [days.partition_name(TABLE, TODAY)],
+        [days.build_partition_name(TABLE, TODAY)],
     ).fetchone()
     assert row is not None
     assert row[0] > len(text.encode()) * 0.9

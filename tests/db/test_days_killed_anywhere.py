@@ -11,19 +11,19 @@ from django.db import connections
 
 from history import packing
 from history.archive import manifest
-from history.archive.restore import restore
-from history.archive.store import Store
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveStore
 from history.archive.write import DayArchiver
 from history.daily import days
-from history.daily.canonical import versions
+from history.daily.canonical import stream_versions
 from history.daily.window import Window
 from history.models import ArchivedDay
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
-from tests.consuming import until
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
+from tests.consuming import wait_until
 from tests.db.partitioned import TABLE, TABLES, TODAY, advisory_locks, drop_partitions, names, raw
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
-from tests.killed import Killed, killed_before
+from tests.killed import ProcessKilled, kill_before_statement
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -32,7 +32,7 @@ __all__ = ["small_files"]
 FIRST = [f"a{number}" for number in range(9)]
 LATER = [f"b{number}" for number in range(5)]
 # Only today is kept, so that a run has few statements other than those of the old day.
-POLICY = Policy(Window(TODAY, TODAY), TODAY)
+POLICY = PartitionPolicy(Window(TODAY, TODAY), TODAY)
 
 
 def fresh() -> None:
@@ -41,10 +41,10 @@ def fresh() -> None:
     ArchivedDay.objects.all().delete()
     with raw() as plain:
         for table in TABLES:
-            days.create(plain, table, TODAY)
+            days.create_partition(plain, table, TODAY)
 
 
-def somewhere(store: Store) -> set[str]:
+def somewhere(store: ArchiveStore) -> set[str]:
     """The ids of all rows that are in the archive or in a table, attached or not."""
     found = set(archived(store))
     with raw() as plain:
@@ -55,7 +55,7 @@ def somewhere(store: Store) -> set[str]:
 
 def until_free() -> None:
     """Wait until the server has ended the session of the killed process, and its locks with it."""
-    until(lambda: advisory_locks() == 0, "the session of a killed process does not end")
+    wait_until(lambda: advisory_locks() == 0, "the session of a killed process does not end")
 
 
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
@@ -63,9 +63,9 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
     after each run that was killed."""
     for statements in range(500):
         try:
-            with killed_before(statements):
+            with kill_before_statement(statements):
                 act()
-        except Killed:
+        except ProcessKilled:
             connections.close_all()
             until_free()
             yield statements
@@ -77,39 +77,39 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
 def in_table() -> list[tuple[Any, ...]]:
     """The whole rows of the old day."""
     with raw() as plain:
-        return list(versions(plain, PRODUCT, days.locate(plain, TABLE, OLD).child))
+        return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 
 
-def in_archive(store: Store) -> list[tuple[Any, ...]]:
-    known = manifest.load(store, TABLE, OLD)
-    return [] if known is None else list(manifest.checked_rows(store, known))
+def in_archive(store: ArchiveStore) -> list[tuple[Any, ...]]:
+    known = manifest.load_manifest(store, TABLE, OLD)
+    return [] if known is None else list(manifest.read_checked_rows(store, known))
 
 
-def test_maintain_that_archives_and_drops_a_packed_day(tmp_path: Path) -> None:
-    count, begin, store = 0, tmp_path / "begin", Store(str(tmp_path / "0"))
+def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> None:
+    count, begin, store = 0, tmp_path / "begin", ArchiveStore(str(tmp_path / "0"))
     fresh()
     with raw() as plain:
         fill(plain, *FIRST)
-    assert maintain(POLICY, archiver=DayArchiver(Store(str(begin)))).dropped == [NAME]
-    known, expected = ArchivedDay.objects.get(), in_archive(Store(str(begin)))
+    assert execute_plans(POLICY, archiver=DayArchiver(ArchiveStore(str(begin)))).dropped == [NAME]
+    known, expected = ArchivedDay.objects.get(), in_archive(ArchiveStore(str(begin)))
 
     def setup() -> list[tuple[Any, ...]]:
         nonlocal store
         fresh()
         shutil.copytree(begin, tmp_path / str(count))
         known.save(force_insert=True)
-        store = Store(str(tmp_path / str(count)))
+        store = ArchiveStore(str(tmp_path / str(count)))
         with raw() as plain:
             fill(plain, *LATER)
             fill(plain, *LATER, version=2)
             before = in_table() if count == 0 else []
-            packing.pack(plain, PRODUCT, OLD)
+            packing.pack_day(plain, PRODUCT, OLD)
         return before
 
     expected = sorted([*expected, *setup()])
-    for _ in kill_everywhere(lambda: maintain(POLICY, archiver=DayArchiver(store))):
+    for _ in kill_everywhere(lambda: execute_plans(POLICY, archiver=DayArchiver(store))):
         assert somewhere(store) == {*FIRST, *LATER}
-        assert maintain(POLICY, archiver=DayArchiver(store)).exit_code == 0
+        assert execute_plans(POLICY, archiver=DayArchiver(store)).exit_code == 0
         assert in_archive(store) == expected
         assert NAME not in names()
         count += 1
@@ -117,26 +117,26 @@ def test_maintain_that_archives_and_drops_a_packed_day(tmp_path: Path) -> None:
     assert count > 20
 
 
-def test_restore(tmp_path: Path) -> None:
+def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
     """Of a day that was packed when it was archived."""
-    store = Store(str(tmp_path))
+    store = ArchiveStore(str(tmp_path))
     fresh()
     with raw() as plain:
         fill(plain, *FIRST)
         expected = in_table()
-        packing.pack(plain, PRODUCT, OLD)
-        maintain(POLICY, archiver=DayArchiver(store))
+        packing.pack_day(plain, PRODUCT, OLD)
+        execute_plans(POLICY, archiver=DayArchiver(store))
         fill(plain, *LATER)
     later = in_table()
 
     def run() -> None:
         django_connection.ensure_connection()
-        restore(django_connection.connection, store, PRODUCT, OLD)
+        restore_day(django_connection.connection, store, PRODUCT, OLD)
 
     count = 0
     for _ in kill_everywhere(run):
         assert in_table() == later
-        assert names() == [NAME, days.partition_name(TABLE, TODAY)]
+        assert names() == [NAME, days.build_partition_name(TABLE, TODAY)]
         count += 1
     assert in_table() == [*expected, *later]
     assert count > 10

@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from annals import embedded, env
 from annals.access import address
-from annals.operations.deploy_checks import first_hour
+from annals.operations.deploy_checks import check_first_hour
 from history.base import clock
 from history.gap_models import GapRun
 from ingest.models import JobRun
@@ -39,16 +39,16 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.2)
 
 
-def given(settings: Settings, **values: str) -> None:
+def set_settings(settings: Settings, **values: str) -> None:
     """The settings of an installation, from an environment with these variables."""
-    settings.ANNALS = env.read(values)
+    settings.ANNALS = env.read_settings(values)
     settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
     settings.OIDC_PROVIDERS = ()
-    settings.TRUSTED_PROXIES = address.trusted(settings.ANNALS)
+    settings.TRUSTED_PROXIES = address.load_trusted_proxies(settings.ANNALS)
 
 
 def production(settings: Settings) -> None:
-    given(
+    set_settings(
         settings,
         DATABASE_URL="postgresql://owner@db.bank.example/annals",
         KAFKA_BOOTSTRAP_SERVERS=NOBODY,
@@ -65,35 +65,35 @@ def embedded_home() -> Iterator[Path]:
     """Not tmp_path, which root closes to the user of PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="annals-deploy-") as folder:
         yield Path(folder)
-        embedded.database_server(folder).stop("immediate")
+        embedded.get_database_server(folder).stop("immediate")
 
 
-def numbers(**asked: Any) -> list[str]:
-    return [str(found.id).removeprefix("annals.") for found in first_hour(**asked)]
+def list_warning_ids(**asked: Any) -> list[str]:
+    return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**asked)]
 
 
-def test_each_setting_that_is_missing_in_order(settings: Settings) -> None:
-    given(settings)
-    assert numbers() == [*NOTHING_SET, "I100"]
+def test_missing_settings_are_listed_in_order(settings: Settings) -> None:
+    set_settings(settings)
+    assert list_warning_ids() == [*NOTHING_SET, "I100"]
 
 
-def test_a_key_that_can_be_guessed_and_every_host(settings: Settings) -> None:
+def test_weak_key_and_open_hosts_are_listed(settings: Settings) -> None:
     production(settings)
     settings.ANNALS = msgspec.structs.replace(
         settings.ANNALS, secret_key="x" * 50, allowed_hosts=("*",)
     )
-    assert numbers() == ["W103", "W104", "I100"]
+    assert list_warning_ids() == ["W103", "W104", "I100"]
 
 
-def test_clients_behind_proxies_that_are_not_named_and_among_those_that_are(
+def test_missing_and_wide_proxy_networks_are_listed(
     settings: Settings,
 ) -> None:
     production(settings)
     settings.TRUSTED_PROXIES = ()
-    assert numbers() == ["W107", "I100"]
-    wide = env.read({"ANNALS_TRUSTED_PROXIES": "10.1.2.3,10.0.0.0/8"})
-    settings.TRUSTED_PROXIES = address.trusted(wide)
-    assert numbers() == ["W108", "I100"]
+    assert list_warning_ids() == ["W107", "I100"]
+    wide = env.read_settings({"ANNALS_TRUSTED_PROXIES": "10.1.2.3,10.0.0.0/8"})
+    settings.TRUSTED_PROXIES = address.load_trusted_proxies(wide)
+    assert list_warning_ids() == ["W108", "I100"]
 
 
 @pytest.mark.parametrize(
@@ -106,30 +106,30 @@ def test_clients_behind_proxies_that_are_not_named_and_among_those_that_are(
         ),
     ],
 )
-def test_the_command_says_it_too(
+def test_check_command_prints_warnings(
     variables: dict[str, str], expected: list[str], embedded_home: Path
 ) -> None:
     """Without a DATABASE_URL the command starts the demo's PostgreSQL, and names that."""
     plain = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("ANNALS_") and name not in env.EXACT
+        if not name.startswith("ANNALS_") and name not in env.UNPREFIXED_NAMES
     }
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, ROOT / "annals" / "__main__.py", "check", "--deploy"],
         env=plain | {"ANNALS_HOME": str(embedded_home)} | variables,
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0
-    assert re.findall(r"annals\.([WI]1\d\d)", done.stderr) == expected
+    assert result.returncode == 0
+    assert re.findall(r"annals\.([WI]1\d\d)", result.stderr) == expected
 
 
 @pytest.mark.django_db
-def test_a_new_database_then_one_that_is_prepared(settings: Settings) -> None:
+def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> None:
     """Each warning disappears by doing what its hint says."""
     production(settings)
-    before = numbers(databases=["default"])
-    assert [each for each in before if each not in ("W114", "W121")] == [
+    before = list_warning_ids(databases=["default"])
+    assert [item for item in before if item not in ("W114", "W121")] == [
         *("W112", "W113", "W116", "W118", "W119", "W119", "W119")
     ]
 
@@ -143,31 +143,35 @@ def test_a_new_database_then_one_that_is_prepared(settings: Settings) -> None:
     maintain_ran(now)
     gaps_ran(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="")
-    after = numbers(databases=["default"])
-    assert [each for each in after if each not in ("W114", "W121")] == ["W116"]
+    after = list_warning_ids(databases=["default"])
+    assert [entry for entry in after if entry not in ("W114", "W121")] == ["W116"]
 
     GapRun.objects.update(started_at=now - timedelta(days=1))
-    [late] = [each for each in first_hour(databases=["default"]) if each.id == "annals.W119"]
+    [late] = [
+        element
+        for element in check_first_hour(databases=["default"])
+        if element.id == "annals.W119"
+    ]
     assert "`annals gaps` has not run in time" in late.msg
 
 
 @pytest.mark.django_db
-def test_tables_that_are_not_there_end_the_list(settings: Settings) -> None:
+def test_missing_tables_end_the_list(settings: Settings) -> None:
     production(settings)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'history'")
-    assert numbers(databases=["default"]) == ["W111"]
+    assert list_warning_ids(databases=["default"]) == ["W111"]
 
 
 @pytest.mark.django_db
-def test_each_says_what_to_do(settings: Settings) -> None:
-    given(settings, KAFKA_BOOTSTRAP_SERVERS=NOBODY)
-    for found in first_hour(databases=["default"]):
-        assert "docs/first-hour.md" in str(found.hint)
-        assert "postgresql://owner" not in f"{found.msg}"
+def test_each_warning_has_hint(settings: Settings) -> None:
+    set_settings(settings, KAFKA_BOOTSTRAP_SERVERS=NOBODY)
+    for actual in check_first_hour(databases=["default"]):
+        assert "docs/first-hour.md" in str(actual.hint)
+        assert "postgresql://owner" not in f"{actual.msg}"
 
 
 @pytest.mark.django_db
-def test_the_name_of_the_host_leads_to_the_screens(client: Client) -> None:
+def test_root_address_leads_to_screens(client: Client) -> None:
     answer = client.get("/")
     assert (answer.status_code, answer.headers["Location"]) == (302, "/admin/")

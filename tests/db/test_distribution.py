@@ -18,28 +18,28 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def plain() -> Iterator[psycopg.Connection[object]]:
     with raw() as made:
-        distribution.forget(made)
+        distribution.forget_answer(made)
         yield made
-        distribution.forget(made)
+        distribution.forget_answer(made)
 
 
 def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
-    assert distribution.active(plain) is False
+    assert distribution.is_distributed(plain) is False
 
 
 def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[object]) -> None:
-    distribution.active(plain)
+    distribution.is_distributed(plain)
     with raw() as other:
         other.autocommit = False
         with pytest.raises(errors.DivisionByZero):
             other.execute("SELECT 1 / 0")
-        assert distribution.active(other) is False, "the server would refuse a question"
+        assert distribution.is_distributed(other) is False, "the server would refuse a question"
         other.rollback()
 
 
 def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
-    distribution._known[distribution._name(plain)] = True
-    assert distribution.active(plain)
+    distribution._answers_by_database[distribution._identify_database(plain)] = True
+    assert distribution.is_distributed(plain)
 
 
 def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
@@ -54,7 +54,7 @@ def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.Mon
         made.append(found)
         raise errors.AdminShutdown("the session was terminated")
 
-    monkeypatch.setattr(base, "fit", broken)
+    monkeypatch.setattr(base, "prepare_session", broken)
     session = connection.copy()
     session.settings_dict["OPTIONS"] = {
         name: value for name, value in session.settings_dict["OPTIONS"].items() if name != "pool"

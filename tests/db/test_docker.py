@@ -17,32 +17,32 @@ DOCKER = Path(__file__).parents[2] / "docker"
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*)|:\?[^}]*)\}")
 
 
-def load(name: str) -> Any:
+def load_yaml(name: str) -> Any:
     return yaml.safe_load((DOCKER / name).read_text())
 
 
-def environment(**given: str) -> dict[str, str]:
+def make_environment(**given: str) -> dict[str, str]:
     """The environment of the web in compose, with a docker/.env that is filled in as it says."""
     filled = {
         name: secrets.token_hex(32)
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
     } | given
-    named = load("compose.yaml")["services"]["web"]["environment"]
-    found = {
+    name_row = load_yaml("compose.yaml")["services"]["web"]["environment"]
+    actual = {
         name: VARIABLE.sub(lambda found: filled.get(found[1], found[2] or ""), str(value))
-        for name, value in named.items()
+        for name, value in name_row.items()
     }
     # tests/access/test_keycloak.py reads this file; its secret is there in the container only.
-    assert found.pop("ANNALS_OIDC_FILE") == "/etc/annals/providers.toml"
-    assert "./keycloak:/etc/annals:ro" in load("compose.yaml")["services"]["web"]["volumes"]
+    assert actual.pop("ANNALS_OIDC_FILE") == "/etc/annals/providers.toml"
+    assert "./keycloak:/etc/annals:ro" in load_yaml("compose.yaml")["services"]["web"]["volumes"]
     assert (DOCKER / "keycloak" / "providers.toml").exists()
-    return found
+    return actual
 
 
-def check(settings: dict[str, str]) -> tuple[int, str]:
+def run_check(settings: dict[str, str]) -> tuple[int, str]:
     """The exit code of the check, and what it prints."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
         cwd=DOCKER.parent,
         env={**clean, **settings},
@@ -50,45 +50,45 @@ def check(settings: dict[str, str]) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return done.returncode, done.stdout
+    return result.returncode, result.stdout
 
 
 def test_compose_sets_only_settings_that_exist() -> None:
-    env.read(environment())
-    asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
-    given = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
-    assert asked == given - {"COMPOSE_PROFILES"}
+    env.read_settings(make_environment())
+    requested = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
+    values = set(re.findall(r"^(\w+)=", (DOCKER / "example.env").read_text(), re.MULTILINE))
+    assert requested == values - {"COMPOSE_PROFILES"}
 
 
 def test_make_env_fills_in_each_value_once(tmp_path: Path) -> None:
     for name in ("make_env", "example.env"):
         shutil.copy(DOCKER / name, tmp_path)
     subprocess.run([tmp_path / "make_env"], check=True, capture_output=True)
-    made = (tmp_path / ".env").read_text()
-    values = re.findall(r"^(?!#)\w+=(.*)$", made, re.MULTILINE)
+    created = (tmp_path / ".env").read_text()
+    values = re.findall(r"^(?!#)\w+=(.*)$", created, re.MULTILINE)
     assert "" not in values
     assert len(values) == len(set(values))
     assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
     assert subprocess.run([tmp_path / "make_env"], capture_output=True).returncode == 1
-    assert (tmp_path / ".env").read_text() == made
+    assert (tmp_path / ".env").read_text() == created
 
 
-def test_every_container_is_read_only_or_says_where_it_writes() -> None:
+def test_containers_are_read_only_except_named_folders() -> None:
     """Keycloak of the demo builds itself at its start."""
-    services = load("compose.yaml")["services"]
+    services = load_yaml("compose.yaml")["services"]
     open_ones = {name for name, service in services.items() if not service.get("read_only")}
     assert open_ones == {"postgres", "kafka", "keycloak", "prometheus", "grafana"}
-    ours = {name for name, service in services.items() if service["image"] == "annals"}
-    assert ours == {"migrate", "web", "consume", "retry", "maintain", "verify", "simulate"}
+    local_rows = {name for name, service in services.items() if service["image"] == "annals"}
+    assert local_rows == {"migrate", "web", "consume", "retry", "maintain", "verify", "simulate"}
     for name, service in services.items():
         assert service["cap_drop"] == ["ALL"], name
         assert "no-new-privileges:true" in service["security_opt"], name
 
 
-def test_compose_mounts_only_what_is_there() -> None:
+def test_compose_mounts_only_existing_files() -> None:
     mounts = [
         mount.split(":")[0]
-        for service in load("compose.yaml")["services"].values()
+        for service in load_yaml("compose.yaml")["services"].values()
         for mount in service.get("volumes", [])
     ]
     folders = [mount for mount in mounts if mount.startswith(".")]
@@ -96,7 +96,7 @@ def test_compose_mounts_only_what_is_there() -> None:
     assert [folder for folder in folders if not (DOCKER / folder).is_dir()] == []
 
 
-def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None:
+def test_image_copies_existing_files_and_runs_without_root() -> None:
     text = (DOCKER / "Dockerfile").read_text()
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
     copied = [path for line in lines for path in line.split()]
@@ -106,9 +106,9 @@ def test_the_image_is_made_of_what_is_there_and_runs_as_nobody_special() -> None
     assert text.index("\nUSER 10001\n") < text.index("CMD ")
 
 
-def test_django_has_nothing_to_say_of_production_behind_https() -> None:
-    settings = environment(ANNALS_HTTPS="true", ANNALS_ALLOWED_HOSTS="annals.bank.example")
-    code, said = check(settings)
+def test_django_deploy_check_is_clean_behind_https() -> None:
+    settings = make_environment(ANNALS_HTTPS="true", ANNALS_ALLOWED_HOSTS="annals.bank.example")
+    code, text = run_check(settings)
     assert code == 0
     # That the servers of compose were not asked.
-    assert re.findall(r"\((\w+\.[A-Z]\d+)\)", said) == ["annals.I100"]
+    assert re.findall(r"\((\w+\.[A-Z]\d+)\)", text) == ["annals.I100"]

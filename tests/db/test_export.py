@@ -18,22 +18,22 @@ from django.db import connection
 
 from history import packing
 from history.archive import parquet
-from history.archive.store import Store
+from history.archive.store import ArchiveStore
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
 from history.daily.canonical import Connection
 from history.documents import exactjson
-from history.entities import root
+from history.entities import get_root
 from history.export import days as choose
 from history.export import run
-from history.partitions.maintain import maintain
+from history.partitions.maintain import execute_plans
 from history.record import ChangeType
 from tests.db import simulated
 from tests.db.commands import command
 from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, policy, raw, stored
 from tests.db.store import Store as Rows
-from tests.shape import shaped
+from tests.shape import parse_shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -64,7 +64,7 @@ def fill(*of: date) -> None:
     """Rows of applications on each of these days."""
     with raw() as plain:
         for each in of:
-            days.create(plain, TABLE, each)
+            days.create_partition(plain, TABLE, each)
             noon = datetime(each.year, each.month, each.day, 12, tzinfo=UTC)
             for number, data in enumerate(HARD):
                 moment, kind = noon + timedelta(microseconds=number * 10), ChangeType(number % 3)
@@ -111,7 +111,7 @@ def undated(*words: str) -> tuple[int, str]:
 
 def leave(archive: str) -> None:
     """Let maintain archive and drop the days before day -3."""
-    outcome = maintain(policy(keep=3), archiver=DayArchiver(Store(archive)))
+    outcome = execute_plans(policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
     assert outcome.exit_code == 0
 
 
@@ -136,11 +136,11 @@ def expected() -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_json_lines_are_exact(tmp_path: Path) -> None:
+def test_export_as_json_lines_is_exact(tmp_path: Path) -> None:
     said = export("--output", str(tmp_path))
     assert "Exported 2 days, 8 rows" in said
     names = visible(tmp_path)
-    assert names == [f"{days.partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
+    assert names == [f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
     files = [tmp_path / name for name in names]
     lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
     assert all(line.endswith(b"\n") for line in lines)
@@ -149,12 +149,12 @@ def test_json_lines_are_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-def test_parquet_has_every_row(tmp_path: Path) -> None:
+def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
     export("--output", str(tmp_path), "--format", "parquet")
     rows: list[tuple[Any, ...]] = []
     for file in sorted(tmp_path.glob("*.parquet")):
         with file.open("rb") as opened:
-            rows += parquet.rows(opened)  # type: ignore[arg-type]
+            rows += parquet.read_rows(opened)  # type: ignore[arg-type]
     wanted = expected()
     assert [row[0] for row in rows] == [version["id"] for version in wanted]
     assert [exactjson.loads(row[-1]) for row in rows] == [each["data"] for each in wanted]
@@ -163,26 +163,26 @@ def test_parquet_has_every_row(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_interrupted_export_goes_on(
+def test_interrupted_export_continues(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = run._write
+    real = run._write_day
 
     def stop_at_last(export: Any, of: Any, *rest: Any) -> int:
         if of.day == LAST:
             raise OSError("disk full")
         return real(export, of, *rest)
 
-    monkeypatch.setattr(run, "_write", stop_at_last)
+    monkeypatch.setattr(run, "_write_day", stop_at_last)
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
     words = ("--output", str(tmp_path), "--format", kind)
     assert undated(*span, *words)[0] == 2
-    monkeypatch.setattr(run, "_write", real)
+    monkeypatch.setattr(run, "_write_day", real)
     (done,) = [tmp_path / name for name in visible(tmp_path)]
     before = done.stat()
     assert "1 day was exported before" in export("--output", str(tmp_path), "--format", kind)
     assert done.stat() == before
-    names = [f"{days.partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
+    names = [f"{days.build_partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
     assert visible(tmp_path) == names
     assert not list(tmp_path.glob(".*.part"))
 
@@ -196,7 +196,7 @@ def in_this_database() -> dict[str, str]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_standard_output_is_one_stream_of_nothing_but_versions(
+def test_export_to_stdout_writes_only_versions(
     in_this_database: dict[str, str],
 ) -> None:
     command = [sys.executable, "manage.py", "export", "--entity", "product-instance"]
@@ -209,11 +209,11 @@ def test_standard_output_is_one_stream_of_nothing_but_versions(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
     )
     assert again.stdout == done.stdout
-    said = shaped("export", again.stderr.splitlines()[-1])
+    said = parse_shaped("export", again.stderr.splitlines()[-1])
     assert (said["table"], said["days"], said["rows"]) == (TABLE, 1, 4)
 
 
-def test_children_name_their_application(tmp_path: Path, plain: Connection) -> None:
+def test_export_of_children_names_application(tmp_path: Path, plain: Connection) -> None:
     simulated.load(plain, FIRST, applications=30)
     count = stored(plain, "product_task_aud")
     said = export("--output", str(tmp_path), entity="product-task")
@@ -225,18 +225,18 @@ def test_children_name_their_application(tmp_path: Path, plain: Connection) -> N
 
 
 @pytest.mark.usefixtures("filled")
-def test_an_export_without_dates_leaves_out_today(tmp_path: Path) -> None:
+def test_export_without_dates_omits_today(tmp_path: Path) -> None:
     fill(day(-1), TODAY)
     code, said = undated("--output", str(tmp_path))
     assert (code, "Exported 3 days, 12 rows" in said) == (0, True)
     assert visible(tmp_path) == [
-        f"{days.partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
     ]
 
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_day_that_got_rows_since_is_written_again(kind: str, tmp_path: Path) -> None:
+def test_export_rewrites_day_with_new_rows(kind: str, tmp_path: Path) -> None:
     words = ("--output", str(tmp_path), "--format", kind)
     export(*words)
     first, last = (tmp_path / name for name in visible(tmp_path))
@@ -255,7 +255,7 @@ def test_a_day_that_got_rows_since_is_written_again(kind: str, tmp_path: Path) -
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_days_of_the_archive_are_exported_as_from_the_table(
+def test_export_of_archived_day_equals_export_of_table(
     kind: str, tmp_path: Path, settled: str, plain: Connection
 ) -> None:
     words = ("--format", kind)
@@ -278,11 +278,11 @@ def content(file: Path) -> list[Any]:
     if file.suffix == ".jsonl":
         return sorted(file.read_bytes().splitlines())
     with file.open("rb") as opened:
-        return sorted(parquet.rows(opened), key=str)
+        return sorted(parquet.read_rows(opened), key=str)
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_day_that_came_back_is_exported_from_both_places(tmp_path: Path, settled: str) -> None:
+def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
     leave(settled)
     fill(FIRST)  # all rows again, and one more
     with raw() as plain:
@@ -293,7 +293,7 @@ def test_a_day_that_came_back_is_exported_from_both_places(tmp_path: Path, settl
 
 
 @pytest.mark.usefixtures("filled")
-def test_days_that_are_gone_are_named(
+def test_export_names_missing_days(
     tmp_path: Path, settled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(settled)
@@ -311,15 +311,15 @@ def test_days_that_are_gone_are_named(
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_damaged_day_of_the_archive_fails_alone(tmp_path: Path, settled: str) -> None:
+def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: str) -> None:
     leave(settled)
     (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
     code, said = undated("--output", str(tmp_path))
     assert code == 2
-    assert f"{days.partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in said
+    assert f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in said
     assert visible(tmp_path) == [
-        f"{days.partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
     ]
     file.unlink()
     assert undated("--output", str(tmp_path))[0] == 2
@@ -329,36 +329,36 @@ def test_a_damaged_day_of_the_archive_fails_alone(tmp_path: Path, settled: str) 
     assert undated("--output", str(tmp_path))[0] == 2
 
 
-def test_an_interrupted_drop_leaves_nothing_out(tmp_path: Path, plain: Connection) -> None:
+def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) -> None:
     fill(FIRST)
-    plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.partition_name(TABLE, FIRST)}")
+    plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {days.build_partition_name(TABLE, FIRST)}")
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path))
     plain.execute(f"CREATE TABLE a_default PARTITION OF {TABLE} DEFAULT")
     span = FIRST, FIRST + timedelta(days=1)
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path / "again"), span=span)
 
 
-def chosen() -> list[choose.Day]:
-    return choose.choose(root(), FIRST, FIRST + timedelta(days=1))[0]
+def chosen() -> list[choose.ExportDay]:
+    return choose.choose_days(get_root(), FIRST, FIRST + timedelta(days=1))[0]
 
 
-def test_a_day_that_is_dropped_meanwhile_is_an_error(tmp_path: Path, plain: Connection) -> None:
+def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connection) -> None:
     """Not a file without rows, in the place of a complete one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
     [name], found = visible(tmp_path), chosen()
-    days.drop(plain, TABLE, FIRST)
-    [done] = run.to_directory(run.Export(root(), None, "jsonl"), found, tmp_path)
+    days.drop_partition(plain, TABLE, FIRST)
+    [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
     assert done.error is not None
     assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
 
 
-def test_a_day_that_is_packed_meanwhile_is_complete(
+def test_export_is_complete_when_day_is_packed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The export waits for the packing of its day, and reads what came of it."""
     fill(FIRST)
-    found, replace, swapped = chosen(), days.replace, Event()
+    found, replace, swapped = chosen(), days.replace_table, Event()
 
     def slowly(*given: Any) -> None:
         replace(*given)
@@ -368,18 +368,16 @@ def test_a_day_that_is_packed_meanwhile_is_complete(
             while not other.execute(WAITS).rowcount and time_of.monotonic() < deadline:
                 time_of.sleep(0.02)
 
-    monkeypatch.setattr(days, "replace", slowly)
+    monkeypatch.setattr(days, "replace_table", slowly)
     with raw() as plain, ThreadPoolExecutor(1) as pool:
-        packed = pool.submit(packing.pack, plain, root(), FIRST)
+        packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
         assert swapped.wait(20)
-        [done] = run.to_directory(run.Export(root(), None, "jsonl"), found, tmp_path)
+        [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
         packed.result()
     assert (done.rows, done.error) == (len(HARD), None)
 
 
-def test_days_of_partitions_that_somebody_else_made_are_exported_like_others(
-    tmp_path: Path, plain: Connection
-) -> None:
+def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -> None:
     """A longer partition, two of one day, and a default one."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
@@ -393,7 +391,7 @@ def test_days_of_partitions_that_somebody_else_made_are_exported_like_others(
     for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
         insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
     assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
-    names = [f"{days.partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
+    names = [f"{days.build_partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
     assert visible(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")

@@ -15,15 +15,15 @@ from django.test import Client
 
 from annals.access import grants
 from annals.observe import metrics
-from annals.operations.deploy_checks import first_hour
-from annals.operations.verdict import values_of
+from annals.operations.deploy_checks import check_first_hour
+from annals.operations.verdict import collect_values
 from history.daily import days
 from history.daily.canonical import Connection
 from history.database import forms
 from history.models import SealedDay
 from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.session import open_connection
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, member, url_of
 from tests.db.commands import printed
 from tests.db.partitioned import raw, read_all_to_end, run
@@ -57,7 +57,7 @@ def forget_marks() -> None:
 @pytest.fixture
 def filled(plain: Connection) -> Connection:
     """A day of one table that is due to be packed, and nothing that holds it."""
-    days.create(plain, TABLE, DAY)
+    days.create_partition(plain, TABLE, DAY)
     store = Store()
     for version in range(5):
         store.add("D1", version, json.dumps({"n": version}), minute(version))
@@ -119,15 +119,19 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     with raw(application_name="annals") as earlier:
         named = f"pid {earlier.info.backend_pid} (annals, "
-        [warning] = [one for one in first_hour(databases=["default"]) if one.id == "annals.W122"]
+        [warning] = [
+            one for one in check_first_hour(databases=["default"]) if one.id == "annals.W122"
+        ]
         assert named in warning.msg
         run("maintain")
-        assert values_of(metrics.STORE.collect())["annals_store_earlier_sessions"] == {(): 1}
+        assert collect_values(metrics.STORE_COLLECTOR.collect())[
+            "annals_store_earlier_sessions"
+        ] == {(): 1}
         assert "waits until no process of an earlier release is connected" in (
             client.get("/admin/days/").content.decode()
         )
         assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
-    assert "annals.W122" not in [one.id for one in first_hour(databases=["default"])]
+    assert "annals.W122" not in [one.id for one in check_first_hour(databases=["default"])]
     run("maintain")
     assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
@@ -156,7 +160,7 @@ def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     pool = connection.pool  # type: ignore[attr-defined]  # of psycopg's backend
     connection.connection.close()
     connection.close()
-    until(lambda: pool.get_stats()["pool_available"] > 0, "the pool opens no session")
+    wait_until(lambda: pool.get_stats()["pool_available"] > 0, "the pool opens no session")
     assert forms.find_unready(filled) == []
 
 

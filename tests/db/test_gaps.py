@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
 from history.base import clock
-from history.daily.days import partition_name
+from history.daily.days import build_partition_name
 from history.daily.window import Window
 from history.entities import ROOT
 from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionGap
 from history.gaps import judge, read, scan
-from history.gaps.run import GapsOutcome, run
+from history.gaps.run import GapsOutcome, find_gaps
 from history.record import ChangeType
 from history.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
@@ -45,46 +45,46 @@ def _django_db_marker() -> None:
 def committed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Store]:
     """An empty store whose rows are committed: PostgreSQL counts no others."""
     with django_db_blocker.unblock():
-        clear()
+        clear_gaps()
         yield Store()
-        clear()
+        clear_gaps()
 
 
-def clear() -> None:
+def clear_gaps() -> None:
     for model in TABLES:
         model.objects.all().delete()
     empty()
 
 
-def find(now: datetime | None = None) -> GapsOutcome:
+def run_gaps(now: datetime | None = None) -> GapsOutcome:
     """A run, after PostgreSQL has counted what came."""
     moment = now or clock.now()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
-    return run(Window.at(moment, RETENTION, 14), moment)
+    return find_gaps(Window.at(moment, RETENTION, 14), moment)
 
 
-def open_gaps() -> list[tuple[str, int, int]]:
+def list_open_gaps() -> list[tuple[str, int, int]]:
     rows = VersionGap.objects.filter(closed_at=None).order_by("document", "first")
     return list(rows.values_list("document", "first", "last"))
 
 
-def closed() -> list[tuple[int, int, str]]:
+def list_closed_gaps() -> list[tuple[int, int, str]]:
     rows = VersionGap.objects.exclude(closed_at=None).order_by("first")
     return list(rows.values_list("first", "last", "outcome"))
 
 
-def test_a_run_reads_only_the_days_that_got_rows(committed: Store) -> None:
+def test_gap_run_reads_only_days_that_got_rows(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 1, {}, T0 + timedelta(days=1))
-    assert find().days == 2
-    assert find().days == 0
+    assert run_gaps().days == 2
+    assert run_gaps().days == 0
     committed.add("A1", 2, {}, 1)
-    done = find()
+    done = run_gaps()
     assert (done.days, done.documents) == (1, 0)
 
 
-def test_version_that_comes_during_a_run_is_not_called_missing(committed: Store) -> None:
+def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Store) -> None:
     """As while a demo, or a consumer that was away, reads the history of many days."""
     committed.add("A1", 0, {}, 0)
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
@@ -98,61 +98,59 @@ def test_version_that_comes_during_a_run_is_not_called_missing(committed: Store)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
     moment = clock.now()
-    run(Window.at(moment, RETENTION, 14), moment, report=come)
-    assert open_gaps() == []
-    find()
-    assert open_gaps() == []
+    find_gaps(Window.at(moment, RETENTION, 14), moment, report=come)
+    assert list_open_gaps() == []
+    run_gaps()
+    assert list_open_gaps() == []
     assert GapDocument.objects.get(id="A1").lowest == 0
 
 
-def test_a_late_version_closes_its_gap_and_a_part_of_a_gap_stays(committed: Store) -> None:
+def test_late_version_closes_its_gap_and_rest_of_gap_stays(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 5, {}, T0 + timedelta(days=3))
-    find()
+    run_gaps()
     found_at = VersionGap.objects.get().found_at
     committed.add("A1", 3, {}, T0 + timedelta(days=1))
-    find()
-    assert open_gaps() == [("A1", 1, 2), ("A1", 4, 4)]
-    assert closed() == [(3, 3, "arrived")]
+    run_gaps()
+    assert list_open_gaps() == [("A1", 1, 2), ("A1", 4, 4)]
+    assert list_closed_gaps() == [(3, 3, "arrived")]
     assert {gap.found_at for gap in VersionGap.objects.all()} == {found_at}
     for number in (1, 2, 4):
         committed.add("A1", number, {}, T0 + timedelta(days=1))
-    find()
-    assert open_gaps() == []
-    assert closed() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
+    run_gaps()
+    assert list_open_gaps() == []
+    assert list_closed_gaps() == [(1, 2, "arrived"), (3, 3, "arrived"), (4, 4, "arrived")]
 
 
-def test_the_first_version_is_read_only_until_it_is_known_to_be_the_first(
-    committed: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_version_is_read_once_only(committed: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look into each day for each document with a gap would be wasted."""
     read_rows: list[tuple[int, ...]] = []
-    beginnings = judge._beginnings
+    beginnings = judge._judge_beginnings
 
     def noted(cursor: Any, entity: Any) -> None:
         cursor.execute("SELECT version FROM gap_row ORDER BY version")
         read_rows.append(tuple(version for (version,) in cursor.fetchall()))
         beginnings(cursor, entity)
 
-    monkeypatch.setattr(judge, "_beginnings", noted)
+    monkeypatch.setattr(judge, "_judge_beginnings", noted)
     for number in (1, 2, 5, 6, 9):
         kind = ChangeType.UPDATE if number > 1 else ChangeType.CREATE
         committed.add("A1", number, {}, T0 + timedelta(hours=number), type=kind)
-        find()
+        run_gaps()
     assert read_rows == [(1,), (2, 5), (2, 5), (2, 5, 6, 9)]
-    assert open_gaps() == [("A1", 3, 4), ("A1", 7, 8)]
+    assert list_open_gaps() == [("A1", 3, 4), ("A1", 7, 8)]
 
 
-def test_a_document_without_its_create(committed: Store) -> None:
+def test_document_without_create_has_gap_at_beginning(committed: Store) -> None:
     created = {"createdAt": T0.isoformat()}
     committed.add("A1", 3, created, 5)
-    find()
-    assert open_gaps() == [("A1", 0, 2)]
+    run_gaps()
+    assert list_open_gaps() == [("A1", 0, 2)]
     assert VersionGap.objects.get().beginning
     committed.add("A1", 1, created, 0, type=ChangeType.CREATE)
-    find()
-    assert open_gaps() == [("A1", 2, 2)]
-    assert closed() == [(0, 0, "expired"), (1, 1, "arrived")]
+    run_gaps()
+    assert list_open_gaps() == [("A1", 2, 2)]
+    assert list_closed_gaps() == [(0, 0, "expired"), (1, 1, "arrived")]
 
 
 @pytest.mark.parametrize(
@@ -160,15 +158,15 @@ def test_a_document_without_its_create(committed: Store) -> None:
     [{}, {"createdAt": "2020-01-01T00:00:00"}, {"createdAt": "never"}, {"createdAt": 5}, "null"],
     ids=["none", "before the window", "no time", "a number", "no document"],
 )
-def test_the_edge_of_the_window_is_no_gap(committed: Store, data: object) -> None:
+def test_version_missing_at_edge_of_window_is_not_a_gap(committed: Store, data: object) -> None:
     committed.add("A1", 3, data, 5)
     committed.add("A2", 3, {"createdAt": (T0 + timedelta(days=5)).isoformat()}, 0)
     committed.add("A3", 3, {"createdAt": T0.isoformat()}, 0, type=ChangeType.CREATE)
-    find()
-    assert open_gaps() == []
+    run_gaps()
+    assert list_open_gaps() == []
 
 
-def test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it(
+def test_gap_ends_when_its_neighbour_reaches_edge_of_window(
     committed: Store,
 ) -> None:
     now = clock.now()
@@ -177,96 +175,96 @@ def test_a_neighbour_near_the_edge_is_no_gap_and_one_that_comes_there_ends_it(
     committed.add("A1", 2, {}, T0)
     committed.add("A2", 0, {}, oldest + timedelta(hours=25))
     committed.add("A2", 2, {}, T0)
-    find(now)
-    assert open_gaps() == [("A2", 1, 1)]
-    assert find(now + timedelta(days=1)).expired == 1
-    assert (open_gaps(), closed()) == ([], [(1, 1, "expired")])
+    run_gaps(now)
+    assert list_open_gaps() == [("A2", 1, 1)]
+    assert run_gaps(now + timedelta(days=1)).expired == 1
+    assert (list_open_gaps(), list_closed_gaps()) == ([], [(1, 1, "expired")])
 
 
-def test_a_day_that_was_made_again_is_read_again(committed: Store) -> None:
+def test_gap_run_reads_recreated_day_again(committed: Store) -> None:
     """As restore does."""
     committed.add("A1", 0, {}, 0)
-    find()
-    drop(T0.date())
+    run_gaps()
+    drop_day(T0.date())
     committed.add("A1", 2, {}, 1)
-    assert find().days == 1
-    assert open_gaps() == []  # the neighbour below is not in the store
+    assert run_gaps().days == 1
+    assert list_open_gaps() == []  # the neighbour below is not in the store
 
 
-def test_the_largest_numbers(committed: Store) -> None:
+def test_gaps_hold_the_largest_version_numbers(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 2**31 - 1, {}, 1)
-    find()
-    assert open_gaps() == [("A1", 1, 2**31 - 2)]
-    assert read.sums()[0].versions == 2**31 - 2
+    run_gaps()
+    assert list_open_gaps() == [("A1", 1, 2**31 - 2)]
+    assert read.fetch_sums()[0].versions == 2**31 - 2
 
 
-def test_twins_and_versions_that_were_read_before(committed: Store) -> None:
+def test_repeated_and_known_versions_open_no_gap(committed: Store) -> None:
     for at in (0, 1, 2000):
         committed.add("A1", 0, {}, at)
         committed.add("A1", 2, {}, at)
-        find()
-    assert open_gaps() == [("A1", 1, 1)]
+        run_gaps()
+    assert list_open_gaps() == [("A1", 1, 1)]
     assert VersionGap.objects.count() == 1
 
 
-def test_services_beyond_the_largest_are_one(committed: Store) -> None:
-    for number in range(read.MOST_CLIENTS + 5):
+def test_gap_sums_of_small_services_are_added_up(committed: Store) -> None:
+    for number in range(read.MAX_CLIENTS + 5):
         committed.add(f"A{number}", 0, {}, 0)
         committed.add(f"A{number}", 2 + number, {}, 1, client=f"c{number:02}")
-    find()
-    found = read.sums()
-    assert len(found) == read.MOST_CLIENTS + 1
-    [other] = [each for each in found if each.client_id == read.OTHER]
+    run_gaps()
+    found = read.fetch_sums()
+    assert len(found) == read.MAX_CLIENTS + 1
+    [other] = [each for each in found if each.client_id == read.OTHER_CLIENTS]
     assert (other.gaps, other.versions) == (5, 1 + 2 + 3 + 4 + 5)
 
 
-def test_a_version_in_quarantine_is_missing_and_explained(committed: Store) -> None:
+def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
     held_version("A1", 2)
-    find()
-    assert open_gaps() == [("A1", 1, 2)]
+    run_gaps()
+    assert list_open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
-    [listed] = read.page(read.Selection(), 10)
+    [listed] = read.fetch_page(read.GapSelection(), 10)
     assert [each.reason for each in listed.came.values()] == ["bad_updated_at"]
     Quarantined.objects.update(status="discarded")
-    find()
-    assert (open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
+    run_gaps()
+    assert (list_open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)
 
 
-def test_two_runs_at_once_do_each_day_once(committed: Store) -> None:
+def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
 
     def other(_: int) -> int:
         try:
-            return find().days
+            return run_gaps().days
         finally:
             connection.close()
 
     with ThreadPoolExecutor(3) as pool:
         assert sum(pool.map(other, range(3))) == 3
-    assert len(open_gaps()) == 19
+    assert len(list_open_gaps()) == 19
     assert VersionGap.objects.count() == 19
 
 
 @pytest.mark.parametrize("ahead", [85, 200])
-def test_a_window_that_goes_back(committed: Store, ahead: int) -> None:
+def test_gaps_are_right_after_window_goes_back(committed: Store, ahead: int) -> None:
     """A clock that was ahead, or a retention that was shorter, for one run."""
     created = {"createdAt": T0.isoformat()}
     for id in ("A1", "B1"):
         for number in (0, 1):
             committed.add(id, number, created, number)
     committed.add("B1", 3, created, T0 + timedelta(days=9))
-    find()
-    assert open_gaps() == [("B1", 2, 2)]
-    find(clock.now() + timedelta(days=ahead))
-    assert open_gaps() == []
+    run_gaps()
+    assert list_open_gaps() == [("B1", 2, 2)]
+    run_gaps(clock.now() + timedelta(days=ahead))
+    assert list_open_gaps() == []
     committed.add("A1", 2, created, T0 + timedelta(days=3))
-    find()
-    assert open_gaps() == [("B1", 2, 2)]
-    assert find().days == 0
+    run_gaps()
+    assert list_open_gaps() == [("B1", 2, 2)]
+    assert run_gaps().days == 0
 
 
 class KilledError(Exception):
@@ -274,13 +272,13 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize("after", range(12))
-def test_a_run_that_is_killed_loses_and_doubles_nothing(
+def test_killed_gap_run_loses_and_doubles_nothing(
     committed: Store, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     """Killed when it asks for the lock of its nth transaction, or inside of it."""
     for number in range(0, 12, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
-    real, left = scan.lock, [after // 2]
+    real, left = scan.lock_gaps, [after // 2]
 
     def lock(cursor: Any) -> None:
         if left[0] == 0 and after % 2:
@@ -293,14 +291,14 @@ def test_a_run_that_is_killed_loses_and_doubles_nothing(
     for module in ("scan", "judge", "run"):
         monkeypatch.setattr(f"history.gaps.{module}.lock", lock)
     with suppress(KilledError):
-        find()
+        run_gaps()
     monkeypatch.undo()
-    find()
-    assert open_gaps() == [("A1", number, number) for number in range(1, 10, 2)]
+    run_gaps()
+    assert list_open_gaps() == [("A1", number, number) for number in range(1, 10, 2)]
     assert VersionGap.objects.count() == 5
 
 
-def test_the_command(committed: Store) -> None:
+def test_gaps_command_prints_result(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
     found = json.loads(printed("gaps", "--json"))
@@ -309,9 +307,9 @@ def test_the_command(committed: Store) -> None:
     assert "2 versions missing in 1 gap" in printed("gaps")
 
 
-def drop(day: date) -> None:
+def drop_day(day: date) -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {partition_name(ROOT.table, day)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {build_partition_name(ROOT.table, day)}")
 
 
 # Against a model.
@@ -329,7 +327,7 @@ STEPS = st.lists(
 )
 
 
-class Model:
+class GapModel:
     """Remembers each version that a run could see, as long as its document has one in the window.
     What is missing between those that were made inside the window is a gap."""
 
@@ -380,10 +378,10 @@ class Model:
     days={},
     created=2,
 )
-def test_any_order_of_arrival_days_and_drops(
+def test_gaps_match_model_for_any_order_of_arrival(
     committed: Store, steps: list[Any], days: dict[tuple[str, int], int], created: int
 ) -> None:
-    clear()
+    clear_gaps()
     # The window begins on the day of the first versions, and moves on with each "day".
     now = clock.now()
     start = datetime.combine(Window.at(now, RETENTION, 0).oldest, time(1), now.tzinfo)
@@ -392,20 +390,20 @@ def test_any_order_of_arrival_days_and_drops(
         for id in ("A", "B")
         for number in range(8)
     }
-    model = Model(made, start + timedelta(days=created))
+    model = GapModel(made, start + timedelta(days=created))
     for what, which in [*steps, ("run", None)]:
         window = Window.at(now, RETENTION, 14)
         edge = datetime.combine(window.oldest, time(), now.tzinfo) + CLOCK_TOLERANCE
         if what == "day":
-            drop(window.oldest)
+            drop_day(window.oldest)
             model.there = {key for key in model.there if made[key].date() > window.oldest}
             now += timedelta(days=1)
         elif what == "run":
             expected = model.gaps(edge)
-            find(now)
-            assert open_gaps() == expected
+            run_gaps(now)
+            assert list_open_gaps() == expected
             model.forget(window.oldest)
-            assert find(now).days == 0
+            assert run_gaps(now).days == 0
             assert not GapPending.objects.exists()
         elif which not in model.there and made[which].date() >= window.oldest:
             data = {"createdAt": model.created.isoformat()}

@@ -14,18 +14,18 @@ from msgspec.structs import replace
 from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER, WEB
-from annals.access.local_logins import make_break_glass, switch_off
+from annals.access.local_logins import create_break_glass_login, disable_break_glass_login
 from history.base import clock
 from history.entities import ENTITIES, ROOT
-from history.failure.sentences import sentence
-from history.seals.seal import seal
+from history.failure.sentences import explain_error
+from history.seals.seal import seal_day
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
 from tests.db.ingested import Ingested, quarantined, retried
-from tests.messages import NOW, SOURCE, fields, value
-from tests.old_service import OldService
+from tests.messages import NOW, SOURCE, make_fields, make_value
+from tests.old_service import OldServiceServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -40,20 +40,20 @@ def granted() -> None:
 
 # One test a role, not one a statement: emptying the database after each takes far longer.
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_nobody_changes_history(role: str) -> None:
+def test_roles_cannot_change_history(role: str) -> None:
     tried = [change.format(table) for table in VERSIONS for change in CHANGES]
     with acting_as(role) as plain:
-        assert [each for each in tried if not refused(plain, each)] == []
+        assert [item for item in tried if not refused(plain, item)] == []
 
 
-def test_the_web_reads_what_it_cannot_add_to() -> None:
+def test_web_can_read_all_but_hidden_columns() -> None:
     with acting_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
             plain.execute(f"SELECT * FROM {table} LIMIT 1")
             assert refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
 
 
-def test_the_web_of_the_release_before_answers_until_it_is_replaced() -> None:
+def test_web_of_previous_release_works_until_it_is_replaced() -> None:
     with acting_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
@@ -143,13 +143,13 @@ BOTH = (
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_what_postgresql_refuses(role: str) -> None:
+def test_postgresql_refuses_other_statements(role: str) -> None:
     with member(role) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
         tried = (*REFUSED[role], *BOTH)
-        assert [each for each in tried if not refused(plain, each)] == []
+        assert [item for item in tried if not refused(plain, item)] == []
 
 
-def test_only_the_owner_creates_something_next_to_the_tables() -> None:
+def test_only_owner_can_create_objects_in_schema() -> None:
     """In a cluster that began as PostgreSQL 14, everybody may. A function of the web's would then
     run with the rights of an owner who means PostgreSQL's own."""
     function = "CREATE FUNCTION public.lower(varchar) RETURNS text LANGUAGE sql AS $$ SELECT 'x' $$"
@@ -160,14 +160,14 @@ def test_only_the_owner_creates_something_next_to_the_tables() -> None:
             with acting_as(role) as plain:
                 assert refused(plain, function)
                 assert refused(plain, "CREATE TABLE public.more (n int)")
-        found = owner.execute(
+        actual = owner.execute(
             "SELECT has_schema_privilege(relowner, 'public', 'CREATE') FROM pg_class"
             " WHERE oid = 'auth_user'::regclass"
         ).fetchone()
-        assert found == (True,)
+        assert actual == (True,)
 
 
-def test_the_web_makes_no_superuser_and_no_password() -> None:
+def test_web_cannot_create_superuser_or_password() -> None:
     columns = (
         "username, password, is_superuser, is_staff, is_active, first_name, last_name, email,"
         " date_joined"
@@ -182,9 +182,9 @@ def test_the_web_makes_no_superuser_and_no_password() -> None:
         assert plain.execute(row, ("of-a-provider",)).rowcount == 1
 
 
-def test_the_web_changes_no_superuser_but_the_time_of_the_login() -> None:
+def test_web_can_change_only_last_login_of_superuser() -> None:
     """Nobody who took over the web keeps the break-glass login out."""
-    user = make_break_glass("breakglass", NOW)
+    user = create_break_glass_login("breakglass", NOW)
     changes = (
         "is_active = false",
         "is_staff = false",
@@ -197,28 +197,28 @@ def test_the_web_changes_no_superuser_but_the_time_of_the_login() -> None:
             assert refused(plain, f"UPDATE auth_user SET {change}"), change
         logged = plain.execute("UPDATE auth_user SET last_login = now() WHERE is_superuser")
         assert logged.rowcount == 1
-        others = plain.execute("UPDATE auth_user SET is_active = false WHERE NOT is_superuser")
-        assert others.rowcount > 0
+        further = plain.execute("UPDATE auth_user SET is_active = false WHERE NOT is_superuser")
+        assert further.rowcount > 0
     user.refresh_from_db()
     assert (user.username, user.is_active, user.is_staff) == ("breakglass", True, True)
     assert user.last_login is not None
-    switch_off(user)  # as the owner
+    disable_break_glass_login(user)  # as the owner
     user.refresh_from_db()
     assert (user.is_superuser, user.is_active) == (False, False)
 
 
-def test_the_consumer_can_do_all_its_work(ingested: Ingested) -> None:
+def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     # The days exist, as after maintain: a role that may only insert cannot create them.
     old = NOW.replace(tzinfo=None) - timedelta(days=20)
-    ingested.write(value(id="before"), value(id="old", updatedAt=old.isoformat()))
+    ingested.write(make_value(id="before"), make_value(id="old", updatedAt=old.isoformat()))
     with open_connection("test-owner") as owner:
-        seal(owner, ROOT, old.date())
+        seal_day(owner, ROOT, old.date())
 
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)
-    ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
-    ingested.write(value(id="a", data={"realtyCrmId": "R-1"}), value(id="b"))
-    ingested.write(value(id="late", updatedAt=old.isoformat()))
+    ingested.write(make_value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
+    ingested.write(make_value(id="a", data={"realtyCrmId": "R-1"}), make_value(id="b"))
+    ingested.write(make_value(id="late", updatedAt=old.isoformat()))
     with acting_as(CONSUMER) as plain:
         assert retried(plain) == {"retrying": 1}
     ingested.writer.close()
@@ -243,33 +243,33 @@ def hardened() -> Iterator[None]:
             owner.execute(sql.SQL("GRANT TEMPORARY ON DATABASE {} TO PUBLIC").format(name))
 
 
-def test_repeats_are_recognised_where_public_may_create_no_temporary_table(
+def test_repeats_are_recognised_when_public_has_no_temporary_right(
     ingested: Ingested,
 ) -> None:
-    ingested.write(value(id="a"))
+    ingested.write(make_value(id="a"))
     with hardened(), acting_as(CONSUMER) as plain:
         ingested.writer.close()
         ingested.writer = BatchWriter(lambda: plain)
-        written = ingested.write(value(id="a"))
+        written = ingested.write(make_value(id="a"))
     assert sum(written.repeated.values()) == 1
 
 
-def outcome(*words: str) -> int | str:
+def run_and_get_outcome(*words: str) -> int | str:
     """The exit code of a command; for an exception what the process would print."""
     try:
         call_command(*words, stdout=StringIO(), stderr=StringIO())
     except SystemExit as end:
         return int(end.code or 0)
     except Exception as error:
-        return sentence(error)
+        return explain_error(error)
     return 0
 
 
-def test_the_consumers_login_runs_its_commands(
+def test_consumer_login_can_run_its_commands(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ingested.write(value(id="a"), b"bad", b"worse")
-    [first, second] = (str(held["id"]) for held in quarantined())
+    ingested.write(make_value(id="a"), b"bad", b"worse")
+    [first, second] = (str(pending["id"]) for pending in quarantined())
     with open_connection("test-owner") as owner:
         ledger.record_halts(owner, {ingested.claims[SOURCE]: "bad"})
     commands = (
@@ -284,33 +284,33 @@ def test_the_consumers_login_runs_its_commands(
         ("quarantine", "resume", SOURCE.topic),
     )
     with logged_in(CONSUMER, monkeypatch):
-        assert {words: outcome(*words) for words in commands} == dict.fromkeys(commands, 0)
+        assert {words: run_and_get_outcome(*words) for words in commands} == dict.fromkeys(
+            commands, 0
+        )
 
 
-def test_a_command_of_another_login_says_so(
+def test_command_names_login_that_may_run_it(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with logged_in(CONSUMER, monkeypatch):
-        said = outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
-    assert isinstance(said, str)
-    assert said.startswith("the login ")
-    assert said.endswith(
+        text = run_and_get_outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
+    assert isinstance(text, str)
+    assert text.startswith("the login ")
+    assert text.endswith(
         " may not do that (InsufficientPrivilege: SQLSTATE 42501: permission denied for table "
         "ingest_retired_topic). docs/operations.md says which login runs which command"
     )
 
 
-def test_the_webs_login_compares_with_the_old_service(
-    ingested: Ingested, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ingested.write(value(id="a"))
-    sent = fields(id="a")
+def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingested.write(make_value(id="a"))
+    sent = make_fields(id="a")
     moment = datetime.fromisoformat(sent["updatedAt"])
     more = {"type": sent["type"], "author": sent["author"], "client": sent["clientId"]}
-    with OldService() as service:
-        service.add("a", sent["version"], sent["data"], moment, **more)
-        given = {"fallback_url": service.url, "fallback_until": clock.now().date()}
-        monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **given))
+    with OldServiceServer() as service:
+        service.add_version("a", sent["version"], sent["data"], moment, **more)
+        values = {"fallback_url": service.url, "fallback_until": clock.now().date()}
+        monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **values))
         with logged_in(WEB, monkeypatch):
-            assert outcome("compare-old") == 0
-    assert [each.partition("?")[0] for each in service.asked] == ["/api/v1/applications/a/history"]
+            assert run_and_get_outcome("compare-old") == 0
+    assert [item.partition("?")[0] for item in service.asked] == ["/api/v1/applications/a/history"]

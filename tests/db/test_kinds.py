@@ -84,7 +84,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         plain.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
 
 
-def version(id: str, number: int, data: Any, **more: Any) -> str:
+def make_version_message(id: str, number: int, data: Any, **more: Any) -> str:
     fields = {"id": id, "version": number, "type": "UPDATE" if number else "CREATE"}
     moment = (OLD + timedelta(minutes=number)).isoformat()
     return json.dumps(
@@ -95,15 +95,17 @@ def version(id: str, number: int, data: Any, **more: Any) -> str:
 PAGES = ("gaps page", "field page", "version page", "client page")
 
 
-def order(number: int, **more: Any) -> str:
+def make_order_message(number: int, **more: Any) -> str:
     items = [{"sku": "b", "n": number}, {"sku": "a", "n": 1}][:: -1 if number % 2 else 1]
     data = {"number": "N-1", "total": f"{number}.50", "placedAt": "2026-11-01", "items": items}
-    return version("O1", number, data, **more)
+    return make_version_message("O1", number, data, **more)
 
 
-def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -> None:
+def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str]) -> None:
     timeline = "/api/v1/history/order/O1"
-    (made, complete, granted, kept, ready, stored, bad, rows), shown = _first(env, timeline)
+    (made, complete, granted, kept, ready, stored, bad, rows), shown = _check_first_versions(
+        env, timeline
+    )
     assert made[0] == complete[0] == granted[0] == kept[0] == 0, (made, complete, granted, kept)
     assert "Made the table order_aud (order)" in made[1]
     assert ready == [200, {"status": "ok", "process": "web", "checks": dict.fromkeys(
@@ -140,17 +142,17 @@ def test_a_kind_that_stands_alone_from_message_to_archive(env: dict[str, str]) -
     for name in ("page", "search page", "home", "state", *PAGES):
         status, text = shown[name]
         assert status == 200, (name, text)
-        assert "аявк" not in _visible(text), (name, _visible(text))
+        assert "аявк" not in _read_visible_text(text), (name, _read_visible_text(text))
     gaps = json.loads(shown["gaps"][1])
     assert [(each["entity"], each["gaps"]) for each in gaps["by"]] == [("order", 1)]
     assert shown["completeness"][0] == 200
     assert '"stored"' in json.dumps(shown["trace"][1]), shown["trace"]
     for name in ("export", "capacity", "search index"):
         assert shown[name][0] == 0, (name, shown[name])
-    _archived_and_back(env, timeline)
+    _archive_and_restore(env, timeline)
 
 
-def payment(op: str, number: int) -> str:
+def make_payment_message(op: str, number: int) -> str:
     """What Debezium sends of a row."""
     row = {"id": 17, "version": number, "sum": "12.50"}
     source = {"name": "shop", "ts_ms": int((OLD + timedelta(minutes=number)).timestamp() * 1000)}
@@ -158,12 +160,12 @@ def payment(op: str, number: int) -> str:
     return json.dumps({"schema": {}, "payload": {**side, "op": op, "source": source}})
 
 
-def _visible(page: str) -> str:
+def _read_visible_text(page: str) -> str:
     """The text of a page, without its tags."""
     return " ".join(re.sub(r"<[^>]*>", " ", page).split())
 
 
-def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any]]:
+def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any]]:
     exported = env["ANNALS_ARCHIVE_URL"] + "-x"
     shown = {
         "timeline": ["api", timeline],
@@ -194,15 +196,29 @@ def _first(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any
         ["command", "grants", "--apply"],
         ["command", "partitions", "maintain"],
         ["api", "/readyz"],
-        ["ingest", "shop.orders", order(0), order(1), order(3), version("O1", -1, {})],
-        ["ingest", "shop.products", version("P1", 0, {"name": "Tea"}), "no JSON"],
-        ["ingest", "shop.public.payments", payment("c", 0), payment("u", 1), payment("d", 1), None],
+        [
+            "ingest",
+            "shop.orders",
+            make_order_message(0),
+            make_order_message(1),
+            make_order_message(3),
+            make_version_message("O1", -1, {}),
+        ],
+        ["ingest", "shop.products", make_version_message("P1", 0, {"name": "Tea"}), "no JSON"],
+        [
+            "ingest",
+            "shop.public.payments",
+            make_payment_message("c", 0),
+            make_payment_message("u", 1),
+            make_payment_message("d", 1),
+            None,
+        ],
         *shown.values(),
     )
     return found[: -len(shown)], dict(zip(shown, found[-len(shown) :], strict=True))
 
 
-def _archived_and_back(env: dict[str, str], timeline: str) -> None:
+def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
     day = f"{OLD:%Y-%m-%d}"
     found = run(
         env | {"ANNALS_RETENTION_DAYS": "3"},
@@ -239,7 +255,7 @@ FROM pg_class WHERE oid = '{table}'::regclass
 """
 
 
-def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> None:
+def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None:
     """Its table is like that of a shipped kind in everything."""
     place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
     extended = env | {"ANNALS_ENTITIES_FILE": place}
@@ -254,11 +270,13 @@ def test_a_kind_that_belongs_to_the_shipped_application(env: dict[str, str]) -> 
         ["command", "partitions", "maintain"],
         ["api", "/readyz"],
         ["command", "makemigrations", "--check", "--dry-run"],
-        ["ingest", "bank.policies", version("I1", 0, {"policy": "77"}, loan="A1"),
-         version("I2", 0, {"policy": "78"})],
-        ["ingest", "bank.policies.old", version("I1", 1, {"policy": "77"}, loan="A1"),
-         version("I1", 0, {"policy": "77"}, loan="A1")],
-        ["ingest", "top-storage.export.product-instance", version("A1", 0, {"rate": "17"})],
+        ["ingest", "bank.policies", make_version_message("I1", 0, {"policy": "77"}, loan="A1"),
+         make_version_message("I2", 0, {"policy": "78"})],
+        ["ingest", "bank.policies.old", make_version_message("I1", 1, {"policy": "77"}, loan="A1"),
+         make_version_message("I1", 0, {"policy": "77"}, loan="A1")],
+        [
+            "ingest", "top-storage.export.product-instance",
+            make_version_message("A1", 0, {"rate": "17"})],
         ["api", "/api/v1/applications/A1/history"],
         ["api", "/api/v1/search?q=77"],
         ["page", "/admin/applications/A1/"],
@@ -299,7 +317,7 @@ CREATE TABLE customer_aud (id bigint NOT NULL, at date) PARTITION BY LIST (at)
 """
 
 
-def test_migrate_leaves_tables_of_other_applications_alone(env: dict[str, str]) -> None:
+def test_migrate_leaves_tables_of_other_django_applications_alone(env: dict[str, str]) -> None:
     """Their names end as those of Annals do. No check takes them for tables of a kind."""
     tables = ['"Invoice_aud"', "invoice_aud", "customer_aud"]
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
@@ -320,7 +338,7 @@ def test_migrate_leaves_tables_of_other_applications_alone(env: dict[str, str]) 
     assert not re.search("invoice_aud|customer_aud", check[1], re.IGNORECASE)
 
 
-def test_a_mark_of_the_file_masks_whatever_the_catalogue_says(
+def test_mark_in_kinds_file_masks_whatever_catalogue_says(
     env: dict[str, str], tmp_path: Path
 ) -> None:
     """Before migrate, which changes no label that is there, and against a file of labels."""
@@ -335,7 +353,7 @@ def test_a_mark_of_the_file_masks_whatever_the_catalogue_says(
         env,
         ["command", "migrate"],
         ["command", "partitions", "maintain"],
-        ["ingest", "shop.orders", order(0).replace("O1", "O2")],
+        ["ingest", "shop.orders", make_order_message(0).replace("O1", "O2")],
         ask,
     )
     marked = {**env, "ANNALS_ENTITIES_FILE": str(file)}
@@ -349,7 +367,7 @@ def test_a_mark_of_the_file_masks_whatever_the_catalogue_says(
     assert found[1].startswith("masked:")
 
 
-def test_what_does_not_fit_the_tables_is_said(env: dict[str, str]) -> None:
+def test_kinds_that_do_not_fit_tables_are_reported(env: dict[str, str]) -> None:
     """Of a table whose kind is not declared any more, and of a kind that became another one."""
     place = env["ANNALS_ENTITIES_FILE"]
     run(env, ["command", "migrate"])

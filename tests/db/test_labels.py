@@ -7,25 +7,25 @@ import pytest
 from django.core.management import call_command
 
 from history import labels
-from history.labels import Catalogue, LabelsFileError
+from history.labels import LabelCatalogue, LabelsFileError
 from history.models import FieldLabel
 
 LOAN = "product-instance"
 
 
-def entry(path: str, russian: str, entity: str = "", kind: str = "text") -> FieldLabel:
+def make_label(path: str, russian: str, entity: str = "", kind: str = "text") -> FieldLabel:
     return FieldLabel(entity=entity, path=path, russian=russian, kind=kind)
 
 
-def test_the_nearest_label_counts() -> None:
-    catalogue = Catalogue(
+def test_nearest_label_wins() -> None:
+    catalogue = LabelCatalogue(
         [
-            entry("/rate", "any rate"),
-            entry("/rate", "loan rate", LOAN),
-            entry("/items/*", "item"),
-            entry("/items/*/sum", "sum"),
-            entry("/items/0/sum", "first sum"),
-            entry("/*/deep/x", "x"),
+            make_label("/rate", "any rate"),
+            make_label("/rate", "loan rate", LOAN),
+            make_label("/items/*", "item"),
+            make_label("/items/*/sum", "sum"),
+            make_label("/items/0/sum", "first sum"),
+            make_label("/*/deep/x", "x"),
         ]
     )
 
@@ -44,35 +44,39 @@ def test_the_nearest_label_counts() -> None:
     assert (label(""), label("/"), label("/nothing")) == (None, None, None)
 
 
-def test_a_label_in_the_language_there_is() -> None:
-    both = labels.Label("Ставка", "Rate", "percent", {})
-    assert (both.text("ru"), both.text("ru-ru"), both.text("en-gb")) == ("Ставка", "Ставка", "Rate")
-    assert labels.Label("Ставка", "", "percent", {}).text("en") == "Ставка"
+def test_label_falls_back_to_other_language() -> None:
+    both = labels.FieldText("Ставка", "Rate", "percent", {})
+    assert (both.get_text("ru"), both.get_text("ru-ru"), both.get_text("en-gb")) == (
+        "Ставка",
+        "Ставка",
+        "Rate",
+    )
+    assert labels.FieldText("Ставка", "", "percent", {}).get_text("en") == "Ставка"
 
 
 @pytest.mark.django_db
-def test_a_fresh_database_has_the_labels_that_come_with_annals() -> None:
-    shipped = labels.read(labels.SHIPPED.read_bytes())
+def test_fresh_database_has_shipped_labels() -> None:
+    shipped = labels.parse_labels_file(labels.SHIPPED_FILE.read_bytes())
     assert FieldLabel.objects.count() == len(shipped) > 100
-    rate = labels.catalogue().find(LOAN, "/rate")
+    rate = labels.get_catalogue().find(LOAN, "/rate")
     assert rate is not None
     assert (rate.russian, rate.kind) == ("Процентная ставка", "percent")
 
 
 @pytest.mark.django_db
-def test_an_edited_label_shows_at_once_and_stays() -> None:
+def test_edited_label_shows_at_once_and_stays() -> None:
     rate = FieldLabel.objects.get(entity=LOAN, path="/rate")
     rate.russian = "Ставка"
     rate.save()
-    labels.load_shipped()  # as every migrate does
-    found = labels.catalogue().find(LOAN, "/rate")
+    labels.load_shipped_labels()  # as every migrate does
+    found = labels.get_catalogue().find(LOAN, "/rate")
     assert found is not None
     assert found.russian == "Ставка"
-    labels.forget()
+    labels.forget_catalogue()
 
 
 @pytest.mark.django_db
-def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "labels.json"
     words = {"A": {"ru": "А", "en": "A"}}
     file.write_text(
@@ -87,10 +91,10 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     call_command("labels", "load", str(file))
     assert capsys.readouterr().out == "2 labels loaded.\n"
     assert FieldLabel.objects.count() == before + 1
-    new = labels.catalogue().find("product-car", "/new")
+    new = labels.get_catalogue().find("product-car", "/new")
     assert new is not None
     assert new.words == words
-    labels.forget()
+    labels.forget_catalogue()
 
 
 @pytest.mark.parametrize(
@@ -117,11 +121,11 @@ def test_loaded_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_place(text: str, said: str) -> None:
+def test_wrong_labels_file_is_refused_with_its_place(text: str, said: str) -> None:
     with pytest.raises(LabelsFileError, match=said):
-        labels.read(text.encode())
+        labels.parse_labels_file(text.encode())
 
 
 @pytest.mark.django_db
-def test_a_label_that_marks_nothing_may_name_one_item() -> None:
-    assert labels.load(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1
+def test_label_without_mark_may_name_one_item() -> None:
+    assert labels.load_labels(b'[{"path": "/phones/0/number", "russian": "A"}]') == 1

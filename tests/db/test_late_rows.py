@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from history.archive.restore import restore
-from history.archive.store import Store as Archive
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveStore as Archive
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.daily import days
@@ -19,13 +19,13 @@ from history.daily.canonical import Connection
 from history.daily.window import Window
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal, LateRow
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
 from history.seals import late_rows
 from history.seals import seal as sealing
-from history.seals.seal import seal
-from history.seals.verification import Verdict, chain_fault, verify
-from ingest.quarantine.messages import Selection, retry
+from history.seals.seal import seal_day
+from history.seals.verification import SealVerdict, find_chain_fault, verify_days
+from ingest.quarantine.messages import MessageSelection, retry_messages
 from ingest.store.batch import DecodedRow
 from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
@@ -33,24 +33,24 @@ from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
 from tests.db.store import queries
-from tests.messages import NOW, SOURCE, TOPIC, WINDOW, today, value, with_data
+from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
-NAME = days.partition_name(TABLE, OLD)
+NAME = days.build_partition_name(TABLE, OLD)
 
 
 @pytest.fixture(autouse=True)
 def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
     """Three rows of an old day, as ingest stores them, and the day sealed."""
     ingested.write(old("a"), old("b"), old("c"))
-    seal(plain, ROOT, OLD)
+    seal_day(plain, ROOT, OLD)
     return ingested
 
 
 def old(id: str, **changes: Any) -> bytes:
     """A message of the old day."""
-    return value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
+    return make_value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
 
 
 def rows(*bodies: bytes) -> list[DecodedRow]:
@@ -59,10 +59,10 @@ def rows(*bodies: bytes) -> list[DecodedRow]:
     return batch.rows[ROOT.name]
 
 
-def check() -> Verdict:
+def check() -> SealVerdict:
     with raw() as plain:
-        (found,) = verify(plain, ROOT)
-    assert chain_fault(ROOT) is None
+        (found,) = verify_days(plain, ROOT)
+    assert find_chain_fault(ROOT) is None
     return found
 
 
@@ -77,8 +77,8 @@ def execute(statement: str) -> None:
         assert plain.execute(statement).rowcount == 1
 
 
-def test_a_late_row_is_noted_with_its_message_and_is_not_a_fault(writer: Ingested) -> None:
-    writer.write(old("late"), value(id="today"))
+def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
+    writer.write(old("late"), make_value(id="today"))
     assert noted() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
     assert (row.table, row.day, row.version, row.partition) == (TABLE, OLD, 7, 0)
@@ -91,7 +91,7 @@ def test_a_late_row_is_noted_with_its_message_and_is_not_a_fault(writer: Ingeste
     assert (code, "1 day read, 0 differ, 1 late row" in out) == (0, True)
 
 
-def test_a_row_without_a_message_is_a_fault(writer: Ingested) -> None:
+def test_row_without_message_is_a_fault(writer: Ingested) -> None:
     writer.write(old("late"))
     execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -107,9 +107,7 @@ def test_a_row_without_a_message_is_a_fault(writer: Ingested) -> None:
     "change", ["DELETE FROM {} WHERE id = '{}'", "UPDATE {} SET author = 'x' WHERE id = '{}'"]
 )
 @pytest.mark.parametrize("id", ["late", "b"])
-def test_a_changed_or_deleted_row_is_a_fault_late_or_not(
-    writer: Ingested, change: str, id: str
-) -> None:
+def test_changed_or_deleted_row_is_a_fault(writer: Ingested, change: str, id: str) -> None:
     writer.write(old("late"), old("late too"))
     assert check().fault is None
     execute(change.format(TABLE, id))
@@ -118,23 +116,23 @@ def test_a_changed_or_deleted_row_is_a_fault_late_or_not(
     assert ("1 of 2 late rows missing or changed" in fault) == (id == "late")
 
 
-def test_repeats_and_rejects_are_not_noted(writer: Ingested) -> None:
+def test_repeats_and_rejects_are_not_noted_as_late(writer: Ingested) -> None:
     writer.write(old("a"), old("b", data={"other": 1}), old("late"), source=SOURCE)
     writer.write(old("late"))
     assert noted() == [("late", TOPIC, 5, False)]
     assert check().fault is None
 
 
-def test_the_row_that_a_bad_one_displaced_is_noted_once(writer: Ingested) -> None:
+def test_late_row_displaced_by_bad_row_is_noted_once(writer: Ingested) -> None:
     # The bad row makes the batch fail and be halved: rows are copied more than once.
-    bad = with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
+    bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
     writer.write(*(old(f"late{n}") for n in range(5)), bad)
     assert [row["offset"] for row in ingesting.quarantined()] == [8]
     assert noted() == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
     assert check().fault is None
 
 
-def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
+def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
     writer.write(old("late", author=7))
     ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.quarantined()]
     with raw() as plain:
@@ -143,15 +141,17 @@ def test_a_message_from_the_quarantine_is_noted(writer: Ingested) -> None:
             [old("late"), identity],
         )
     with open_connection("test") as plain:
-        (became,) = retry(plain, Selection(ids=(identity,)), lambda: WINDOW)
+        (became,) = retry_messages(plain, MessageSelection(ids=(identity,)), lambda: WINDOW)
     assert became["stored"] == 1
     assert noted() == [("late", TOPIC, 3, False)]
     assert check().fault is None
 
 
-def test_a_batch_of_today_asks_nothing(writer: Ingested, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_of_today_runs_no_query_for_seals(
+    writer: Ingested, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with queries(monkeypatch) as statements:
-        writer.write(value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
+        writer.write(make_value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
         assert not [each for each in statements if "sealed_day" in each]
         writer.write(old("late"))
         assert len([each for each in statements if "sealed_day" in each]) == 1
@@ -165,7 +165,7 @@ def unsealed(writer: Ingested, plain: Connection) -> Ingested:
     return writer
 
 
-def test_the_seal_waits_for_a_writer_that_could_not_know(
+def test_seal_waits_for_writer_that_began_before(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
@@ -178,7 +178,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
     with raw() as plain, open_connection("test") as open_, ThreadPoolExecutor(1) as pool:
         with open_.transaction():
             copy_rows(open_, ROOT, rows(old("in flight")))
-            made = pool.submit(seal, plain, ROOT, OLD)
+            made = pool.submit(seal_day, plain, ROOT, OLD)
             while not waits.is_set() and not made.done():
                 waits.wait(0.01)
             assert waits.is_set()
@@ -188,7 +188,7 @@ def test_the_seal_waits_for_a_writer_that_could_not_know(
 
 
 @pytest.mark.parametrize("when", ["before the digest", "after the seal"])
-def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
+def test_writer_notes_rows_while_day_is_sealed(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch, when: str, plain: Connection
 ) -> None:
     with open_connection("test") as open_:
@@ -200,8 +200,8 @@ def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
                 open_.execute("COMMIT")
 
         # The moment between the announcement and the digest.
-        monkeypatch.setattr(sealing, "_freeze", write)
-        made = seal(plain, ROOT, OLD)
+        monkeypatch.setattr(sealing, "_vacuum_day", write)
+        made = seal_day(plain, ROOT, OLD)
         if when == "after the seal":
             open_.execute("COMMIT")
     inside = when == "before the digest"
@@ -210,7 +210,7 @@ def test_a_writer_that_comes_while_a_day_is_sealed_notes_its_rows(
     assert (check().fault, check().late) == (None, 0 if inside else 1)
 
 
-def test_a_writer_that_stays_open_leaves_the_day_to_the_next_run(
+def test_open_writer_delays_seal_to_next_run(
     unsealed: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
@@ -230,13 +230,13 @@ def archive(tmp_path: Path) -> Archive:
 
 def leave(archive: Archive | None) -> None:
     """One run of maintain with a retention that ends after the old day."""
-    policy = Policy(Window.at(clock.now(), 10, 1), today())
-    outcome = maintain(policy, archiver=DayArchiver(archive) if archive else None)
+    policy = PartitionPolicy(Window.at(clock.now(), 10, 1), get_today())
+    outcome = execute_plans(policy, archiver=DayArchiver(archive) if archive else None)
     assert outcome.exit_code == 0
     assert NAME in outcome.dropped
 
 
-def test_a_day_with_late_rows_is_sealed_again_when_it_is_archived(
+def test_archiving_seals_day_with_late_rows_again(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     writer.write(old("late"))
@@ -245,11 +245,11 @@ def test_a_day_with_late_rows_is_sealed_again_when_it_is_archived(
     assert noted() == [("late", TOPIC, 3, True)]
     verdict = check()
     assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
-    restore(plain, archive, ROOT, OLD)
+    restore_day(plain, archive, ROOT, OLD)
     assert check().fault is None
 
 
-def test_a_day_that_came_back_and_left_again_verifies(writer: Ingested, archive: Archive) -> None:
+def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Archive) -> None:
     writer.write(old("late"))
     leave(archive)
     # Within a longer retention: a repeat of an archived row, and a new one.
@@ -266,20 +266,20 @@ def test_a_day_that_came_back_and_left_again_verifies(writer: Ingested, archive:
     assert DaySeal.objects.count() == 3
     assert check().fault is None
     with raw() as plain:
-        restore(plain, archive, ROOT, OLD)
+        restore_day(plain, archive, ROOT, OLD)
     assert check().fault is None
 
 
-def test_a_restored_day_of_which_all_rows_were_deleted_is_a_fault(
+def test_restored_day_without_rows_is_a_fault(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
     leave(archive)
-    restore(plain, archive, ROOT, OLD)
+    restore_day(plain, archive, ROOT, OLD)
     plain.execute(f"DELETE FROM {NAME}")
     assert check().fault == "rows from row 1 on are missing, from a v7, 3 rows fewer"
 
 
-def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive: Archive) -> None:
+def test_forged_row_is_a_fault_after_archiving(writer: Ingested, archive: Archive) -> None:
     writer.write(old("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
     leave(archive)
@@ -287,23 +287,21 @@ def test_a_forged_row_is_still_a_fault_in_the_archive(writer: Ingested, archive:
     assert DaySeal.objects.count() == 1
 
 
-def test_a_dropped_day_is_not_a_fault_and_one_that_somebody_else_dropped_is(
-    writer: Ingested, plain: Connection
-) -> None:
+def test_verify_accepts_only_drops_of_maintain(writer: Ingested, plain: Connection) -> None:
     writer.write(old("late"))
     leave(None)
     assert (check().fault, check().note) == (None, "dropped, not archived")
     # The day comes back, empty as after a longer retention, and then with a row.
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     assert (check().fault, check().note) == (None, "dropped, not archived")
     writer.write(old("again"))
     assert (check().fault, check().late) == (None, 1)
-    seal(plain, ROOT, OLD)
+    seal_day(plain, ROOT, OLD)
     plain.execute(f"DROP TABLE {NAME}")
     assert check().fault == "rows from row 1 on are missing, from again v7, 1 row fewer"
 
 
-def test_what_is_noted_of_a_day_goes_when_nothing_of_the_day_is_left(
+def test_notes_of_late_rows_are_deleted_with_the_day(
     writer: Ingested, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = msgspec.structs.replace(settings.ANNALS, retention_days=10)

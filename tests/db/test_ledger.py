@@ -34,16 +34,16 @@ from tests.db.ingested import (
     quarantined,
     query,
 )
-from tests.messages import EXPIRED, SOURCE, WINDOW, message, value
+from tests.messages import EXPIRED, SOURCE, WINDOW, make_message, make_value
 
 
-def printed() -> tuple[int, dict[str, Any]]:
+def print_ledger_json() -> tuple[int, dict[str, Any]]:
     """`annals ledger --json`: exit code and what it says."""
     ended = command("ledger", "--json", "--offline")
     return ended.code, json.loads(ended.out)
 
 
-def committed(*words: str) -> None:
+def run_on_own_thread(*words: str) -> None:
     """A command on a thread of its own, so outside the transaction of the test."""
 
     def run() -> None:
@@ -54,12 +54,12 @@ def committed(*words: str) -> None:
         pool.submit(run).result()
 
 
-def tamper(change: str) -> None:
+def update_ledger_row(change: str) -> None:
     with open_connection("test") as plain:
         assert plain.execute(change).rowcount == 1
 
 
-def test_a_partition_that_was_never_read_begins_where_the_broker_does(ingested: Ingested) -> None:
+def test_claim_of_new_partition_starts_at_first_offset_of_broker(ingested: Ingested) -> None:
     source = TopicPartition("a", "id", 3)
     with open_connection() as plain:
         assert ledger.claim_partition(plain, source, 42) == Claim(source, 1, 42, 0, False)
@@ -68,10 +68,10 @@ def test_a_partition_that_was_never_read_begins_where_the_broker_does(ingested: 
         assert ledger.claim_partition(plain, again, 0) == Claim(again, 1, 0, 0, False)
 
 
-def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested) -> None:
+def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
     """Rows, rejects, search keys and counts of the fenced one: nothing of it is there."""
-    ingested.write(value(id="a"))
-    late = ingested.batch(value(id="late", data={"realtyCrmId": "late"}), b"late")
+    ingested.write(make_value(id="a"))
+    late = ingested.batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
     with pytest.raises(FencedError):
         ingested.store(late)
@@ -86,53 +86,55 @@ def test_whoever_claimed_later_writes_and_the_other_does_not(ingested: Ingested)
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["behind", "ahead"])
-def test_at_another_offset_nothing_is_written(ingested: Ingested, start: int) -> None:
-    ingested.write(value(id="a"))
+def test_batch_at_another_offset_writes_nothing(ingested: Ingested, start: int) -> None:
+    ingested.write(make_value(id="a"))
     ingested.next[SOURCE] = start
     with pytest.raises(FencedError):
-        ingested.write(value(id="b"))
+        ingested.write(make_value(id="b"))
     assert ids() == ["a"]
     assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_one_partition_that_was_lost_fences_the_whole_batch(ingested: Ingested) -> None:
+def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
     with open_connection() as plain:
         ledger.claim_partition(plain, CHILD_SOURCE, 0)
-    batch = ingested.batch(value(id="a"))
-    ingested.fill(batch, value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
+    batch = ingested.batch(make_value(id="a"))
+    ingested.fill(batch, make_value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
     with pytest.raises(FencedError):
         ingested.store(batch)
     assert ids() == []
     assert counts() == {}
 
 
-def test_a_claim_waits_for_the_write_that_is_under_way(ingested: Ingested) -> None:
+def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
     """A consumer that takes a partition over starts after what the one before has just written."""
-    batch = ingested.batch(value(id="a"))
+    batch = ingested.batch(make_value(id="a"))
     with ThreadPoolExecutor(1) as pool:
         with ingested.writer.connection.transaction():
             ingested.store(batch)
-            taken = pool.submit(claim_all)
+            claim = pool.submit(claim_all)
             time.sleep(0.3)
-            assert not taken.done()
-        assert taken.result(10)[SOURCE].next_offset == 1
+            assert not claim.done()
+        assert claim.result(10)[SOURCE].next_offset == 1
 
 
-def test_holes_in_the_offsets_are_named(ingested: Ingested) -> None:
-    ingested.write(value(id="a"), gap=OffsetGap(0, 5, lost=False))
-    ingested.write(value(id="b"), gap=OffsetGap(6, 16, lost=True))
+def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
+    ingested.write(make_value(id="a"), gap=OffsetGap(0, 5, lost=False))
+    ingested.write(make_value(id="b"), gap=OffsetGap(6, 16, lost=True))
     assert counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
-    found = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
-    assert [tuple(row.values()) for row in found] == [(6, 16, True)]  # markers are counted only
+    result = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
+    assert [tuple(row.values()) for row in result] == [(6, 16, True)]  # markers are counted only
     assert faults() == [
         "top-storage.export.product-instance[0]: 10 messages were deleted by the broker before"
         " they were read"
     ]
 
 
-def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
-    ingested.write(value(id="a"), value(id="a"), b"bad", value(updatedAt="2001-01-01T00:00:00"))
-    code, figures = printed()
+def test_ledger_json_is_ok_when_sums_add_up(ingested: Ingested) -> None:
+    ingested.write(
+        make_value(id="a"), make_value(id="a"), b"bad", make_value(updatedAt="2001-01-01T00:00:00")
+    )
+    code, figures = print_ledger_json()
     assert (code, figures["ok"], figures["faults"]) == (0, True, [])
     assert figures["totals"] == {
         "read": 4,
@@ -144,27 +146,35 @@ def test_the_sums_add_up_and_json_says_so(ingested: Ingested) -> None:
         "lost": 0,
         "lag": 0,
     }
-    [mine] = [each for each in figures["partitions"] if each["topic"] == SOURCE.topic]
-    assert (mine["firstOffset"], mine["nextOffset"], mine["current"]) == (0, 4, True)
+    [own_figures] = [
+        partition for partition in figures["partitions"] if partition["topic"] == SOURCE.topic
+    ]
+    assert (own_figures["firstOffset"], own_figures["nextOffset"], own_figures["current"]) == (
+        0,
+        4,
+        True,
+    )
 
 
-def test_acknowledged_losses_do_not_hide_later_ones(ingested: Ingested) -> None:
+def test_acknowledged_losses_do_not_hide_later_losses(ingested: Ingested) -> None:
     """The ledger reports only what was lost since; the total and the reasons are kept."""
-    ingested.write(value(id="a"), gap=OffsetGap(0, 7, lost=True))
-    said = faults()
-    assert [each for each in said if "7 messages were deleted" in each] == said
-    committed("ledger", "acknowledge", SOURCE.topic, "--why", "retention was too short")
+    ingested.write(make_value(id="a"), gap=OffsetGap(0, 7, lost=True))
+    page_text = faults()
+    assert [item for item in page_text if "7 messages were deleted" in item] == page_text
+    run_on_own_thread("ledger", "acknowledge", SOURCE.topic, "--why", "retention was too short")
     assert faults() == []
     with pytest.raises(CommandError, match="no lost messages"):
-        committed("ledger", "acknowledge", SOURCE.topic, "--why", "again")
-    ingested.write(value(id="b"), gap=OffsetGap(8, 11, lost=True))
+        run_on_own_thread("ledger", "acknowledge", SOURCE.topic, "--why", "again")
+    ingested.write(make_value(id="b"), gap=OffsetGap(8, 11, lost=True))
     [fault] = faults()
     assert "3 messages were deleted" in fault
-    code, figures = printed()
-    [mine] = [each for each in figures["partitions"] if each["topic"] == SOURCE.topic]
-    assert (code, mine["lost"], mine["lostAcknowledged"]) == (1, 10, 7)
-    committed(*f"ledger acknowledge {SOURCE.topic} --partition 0 --why later".split())
-    assert printed()[0] == 0
+    code, figures = print_ledger_json()
+    [own_figures] = [
+        partition for partition in figures["partitions"] if partition["topic"] == SOURCE.topic
+    ]
+    assert (code, own_figures["lost"], own_figures["lostAcknowledged"]) == (1, 10, 7)
+    run_on_own_thread(*f"ledger acknowledge {SOURCE.topic} --partition 0 --why later".split())
+    assert print_ledger_json()[0] == 0
     assert [row["why"] for row in query("SELECT why FROM ingest_gap ORDER BY start_offset")] == [
         *("retention was too short", "later"),
     ]
@@ -179,29 +189,31 @@ def test_acknowledged_losses_do_not_hide_later_ones(ingested: Ingested) -> None:
         ("DELETE FROM ingest_quarantine", "counts 1 quarantined, the quarantine holds 0"),
     ],
 )
-def test_a_fault_is_seen_and_exits_1(ingested: Ingested, change: str, complaint: str) -> None:
-    ingested.write(value(id="a"), b"bad")
-    tamper(change)
-    code, figures = printed()
+def test_ledger_exits_1_when_sums_do_not_add_up(
+    ingested: Ingested, change: str, complaint: str
+) -> None:
+    ingested.write(make_value(id="a"), b"bad")
+    update_ledger_row(change)
+    code, figures = print_ledger_json()
     assert (code, figures["ok"]) == (1, False)
     assert complaint in "".join(figures["faults"])
 
 
-def test_a_topic_made_again_is_another_row(ingested: Ingested) -> None:
-    ingested.write(value(id="a"), value(id="b"))
+def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
+    ingested.write(make_value(id="a"), make_value(id="b"))
     again = TopicPartition(SOURCE.topic, "made-again", 0)
     with open_connection() as plain:
         ingested.claims[again] = ledger.claim_partition(plain, again, 0)
     ingested.next[again] = 0
-    ingested.write(value(id="a"), b"bad", source=again)
+    ingested.write(make_value(id="a"), b"bad", source=again)
     assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
-    current = {entry.topic_id: entry.current for entry in figures.entries()}
+    current = {entry.topic_id: entry.current for entry in figures.load_entries()}
     assert (current["made-again"], current[SOURCE.topic_id]) == (True, False)
     assert faults() == []
 
 
-def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
+def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> None:
     """Asked while bad messages pour in: never a fault that is none."""
     stop = threading.Event()
 
@@ -213,22 +225,22 @@ def test_figures_and_quarantine_are_of_one_moment(ingested: Ingested) -> None:
     pouring.start()
     try:
         for _ in range(150):
-            assert figures.faults(figures.entries()) == []
+            assert figures.find_faults(figures.load_entries()) == []
     finally:
         stop.set()
         pouring.join(10)
     assert counts()["quarantined"] > 20
 
 
-def test_lag_is_what_the_broker_has_beyond_the_next_offset(ingested: Ingested) -> None:
-    ingested.writer.write(ingested.batch(value()), ingested.claims, {SOURCE: 51})
+def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
+    ingested.writer.write(ingested.batch(make_value()), ingested.claims, {SOURCE: 51})
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
-    lags = {entry.topic: entry.lag for entry in figures.entries()}
+    lags = {entry.topic: entry.lag for entry in figures.load_entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
 
 
-def test_a_heartbeat_waits_for_no_write(ingested: Ingested) -> None:
+def test_heartbeat_skips_rows_locked_by_a_write(ingested: Ingested) -> None:
     """The row that a write has locked is left to it; the others get their beat."""
     claims = ingested.claims
     with open_connection() as writing, writing.transaction(force_rollback=True):
@@ -246,7 +258,7 @@ def test_a_heartbeat_waits_for_no_write(ingested: Ingested) -> None:
     }
 
 
-def test_a_late_heartbeat_does_not_look_newer_than_a_claim(ingested: Ingested) -> None:
+def test_late_heartbeat_does_not_look_newer_than_claim(ingested: Ingested) -> None:
     """A topic was made again and claimed while the beat for the old one waited for the database:
     the new one stays the current one."""
     claims, given_at = ingested.claims, time.monotonic()
@@ -257,13 +269,15 @@ def test_a_late_heartbeat_does_not_look_newer_than_a_claim(ingested: Ingested) -
         ledger.record_heartbeat(plain, {claims[SOURCE]: 5}, None, given_at)
         time.sleep(0.01)  # and goes on: it reaches only brokers that are away
         ledger.record_heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
-    found = {entry.topic_id: entry for entry in figures.entries() if entry.topic == SOURCE.topic}
-    assert [found[each].current for each in ("made-again", SOURCE.topic_id)] == [True, False]
+    result = {
+        entry.topic_id: entry for entry in figures.load_entries() if entry.topic == SOURCE.topic
+    }
+    assert [result[item].current for item in ("made-again", SOURCE.topic_id)] == [True, False]
     [old] = query("SELECT high_watermark FROM ingest_ledger WHERE topic_id = %s", SOURCE.topic_id)
     assert old["high_watermark"] == 5
 
 
-def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
+def test_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     old = ingested.claims[SOURCE]
     claim_all()
     with open_connection() as plain:
@@ -275,11 +289,11 @@ def test_a_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     assert [*row.values()] == [None, None, None]
 
 
-def test_halted_and_resumed(ingested: Ingested) -> None:
+def test_partition_is_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with open_connection() as plain:
         ledger.record_halts(plain, {claim: "5 bad messages in a row"})
-        [entry] = [each for each in figures.entries() if each.topic == SOURCE.topic]
+        [entry] = [entry for entry in figures.load_entries() if entry.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
         assert ledger.claim_partition(plain, SOURCE, 0).halted
         claim = claim_all()[SOURCE]
@@ -291,14 +305,14 @@ def test_halted_and_resumed(ingested: Ingested) -> None:
 TOLERANCE = Tolerance(consecutive=50, ratio=0.5, window=100)
 
 
-def probe(ahead: str, claim: Claim) -> int | None:
+def run_probe(ahead: str, claim: Claim) -> int | None:
     """What a probe says of a partition halted at offset 10, with good (.), bad (x) and expired (e)
     messages ahead."""
-    bodies = {".": value(), "x": b"bad", "e": EXPIRED}
-    there: list[Message] = [message(bodies[each], 10 + n) for n, each in enumerate(ahead)]
+    bodies = {".": make_value(), "x": b"bad", "e": EXPIRED}
+    present: list[Message] = [make_message(bodies[item], 10 + n) for n, item in enumerate(ahead)]
 
     def peek(_: Any, start: int, count: int) -> list[Message]:
-        return [each for each in there if each.offset >= start][:count]
+        return [item for item in present if item.offset >= start][:count]
 
     bounds = {SOURCE: (0, 10 + len(ahead))}
     return Probe(open_connection, peek, lambda _: bounds, TOLERANCE)(
@@ -318,35 +332,35 @@ def probe(ahead: str, claim: Claim) -> int | None:
         ("x" * 100 + "." * 20, 130),  # fixed: what is between them goes to quarantine
     ],
 )
-def test_a_halted_partition_goes_on_once_the_cause_is_gone(
+def test_halted_partition_resumes_when_messages_ahead_are_good(
     ingested: Ingested, ahead: str, until: int | None
 ) -> None:
-    assert probe(ahead, ingested.claims[SOURCE]) == until
+    assert run_probe(ahead, ingested.claims[SOURCE]) == until
 
 
-def test_a_halted_partition_goes_on_by_command(ingested: Ingested) -> None:
+def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with open_connection() as plain:
         ledger.record_halts(plain, {claim: "bad"})
         ledger.record_heartbeat(plain, {claim: 70}, None)
-    committed("quarantine", "resume", SOURCE.topic)
-    until = probe("x" * 60, claim)
+    run_on_own_thread("quarantine", "resume", SOURCE.topic)
+    until = run_probe("x" * 60, claim)
     assert until is not None
     assert until >= 70
 
 
-def test_a_probe_without_a_database_is_only_a_later_one(ingested: Ingested) -> None:
+def test_probe_without_database_is_tried_later(ingested: Ingested) -> None:
     def away() -> ledger.Connection:
         raise psycopg.OperationalError("away")
 
-    asked = Probe(away, lambda *_: [], lambda _: {}, TOLERANCE)
-    assert asked((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
+    query = Probe(away, lambda *_: [], lambda _: {}, TOLERANCE)
+    assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
-def test_a_writer_gives_up_only_between_two_tries(ingested: Ingested) -> None:
+def test_writer_gives_up_only_between_two_attempts(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
-    writer.write(ingested.batch(value(id="a")), ingested.claims, {})
+    writer.write(ingested.batch(make_value(id="a")), ingested.claims, {})
     writer.writer.close()
     assert ids() == ["a"]

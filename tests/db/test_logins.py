@@ -11,13 +11,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from annals.access import grants
-from annals.access.grants import CONSUMER, WEB, of_web
+from annals.access.grants import CONSUMER, WEB, list_web_rights
 from history.base import private_files
 from history.database import privileges
 from history.entities import ROOT
 from ingest import rights
 from ingest.store.session import open_connection
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, member, url_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -28,15 +28,15 @@ def granted() -> None:
     call_command("grants", apply=True, stdout=StringIO())
 
 
-def configured(login: str) -> tuple[int, list[str]]:
+def fetch_limits(login: str) -> tuple[int, list[str]]:
     """The connection limit and the settings of a login."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT rolconnlimit, rolconfig FROM pg_roles WHERE rolname = %s", [login])
-        found: tuple[int, list[str] | None] = cursor.fetchone()
-    return found[0], sorted(found[1] or [])
+        actual: tuple[int, list[str] | None] = cursor.fetchone()
+    return actual[0], sorted(actual[1] or [])
 
 
-def alter(login: str, what: str) -> None:
+def alter_login(login: str, what: str) -> None:
     with open_connection("test-owner") as owner:
         owner.execute(f"ALTER ROLE {login} {what}")
 
@@ -45,17 +45,17 @@ def alter(login: str, what: str) -> None:
 def test_each_login_has_limits(role: str) -> None:
     with member(role) as login:
         call_command("grants", apply=True, stdout=StringIO())
-        wanted = grants.LIMITS[role]
-        settings = sorted(f"{name}={value}" for name, value in wanted.settings.items())
-        assert configured(login) == (wanted.connections, settings)
+        expected = grants.LIMITS[role]
+        settings = sorted(f"{name}={value}" for name, value in expected.settings.items())
+        assert fetch_limits(login) == (expected.connections, settings)
 
 
-def test_what_an_administrator_set_stays() -> None:
+def test_limits_set_by_administrator_stay() -> None:
     with member(WEB) as login:
-        alter(login, "SET statement_timeout = '3s'")
-        alter(login, "CONNECTION LIMIT 200")
+        alter_login(login, "SET statement_timeout = '3s'")
+        alter_login(login, "CONNECTION LIMIT 200")
         call_command("grants", apply=True, stdout=StringIO())
-        connections, settings = configured(login)
+        connections, settings = fetch_limits(login)
         assert connections == 200
         assert settings == [
             "idle_in_transaction_session_timeout=1min", "lock_timeout=10s", "statement_timeout=3s"
@@ -65,90 +65,90 @@ def test_what_an_administrator_set_stays() -> None:
         assert "ALTER ROLE" not in out.getvalue()
 
 
-def test_all_limits_together_leave_room_for_an_administrator() -> None:
-    assert sum(each.connections for each in grants.LIMITS.values()) <= 97
+def test_limits_leave_connections_for_administrator() -> None:
+    assert sum(limit.connections for limit in grants.LIMITS.values()) <= 97
 
 
-def test_the_command_makes_logins_and_changes_their_passwords(tmp_path: Path) -> None:
+def test_grants_creates_logins_and_changes_passwords(tmp_path: Path) -> None:
     file = tmp_path / "password"
     try:
         for password in ("first", "second"):
-            private_files.write(file, f"{password}\n")
+            private_files.write_private_file(file, f"{password}\n")
             words = ("web", "made_login", str(file))
             call_command("grants", apply=True, login=[words], stdout=StringIO())
             url = url_of("made_login").replace(PASSWORD, password)
             with psycopg.connect(url) as plain:
                 row = plain.execute("SELECT pg_has_role('annals_web', 'USAGE')").fetchone()
                 assert row == (True,)
-        assert configured("made_login")[0] == grants.LIMITS[WEB].connections
+        assert fetch_limits("made_login")[0] == grants.LIMITS[WEB].connections
     finally:
         with open_connection("test-owner") as owner:
             owner.execute("DROP ROLE IF EXISTS made_login")
 
 
-def test_a_login_gets_the_rights_of_one_role_only(tmp_path: Path) -> None:
+def test_login_cannot_get_rights_of_second_role(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    private_files.write(file, "other")
+    private_files.write_private_file(file, "other")
     with member(CONSUMER) as login:
         with pytest.raises(CommandError, match=f"{login} has the rights of {CONSUMER}: "):
             call_command("grants", apply=True, login=[("web", login, str(file))])
         with psycopg.connect(url_of(login)) as plain:  # its password is what it was
             row = plain.execute("SELECT pg_has_role('annals_web', 'MEMBER')").fetchone()
         assert row == (False,)
-        alter(login, "SUPERUSER")
+        alter_login(login, "SUPERUSER")
         with pytest.raises(CommandError, match=r"has the rights of .*owner: "):
             call_command("grants", apply=True, login=[("consumer", login, str(file))])
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
-def test_a_login_of_a_process_is_no_owner(role: str) -> None:
+def test_login_of_process_does_not_own_tables(role: str) -> None:
     with member(role) as login, psycopg.connect(url_of(login)) as plain:
-        assert privileges.complaint(plain) is None
+        assert privileges.explain_wrong_login(plain) is None
 
 
-def test_a_superuser_and_an_owner_are_complained_about() -> None:
+def test_superuser_and_owner_are_complained_about() -> None:
     with open_connection("test-owner") as plain:
-        found = privileges.complaint(plain) or ""
-        assert re.match(r"The database login '\w+' of this process is a superuser", found)
+        actual = privileges.explain_wrong_login(plain) or ""
+        assert re.match(r"The database login '\w+' of this process is a superuser", actual)
         with plain.transaction(force_rollback=True):
             plain.execute("CREATE ROLE made_owner")
             plain.execute("GRANT CREATE ON SCHEMA public TO made_owner")
             plain.execute(f"ALTER TABLE {ROOT.table} OWNER TO made_owner")
             plain.execute("SET LOCAL ROLE made_owner")
-            found = privileges.complaint(plain) or ""
-    assert "'made_owner' of this process owns the tables" in found
+            actual = privileges.explain_wrong_login(plain) or ""
+    assert "'made_owner' of this process owns the tables" in actual
 
 
-def test_a_login_of_another_process_lacks_rights() -> None:
+def test_login_of_other_process_lacks_rights() -> None:
     with member(CONSUMER) as login, psycopg.connect(url_of(login)) as plain:
-        found = privileges.lacking(plain, of_web()) or ""
-    assert f"'{login}' of this process lacks rights: " in found
-    assert " more. Run `annals grants --apply`" in found
+        actual = privileges.explain_lacking_rights(plain, list_web_rights()) or ""
+    assert f"'{login}' of this process lacks rights: " in actual
+    assert " more. Run `annals grants --apply`" in actual
     with member(WEB) as login, psycopg.connect(url_of(login)) as plain:
-        assert privileges.lacking(plain, of_web()) is None
+        assert privileges.explain_lacking_rights(plain, list_web_rights()) is None
 
 
-def test_a_login_that_cannot_be_checked_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_login_is_reported_when_it_cannot_be_checked(caplog: pytest.LogCaptureFixture) -> None:
     privileges.warn_in_background(partial(psycopg.connect, "host=127.0.0.1 port=1"))
-    until(lambda: "was not checked" in caplog.text, "nothing is logged")
+    wait_until(lambda: "was not checked" in caplog.text, "nothing is logged")
 
 
-def test_a_consumer_says_which_rights_it_lacks(caplog: pytest.LogCaptureFixture) -> None:
-    wanted = tuple(rights.of_consumer())
+def test_consumer_logs_missing_rights(caplog: pytest.LogCaptureFixture) -> None:
+    expected = tuple(rights.list_consumer_rights())
     with member(CONSUMER) as login:
         with psycopg.connect(url_of(login)) as plain:
-            assert privileges.lacking(plain, wanted) is None
+            assert privileges.explain_lacking_rights(plain, expected) is None
         with open_connection("test-owner") as owner:
             owner.execute(f"REVOKE INSERT ON {ROOT.table} FROM {CONSUMER}")
             owner.execute(f"REVOKE UPDATE (stored) ON ingest_ledger FROM {CONSUMER}")
-        privileges.warn_in_background(partial(psycopg.connect, url_of(login)), wanted=wanted)
-        until(lambda: "lacks rights" in caplog.text, "nothing is logged")
+        privileges.warn_in_background(partial(psycopg.connect, url_of(login)), rights=expected)
+        wait_until(lambda: "lacks rights" in caplog.text, "nothing is logged")
     assert f"{login!r} of this process lacks rights: INSERT on {ROOT.table}, UPDATE on " in (
         caplog.text
     )
     assert "ingest_ledger.stored. Run `annals grants --apply`" in caplog.text
 
 
-def test_a_complaint_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_complaint_about_login_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     privileges.warn_in_background(partial(open_connection, "test-check"))
-    until(lambda: "annals grants" in caplog.text, "nothing is logged")
+    wait_until(lambda: "annals grants" in caplog.text, "nothing is logged")

@@ -17,7 +17,7 @@ SECRET = "Прыгунов-4711"
 FORMATS = [ConsoleFormatter(), JsonFormatter()]
 
 
-def line(formatter: logging.Formatter, message: str, *args: object, **given: object) -> str:
+def format_line(formatter: logging.Formatter, message: str, *args: object, **given: object) -> str:
     record = logging.makeLogRecord({"name": "ingest", "levelname": "INFO", "msg": message, **given})
     record.args = args
     return formatter.format(record)
@@ -31,10 +31,10 @@ def request_7() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("request_7")
-def test_a_json_line_is_one_object_with_what_was_given() -> None:
-    found = json.loads(line(JsonFormatter(), "stored %d rows\nof it", 12, topic="a.b"))
-    assert found.pop("time").endswith("+00:00")
-    assert found == {
+def test_json_line_is_object_with_extra_fields() -> None:
+    actual = json.loads(format_line(JsonFormatter(), "stored %d rows\nof it", 12, topic="a.b"))
+    assert actual.pop("time").endswith("+00:00")
+    assert actual == {
         "level": "INFO",
         "logger": "ingest",
         "message": "stored 12 rows\nof it",
@@ -44,16 +44,16 @@ def test_a_json_line_is_one_object_with_what_was_given() -> None:
 
 
 @pytest.mark.usefixtures("request_7")
-def test_a_console_line_ends_with_what_was_given() -> None:
-    text = line(ConsoleFormatter(), "stored %d rows", 12, topic="a.b")
+def test_console_line_ends_with_extra_fields() -> None:
+    text = format_line(ConsoleFormatter(), "stored %d rows", 12, topic="a.b")
     assert text.endswith("INFO    ingest: stored 12 rows requestId=request-7 topic=a.b")
 
 
 @pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
-def test_an_error_brings_its_stack_and_its_causes(formatter: logging.Formatter) -> None:
+def test_error_has_trace_with_causes(formatter: logging.Formatter) -> None:
     with pytest.raises(RuntimeError) as caught:
         store_nothing()
-    text = line(formatter, "failed", exc_info=(RuntimeError, caught.value, caught.tb))
+    text = format_line(formatter, "failed", exc_info=(RuntimeError, caught.value, caught.tb))
     assert "in store_nothing" in text
     assert text.index("LookupError: no such day") < text.index("RuntimeError: cannot store")
 
@@ -80,19 +80,19 @@ QUOTING = [
 
 @pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
 @pytest.mark.parametrize("statement, values", QUOTING)
-def test_no_line_about_a_database_error_quotes_a_row(
+def test_database_error_line_has_no_values_of_row(
     formatter: logging.Formatter, statement: str, values: list[object]
 ) -> None:
     with pytest.raises((DataError, IntegrityError)) as caught:
         execute(statement, values)
     assert SECRET in str(caught.value)  # or the test proves nothing
     info = (type(caught.value), caught.value, caught.tb)
-    text = line(formatter, "writing: %s", caught.value, exc_info=info)
+    text = format_line(formatter, "writing: %s", caught.value, exc_info=info)
     assert SECRET not in text
     assert "SQLSTATE 2" in text
 
 
-def test_no_line_about_a_failed_copy_quotes_a_row() -> None:
+def test_copy_error_line_has_no_values_of_row() -> None:
     with pytest.raises(psycopg.DataError) as caught:
         copy(f'{{"name": "{SECRET}"\n')
     assert SECRET in str(caught.value)
@@ -100,7 +100,7 @@ def test_no_line_about_a_failed_copy_quotes_a_row() -> None:
     assert describe(caught.value) == "InvalidTextRepresentation: SQLSTATE 22P02"
 
 
-def test_a_message_of_two_lines_gives_one() -> None:
+def test_message_of_two_lines_is_one_line() -> None:
     """As Citus says that a node is away."""
     raised = "RAISE connection_failure USING MESSAGE = E'refused\\n\\tIs it running?'"
     with pytest.raises(OperationalError) as caught, connection.cursor() as cursor:
@@ -108,7 +108,7 @@ def test_a_message_of_two_lines_gives_one() -> None:
     assert describe(caught.value) == "OperationalError: SQLSTATE 08006: refused"
 
 
-def test_the_sentence_is_kept_where_it_quotes_no_value() -> None:
+def test_error_message_stays_when_it_has_no_value() -> None:
     with pytest.raises(ProgrammingError) as caught:
         execute("SELECT * FROM nowhere", [])
     assert describe(caught.value) == (
@@ -140,27 +140,27 @@ FORGED = (
 
 @pytest.mark.parametrize("formatter", FORMATS, ids=["console", "json"])
 @pytest.mark.parametrize("text", FORGED, ids=ascii)
-def test_a_line_is_one_line_whatever_is_logged(formatter: logging.Formatter, text: str) -> None:
+def test_line_is_one_line_for_any_text(formatter: logging.Formatter, text: str) -> None:
     """Names, paths, headers and Kafka keys come here as arguments, as fields or in errors."""
-    for found in (
-        line(formatter, text),
-        line(formatter, "key %s", text),
-        line(formatter, "bad %s", ValueError(text)),
-        line(formatter, "GET", user=text),
+    for actual in (
+        format_line(formatter, text),
+        format_line(formatter, "key %s", text),
+        format_line(formatter, "bad %s", ValueError(text)),
+        format_line(formatter, "GET", user=text),
     ):
-        assert found.isprintable()
-        assert "forged" in found
+        assert actual.isprintable()
+        assert "forged" in actual
     error = (LookupError, LookupError(text), None)
-    first, *rest = line(formatter, "failed", exc_info=error).split("\n")
+    first, *remainder = format_line(formatter, "failed", exc_info=error).split("\n")
     assert first.isprintable()
-    assert all(each.isprintable() and each.startswith("  ") for each in rest)
+    assert all(item.isprintable() and item.startswith("  ") for item in remainder)
 
 
-def test_a_value_cannot_begin_another_field() -> None:
-    found = line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
-    assert found.endswith('GET /x user="a status=200" status=401')
+def test_value_cannot_look_like_another_field() -> None:
+    actual = format_line(ConsoleFormatter(), "GET /x", user="a status=200", status=401)
+    assert actual.endswith('GET /x user="a status=200" status=401')
 
 
-def test_a_json_line_still_says_exactly_what_was_given() -> None:
+def test_json_line_keeps_exact_values() -> None:
     for text in FORGED[:-1]:
-        assert json.loads(line(JsonFormatter(), "%s", text))["message"] == text
+        assert json.loads(format_line(JsonFormatter(), "%s", text))["message"] == text

@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from annals.observe.metrics import StoreCollector
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
-from ingest.forecast import Forecast, Log, Outlook
+from ingest.forecast import DeletionForecast, Outlook, PartitionLog
 from ingest.models import Ledger, RetiredTopic
 from ingest.source.message import TopicPartition
 from ingest.store import ledger
@@ -31,37 +31,39 @@ HOUR = 3600.0
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def current_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages come as time passes: a test may begin long after this module was imported."""
     monkeypatch.setitem(globals(), "NOW", datetime.now(UTC).replace(microsecond=0))
 
 
-def row(topic: str, **values: Any) -> Ledger:
-    given: dict[str, Any] = {
+def make_ledger_row(topic: str, **values: Any) -> Ledger:
+    arguments: dict[str, Any] = {
         **dict.fromkeys(("next_offset", "read", "stored", "high_watermark"), 100),
         **dict.fromkeys(("end_known_at", "forecast_at"), NOW),
         "kept_seconds": 8 * HOUR,
         "arriving_rate": 10.0,
         "loss_at": NOW + timedelta(hours=8),
     }
-    return ledger_row(topic, **given | values)
+    return ledger_row(topic, **arguments | values)
 
 
 @pytest.fixture
-def behind(db: None) -> None:
+def four_partitions_behind(db: None) -> None:
     """A partition that is lost in some two hours and ten minutes, one that has time, one that is
     never lost, one that is retired."""
-    row(TOPICS[0], high_watermark=24_100, loss_at=NOW + timedelta(minutes=10, seconds=30),
-        reading_rate=50.0)  # fmt: skip
-    row(TOPICS[1])
-    row(TOPICS[2], loss_at=None, kept_seconds=None, arriving_rate=0.0, high_watermark=200)
-    row(TOPICS[3], loss_at=NOW)
+    loss_at = NOW + timedelta(minutes=10, seconds=30)
+    make_ledger_row(TOPICS[0], high_watermark=24_100, loss_at=loss_at, reading_rate=50.0)
+    make_ledger_row(TOPICS[1])
+    make_ledger_row(
+        TOPICS[2], loss_at=None, kept_seconds=None, arriving_rate=0.0, high_watermark=200
+    )
+    make_ledger_row(TOPICS[3], loss_at=NOW)
     RetiredTopic.objects.create(topic=TOPICS[3], why="done", retired_at=NOW)
 
 
-def test_the_most_endangered_comes_first(behind: None) -> None:
-    found = losses.losses(figures.entries(), now=NOW)
-    first, second, third = found.items()
+def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
+    forecasts = losses.forecast_losses(figures.load_entries(), now=NOW)
+    first, second, third = forecasts.items()
     assert (first[0], first[1].seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
     # 50 are read a second, 20 come.
     assert first[1].catch_up == 24_100 / 30
@@ -69,46 +71,53 @@ def test_the_most_endangered_comes_first(behind: None) -> None:
     assert (third[1].seconds, third[1].kept, third[1].catch_up) == (inf, inf, 24_100 / 30)
 
 
-def test_while_no_consumer_runs_the_time_runs_out_and_messages_come(behind: None) -> None:
-    later = losses.losses(figures.entries(), now=NOW + timedelta(minutes=5))
+def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) -> None:
+    later = losses.forecast_losses(figures.load_entries(), now=NOW + timedelta(minutes=5))
     assert later[TOPICS[0], 0].seconds == 330.0
     assert later[TOPICS[0], 0].unread == 24_000 + 300 * 10
     assert later[TOPICS[1], 0].unread == 3_000
-    assert losses.losses(figures.entries(), now=NOW + timedelta(days=1))[TOPICS[1], 0].seconds == 0
+    assert (
+        losses.forecast_losses(figures.load_entries(), now=NOW + timedelta(days=1))[
+            TOPICS[1], 0
+        ].seconds
+        == 0
+    )
 
 
-def test_as_much_comes_as_is_read(behind: None) -> None:
+def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_behind: None) -> None:
     Ledger.objects.update(reading_rate=20.0)
-    assert losses.losses(figures.entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
+    assert losses.forecast_losses(figures.load_entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
 
 
-def test_a_halted_partition_is_never_read_to_its_end(behind: None, client: Client) -> None:
+def test_catch_up_of_halted_partition_is_endless(
+    four_partitions_behind: None, client: Client
+) -> None:
     """And nothing waits for it."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
-    found = losses.losses(figures.entries(), now=NOW)
-    assert (found[TOPICS[0], 0].catch_up, found[TOPICS[0], 0].halted) == (inf, True)
-    assert found[TOPICS[2], 0].catch_up == 100 / 40
-    said = printed("ledger", "--offline")
-    assert "data will be lost in 10 min" in said
-    assert "catching up never ends: it is halted" in said
+    forecasts = losses.forecast_losses(figures.load_entries(), now=NOW)
+    assert (forecasts[TOPICS[0], 0].catch_up, forecasts[TOPICS[0], 0].halted) == (inf, True)
+    assert forecasts[TOPICS[2], 0].catch_up == 100 / 40
+    output = printed("ledger", "--offline")
+    assert "data will be lost in 10 min" in output
+    assert "catching up never ends: it is halted" in output
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     assert "and its reading has stopped" in text(client.get("/admin/completeness/"))
 
 
-def test_prometheus_sees_it_without_a_consumer(behind: None) -> None:
-    families: dict[str, Metric] = {each.name: each for each in StoreCollector().collect()}
+def test_loss_metrics_are_served_without_consumer(four_partitions_behind: None) -> None:
+    families: dict[str, Metric] = {item.name: item for item in StoreCollector().collect()}
     for name in ("annals_loss_seconds", "annals_catch_up_seconds", "annals_kept_seconds"):
         places = [sample.labels["topic"] for sample in families[name].samples]
         assert places == TOPICS[:3]
-    found = {s.labels["topic"]: s.value for s in families["annals_loss_seconds"].samples}
-    assert 0 < found[TOPICS[0]] < 631
-    assert found[TOPICS[2]] == inf
+    result = {s.labels["topic"]: s.value for s in families["annals_loss_seconds"].samples}
+    assert 0 < result[TOPICS[0]] < 631
+    assert result[TOPICS[2]] == inf
 
 
-def test_the_command_says_it(behind: None) -> None:
-    said = printed("ledger", "--offline").splitlines()
-    [endangered, never] = [each for each in said if "UNREAD" in each]
+def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
+    output = printed("ledger", "--offline").splitlines()
+    [endangered, never] = [item for item in output if "UNREAD" in item]
     assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
     assert endangered.endswith("; catching up takes 13 min 23 s")
     assert "never" in never
@@ -118,7 +127,9 @@ def test_the_command_says_it(behind: None) -> None:
     assert third["lossSeconds"] is None
 
 
-def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> None:
+def test_page_shows_loss_forecast_in_both_languages(
+    four_partitions_behind: None, client: Client
+) -> None:
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     english = text(client.get("/admin/completeness/"))
@@ -134,7 +145,7 @@ def test_the_page_says_it_in_both_languages(behind: None, client: Client) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_only_the_owner_of_a_partition_records_its_loss() -> None:
+def test_only_owner_of_partition_records_its_forecast() -> None:
     """An older claim changes nothing, and a rate that was not measured keeps the last one."""
     source = TopicPartition(TOPICS[0], "t", 0)
     with open_connection("annals-test") as plain:
@@ -145,8 +156,8 @@ def test_only_the_owner_of_a_partition_records_its_loss() -> None:
             (old, None, 1.0, 8.0, 5.0),
             (new, NOW.timestamp(), 60.0, 9.0, None),
         ):
-            found = Outlook(Log(0, 0, 0, arriving), Forecast(at, 0, 0, kept))
-            ledger.record_forecast(plain, {held: found}, rate)
+            result = Outlook(PartitionLog(0, 0, 0, arriving), DeletionForecast(at, 0, 0, kept))
+            ledger.record_forecast(plain, {held: result}, rate)
         plain.commit()
     [mine] = Ledger.objects.all()
     assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)
@@ -159,5 +170,5 @@ def test_only_the_owner_of_a_partition_records_its_loss() -> None:
     ("seconds", "words"),
     [(0, "0 s"), (59.9, "59 s"), (60, "1 min 0 s"), (7_800, "2 h 10 min"), (200_000, "2 d 7 h")],
 )
-def test_a_time_in_words(seconds: float, words: str) -> None:
-    assert losses.in_words(seconds) == words
+def test_duration_is_formatted_in_two_units(seconds: float, words: str) -> None:
+    assert losses.format_duration(seconds) == words

@@ -14,12 +14,12 @@ from django.test import Client
 
 from annals.management.commands import migrate
 from history import schema
-from history.failure.sentences import sentence
+from history.failure.sentences import explain_error
 from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.session import open_connection
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.ingested import Ingested, query
-from tests.messages import value
+from tests.messages import make_value
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,35 +42,37 @@ def all_applied() -> Iterator[None]:
     with open_connection("test") as plain:
         plain.execute("TRUNCATE django_migrations")
         for row in before:
-            _insert(plain, (str(row["app"]), str(row["name"])))
+            _insert_migration(plain, (str(row["app"]), str(row["name"])))
 
 
-def _insert(plain: psycopg.Connection[tuple[object, ...]], name: schema.Name) -> None:
+def _insert_migration(
+    plain: psycopg.Connection[tuple[object, ...]], name: schema.MigrationName
+) -> None:
     plain.execute("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())", name)
 
 
-def forget(name: schema.Name) -> None:
+def forget_migration(name: schema.MigrationName) -> None:
     """The database seems to lack this migration."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name = %s", name)
 
 
-def forget_from(name: schema.Name) -> None:
+def forget_migrations_from(name: schema.MigrationName) -> None:
     """As forget, with all later ones of the app."""
     with open_connection("test") as plain:
         plain.execute("DELETE FROM django_migrations WHERE app = %s AND name >= %s", name)
 
 
-def query_applied() -> list[schema.Name]:
+def query_applied() -> list[schema.MigrationName]:
     return [(str(row["app"]), str(row["name"])) for row in query(schema.APPLIED)]
 
 
-def applied(name: schema.Name) -> bool:
+def is_applied(name: schema.MigrationName) -> bool:
     return bool(query("SELECT 1 FROM django_migrations WHERE app = %s AND name = %s", *name))
 
 
 @contextmanager
-def long_transaction(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def hold_lock(table: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """Somebody has read the table in a transaction that stays open."""
     with open_connection("a-long-report") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = 0")
@@ -80,7 +82,7 @@ def long_transaction(table: str) -> Iterator[psycopg.Connection[tuple[object, ..
 
 
 @contextmanager
-def writing(insert: str) -> Iterator[list[float]]:
+def write_meanwhile(insert: str) -> Iterator[list[float]]:
     """Rows are written all the time; gives the seconds of each statement."""
     stop, took = threading.Event(), []
 
@@ -100,44 +102,44 @@ def writing(insert: str) -> Iterator[list[float]]:
         thread.join()
 
 
-def test_a_held_lock_ends_migrate_with_a_sentence_and_stops_no_writer(
+def test_migrate_gives_up_at_held_lock_without_stopping_writers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(migrate, "GIVE_UP_SECONDS", 5)
-    forget_from(WITH_A_LOCK)
-    said = StringIO()
-    with long_transaction(JOURNAL), writing(WRITE) as took:
-        until(lambda: len(took) > 10, "nothing is written")
+    forget_migrations_from(WITH_A_LOCK)
+    text = StringIO()
+    with hold_lock(JOURNAL), write_meanwhile(WRITE) as took:
+        wait_until(lambda: len(took) > 10, "nothing is written")
         with pytest.raises(CommandError) as error:
-            call_command("migrate", verbosity=0, stderr=said)
+            call_command("migrate", verbosity=0, stderr=text)
         before = len(took)
         # The transaction is still open: a migration that still waited would be in the way.
-        until(lambda: len(took) > before + 10, "writing does not go on")
+        wait_until(lambda: len(took) > before + 10, "writing does not go on")
     assert "Nothing is half applied" in str(error.value)
-    assert "Trying again in 1 s" in said.getvalue()
-    assert not applied(WITH_A_LOCK)
+    assert "Trying again in 1 s" in text.getvalue()
+    assert not is_applied(WITH_A_LOCK)
     assert max(took) > migrate.LOCK_SECONDS / 2, "the writer never waited: the test shows nothing"
     call_command("migrate", verbosity=0)
-    assert applied(WITH_A_LOCK)
+    assert is_applied(WITH_A_LOCK)
 
 
-def test_it_tries_again_until_the_lock_is_free() -> None:
-    forget_from(WITH_A_LOCK)
-    said = StringIO()
+def test_migrate_tries_again_until_lock_is_free() -> None:
+    forget_migrations_from(WITH_A_LOCK)
+    text = StringIO()
 
     def free() -> None:
-        until(lambda: "Trying again" in said.getvalue(), "no second attempt")
+        wait_until(lambda: "Trying again" in text.getvalue(), "no second attempt")
         holder.execute("ROLLBACK")
 
-    with long_transaction(JOURNAL) as holder:
+    with hold_lock(JOURNAL) as holder:
         thread = threading.Thread(target=free)
         thread.start()
-        call_command("migrate", verbosity=0, stderr=said)
+        call_command("migrate", verbosity=0, stderr=text)
         thread.join()
-    assert applied(WITH_A_LOCK)
+    assert is_applied(WITH_A_LOCK)
 
 
-def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_ends_statement_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*_: object, **__: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(60)")
@@ -150,8 +152,8 @@ def test_work_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
         assert cursor.fetchone() == ("0",)
 
 
-def test_a_limit_below_a_millisecond_is_not_rounded_to_no_limit() -> None:
-    with migrate.limited(connection, 0.0004, 0), connection.cursor() as cursor:
+def test_limit_below_millisecond_is_not_rounded_to_zero() -> None:
+    with migrate.limit_waits(connection, 0.0004, 0), connection.cursor() as cursor:
         cursor.execute("SHOW lock_timeout")
         assert cursor.fetchone() == ("1ms",)
         cursor.execute("SHOW statement_timeout")
@@ -165,50 +167,48 @@ def test_a_limit_below_a_millisecond_is_not_rounded_to_no_limit() -> None:
         ("0002_gaps_asked_for_packed_days", "0019_no_child_homes"),
     ],
 )
-def test_migrations_that_were_replaced_since_they_were_applied_are_not_missing(
-    now: str, replaced: str
-) -> None:
-    forget(("history", now))
-    assert schema.missing(query_applied()) == []
-    forget(("history", replaced))
-    assert schema.missing(query_applied()) == [("history", now)]
+def test_replaced_migrations_are_not_missing(now: str, replaced: str) -> None:
+    forget_migration(("history", now))
+    assert schema.find_missing_migrations(query_applied()) == []
+    forget_migration(("history", replaced))
+    assert schema.find_missing_migrations(query_applied()) == [("history", now)]
 
 
-def test_a_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
+def test_consumer_refuses_tables_of_another_release(ingested: Ingested) -> None:
     refuse_other_tables()
-    forget_from(WITH_A_LOCK)
+    forget_migrations_from(WITH_A_LOCK)
     with pytest.raises(CommandError, match=f"{WITH_A_LOCK[1]}.*Run `annals migrate`"):
         refuse_other_tables()
     call_command("migrate", verbosity=0)
     with open_connection("test") as plain:
-        _insert(plain, ("history", "9998_one_more_table"))  # of the next release
+        _insert_migration(plain, ("history", "9998_one_more_table"))  # of the next release
     refuse_other_tables()
-    ingested.write(value(id="a"))
+    ingested.write(make_value(id="a"))
 
 
-def test_a_command_on_tables_of_another_release_says_so(
+def test_command_refuses_tables_of_another_release(
     db: None,
 ) -> None:
     with pytest.raises(DatabaseError) as caught, connection.cursor() as cursor:
         cursor.execute("SELECT * FROM a_later_table")
-    assert "UndefinedTable" in sentence(caught.value)  # no migration is missing: a fault
-    forget_from(WITH_A_LOCK)
-    said = sentence(caught.value)
-    assert said.startswith("The database lacks migrations of this release (access.0008")
-    assert len(said.splitlines()) == 1
+    assert "UndefinedTable" in explain_error(caught.value)  # no migration is missing: a fault
+    forget_migrations_from(WITH_A_LOCK)
+    text = explain_error(caught.value)
+    assert text.startswith("The database lacks migrations of this release (access.0008")
+    assert len(text.splitlines()) == 1
 
 
-def test_a_web_on_tables_that_are_not_migrated_says_so_until_they_are() -> None:
-    forget_from(WITH_A_LOCK)
+def test_web_answers_503_until_tables_are_migrated() -> None:
+    forget_migrations_from(WITH_A_LOCK)
     client = Client()  # as a new process: it has not seen the tables yet
-    for path, said in (
+    for path, text in (
         ("/api/v1/completeness", "the database is not at the version of this release yet"),
         ("/admin/", "база данных ещё не обновлена до этой версии Annals"),
     ):
         answer = client.get(path, headers={"Accept-Language": "en"})
         assert answer.status_code == 503
         assert answer.headers["Retry-After"]
-        assert said in answer.content.decode()
+        assert text in answer.content.decode()
     assert client.get("/healthz").status_code == 200
     assert client.get("/readyz").json()["checks"]["migrations"] == "1 not applied"
     call_command("migrate", verbosity=0)

@@ -13,20 +13,20 @@ from django.test import Client
 
 from annals import env
 from history.archive import parquet
-from history.archive.store import Store as Files
+from history.archive.store import ArchiveStore as Files
 from history.archive.write import DayArchiver
 from history.daily import days
 from history.daily.window import Window
 from history.documents.exactjson import dumps
 from history.documents.jsonb import to_store
 from history.entities import ROOT
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
 from history.record import ChangeType
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.db.store import Store
-from tests.messages import with_data
+from tests.messages import make_value_with_data
 
 UPDATE = ChangeType.UPDATE
 NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s": "\u2400"}
@@ -37,8 +37,8 @@ def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
     other = dumps({**NUL, "a": "xy\0"})
-    ingested.write(with_data(text, id="n"), with_data(b"{}", id="o"))
-    ingested.write(with_data(turned, id="n"), with_data(other, id="n"))
+    ingested.write(make_value_with_data(text, id="n"), make_value_with_data(b"{}", id="o"))
+    ingested.write(make_value_with_data(turned, id="n"), make_value_with_data(other, id="n"))
     assert ids() == ["n", "o"]
     assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
     expected = {"next_offset": 4, "read": 4, "stored": 2, "repeated": 1}
@@ -56,10 +56,10 @@ def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     """Versions 0 and 1 of A1: NUL in both, five days apart; and an archive."""
     with raw() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
-            days.create(plain, ROOT.table, moment.date())
+            days.create_partition(plain, ROOT.table, moment.date())
             Store().add("A1", version, to_store(dumps(data)).decode(), moment, type=UPDATE)
     given = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
     return tmp_path
 
 
@@ -94,8 +94,8 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
     if archived:
-        policy = Policy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
-        maintain(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))
+        policy = PartitionPolicy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
+        execute_plans(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))
     out = archived_too / "out"
     until = OLD + timedelta(days=1)
     call_command(
@@ -108,6 +108,6 @@ def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> No
         if kind == "jsonl":
             found = json.loads(stream.read())["data"]
         else:
-            [row] = parquet.rows(stream)
+            [row] = parquet.read_rows(stream)
             found = json.loads(row[-1])
     assert found == NUL

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.consuming import ROOT
-from tests.debian import debian
+from tests.debian import run_debian_server
 
 PROGRAM = """
 import django; django.setup()
@@ -22,7 +22,7 @@ with open_connection("test") as plain:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with debian() as found:
+    with run_debian_server() as found:
         if not found:
             pytest.skip("Debian's PostgreSQL is not installed")
         yield found

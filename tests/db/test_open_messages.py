@@ -26,7 +26,7 @@ from tests.db.ingested import CHILD_SOURCE, Ingested
 from tests.db.noted import ledger_row
 from tests.db.screens import text
 from tests.db.store import queries
-from tests.messages import CHILD, NOW, TOPIC, value
+from tests.messages import CHILD_TOPIC, NOW, TOPIC, make_value
 
 TASK = BY_NAME["product-task"]
 API = "/api/v1"
@@ -67,7 +67,7 @@ def of(number: int | None, **changes: Any) -> bytes:
     """A version of A1, made a minute after the one before."""
     at = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
     given = {"id": "A1", "version": number, "updatedAt": at, "data": {"rate": str(number)}}
-    return value(**given | changes)
+    return make_value(**given | changes)
 
 
 def child(id: str, number: int, **changes: Any) -> bytes:
@@ -301,7 +301,9 @@ def test_a_page_asks_the_quarantine_once(
 
 def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
     stored.write(
-        child("T2", 0, type="no such"), Message(CHILD, 0, 2, -1, None, b"{"), source=CHILD_SOURCE
+        child("T2", 0, type="no such"),
+        Message(CHILD_TOPIC, 0, 2, -1, None, b"{"),
+        source=CHILD_SOURCE,
     )
     with open_connection("test") as plain:
         plain.execute("UPDATE ingest_quarantine SET application = '', made_at = NULL")

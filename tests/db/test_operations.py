@@ -15,9 +15,9 @@ from pytest_django import Settings
 from annals import env
 from annals.metrics import REGISTER
 from annals.operations import jobs
-from annals.operations.disk import disk
-from annals.operations.pace import HEIGHT, picture
-from annals.operations.verdict import CHECKS, Beyond, Check, findings, values_of
+from annals.operations.disk import forecast_disk
+from annals.operations.pace import HEIGHT, draw_pace
+from annals.operations.verdict import CHECKS, Alert, Threshold, collect_values, find_problems
 from history.base import clock
 from history.daily.days import DayState
 from history.gap_models import GapRun
@@ -29,7 +29,7 @@ from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.db.noted import gaps_ran, ledger_row, maintain_ran
 from tests.db.screens import text
-from tests.messages import value
+from tests.messages import make_value
 
 RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
 RUNBOOK = Path(__file__).parents[2] / "docs/runbook.md"
@@ -37,95 +37,109 @@ TOPIC = "top-storage.export.product-instance"
 PLACE = {"topic": TOPIC, "partition": "2"}
 
 
-def gauge(name: str, value: float, **labels: str) -> Metric:
-    made = GaugeMetricFamily(name, "", labels=list(labels))
-    made.add_metric(list(labels.values()), value)
-    return made
+def make_gauge(name: str, value: float, **labels: str) -> Metric:
+    created = GaugeMetricFamily(name, "", labels=list(labels))
+    created.add_metric(list(labels.values()), value)
+    return created
 
 
-OLD = gauge("annals_loss_seconds", 90_000, **PLACE), gauge("annals_kept_seconds", 1e5, **PLACE)
+OLD = (
+    make_gauge("annals_loss_seconds", 90_000, **PLACE),
+    make_gauge("annals_kept_seconds", 1e5, **PLACE),
+)
 # By alert: samples at which it fires, and what its rule says of the first. The other checks are a
 # Beyond, which says both.
 FIRING: dict[str, tuple[list[Metric], str]] = {
     "AnnalsLossNear": (
-        [gauge("annals_loss_seconds", 7199, **PLACE), gauge("annals_kept_seconds", 9e9, **PLACE)],
+        [
+            make_gauge("annals_loss_seconds", 7199, **PLACE),
+            make_gauge("annals_kept_seconds", 9e9, **PLACE),
+        ],
         "< 7200",
     ),
-    "AnnalsCatchUpTooSlow": ([gauge("annals_catch_up_seconds", 90_001, **PLACE), *OLD], "> min"),
-    "AnnalsConsumerSilent": ([gauge("annals_store_seen_timestamp_seconds", 1, **PLACE)], "> 300"),
+    "AnnalsCatchUpTooSlow": (
+        [make_gauge("annals_catch_up_seconds", 90_001, **PLACE), *OLD],
+        "> min",
+    ),
+    "AnnalsConsumerSilent": (
+        [make_gauge("annals_store_seen_timestamp_seconds", 1, **PLACE)],
+        "> 300",
+    ),
     "AnnalsBrokersSilent": (
-        [gauge("annals_store_end_known_timestamp_seconds", 1, **PLACE)],
+        [make_gauge("annals_store_end_known_timestamp_seconds", 1, **PLACE)],
         "> 300",
     ),
     "AnnalsNothingRead": (
         [
-            gauge("annals_store_read_timestamp_seconds", 1, **PLACE),
-            gauge("annals_store_lag", 1, **PLACE),
+            make_gauge("annals_store_read_timestamp_seconds", 1, **PLACE),
+            make_gauge("annals_store_lag", 1, **PLACE),
             *OLD,
         ],
         "> 900",
     ),
-    "AnnalsDaysNotPacked": ([gauge("annals_store_days_to_pack", 1, table="t")], "> 0"),
+    "AnnalsDaysNotPacked": ([make_gauge("annals_store_days_to_pack", 1, table="t")], "> 0"),
     "AnnalsQuarantine": (
-        [gauge("annals_store_quarantine", 1, status="new", reason="not_json")],
+        [make_gauge("annals_store_quarantine", 1, status="new", reason="not_json")],
         "> 0",
     ),
-    "AnnalsManyOpened": ([gauge("annals_journal_most_opened", 201, actor="person")], "> 200"),
+    "AnnalsManyOpened": ([make_gauge("annals_journal_most_opened", 201, actor="person")], "> 200"),
 }
 NEXT = {"==": 0, ">": 1, "<": -1}
 
 
-def firing(check: Check) -> tuple[list[Metric], str]:
-    if not isinstance(check.found, Beyond):
+def make_firing_samples(check: Alert) -> tuple[list[Metric], str]:
+    if not isinstance(check.find_places, Threshold):
         return FIRING[check.alert]
-    name, sign, limit = check.found.name, check.found.sign, check.found.limit
-    return [gauge(name, limit + NEXT[sign])], f"{sign} {limit}"
+    name, sign, limit = check.find_places.name, check.find_places.sign, check.find_places.limit
+    return [make_gauge(name, limit + NEXT[sign])], f"{sign} {limit}"
 
 
-def rules() -> dict[str, dict[str, Any]]:
+def load_rules() -> dict[str, dict[str, Any]]:
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
-def test_every_check_is_an_alert_with_its_limit_and_severity() -> None:
+def test_each_check_has_limit_and_severity_of_its_alert() -> None:
     for check in CHECKS:
-        rule = rules()[check.alert]
-        metrics, limit = firing(check)
+        rule = load_rules()[check.alert]
+        metrics, limit = make_firing_samples(check)
         assert metrics[0].name in rule["expr"]
         assert limit in " ".join(rule["expr"].split()), check.alert
         assert check.page is (rule["labels"]["severity"] == "page"), check.alert
-        assert [each.alert for each in findings(values_of(metrics), ())] == [check.alert]
-    for alert, late in jobs.LATE.items():
+        assert [problem.alert for problem in find_problems(collect_values(metrics), ())] == [
+            check.alert
+        ]
+    for alert, late in jobs.LATE_AFTER.items():
         assert f"### {alert}\n" in RUNBOOK.read_text()
         if alert != "AnnalsQuarantine":
-            assert f"> {late.total_seconds():.0f}" in rules()[alert]["expr"]
+            assert f"> {late.total_seconds():.0f}" in load_rules()[alert]["expr"]
 
 
-def test_every_other_alert_needs_the_past_or_another_process() -> None:
-    checked = {*(check.alert for check in CHECKS), *jobs.LATE}
-    ours = "|".join(map(re.escape, REGISTER.described))
-    asked = {
+def test_alerts_without_check_need_past_or_other_process() -> None:
+    checked = {*(check.alert for check in CHECKS), *jobs.LATE_AFTER}
+    local_rows = "|".join(map(re.escape, REGISTER.described))
+    requested = {
         alert
-        for alert, rule in rules().items()
-        if re.search(rf"\b({ours})\b", rule["expr"])
+        for alert, rule in load_rules().items()
+        if re.search(rf"\b({local_rows})\b", rule["expr"])
         and not re.search(r"\[\w+(:\w+)?\]| offset ", rule["expr"])
     }
-    assert len(asked) > 20
-    assert asked - checked == set()
+    assert len(requested) > 20
+    assert requested - checked == set()
 
 
-def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
-    halted = gauge("annals_store_halted", 1, **PLACE)
-    found = findings(values_of([*FIRING["AnnalsQuarantine"][0], halted]), ())
-    assert [each.alert for each in found] == ["AnnalsHalted", "AnnalsQuarantine"]
-    assert list(found[0].where) == [f"{TOPIC}[2]"]
-    assert found[0].runbook == ""
-    settings.ANNALS = env.read({"ANNALS_RUNBOOK_URL": "https://bank.example/runbook.md"})
-    assert found[0].runbook == "https://bank.example/runbook.md#annalshalted"
+def test_problems_name_places_and_begin_with_worst(settings: Settings) -> None:
+    halted = make_gauge("annals_store_halted", 1, **PLACE)
+    actual = find_problems(collect_values([*FIRING["AnnalsQuarantine"][0], halted]), ())
+    assert [item.alert for item in actual] == ["AnnalsHalted", "AnnalsQuarantine"]
+    assert list(actual[0].where) == [f"{TOPIC}[2]"]
+    assert actual[0].runbook == ""
+    settings.ANNALS = env.read_settings({"ANNALS_RUNBOOK_URL": "https://bank.example/runbook.md"})
+    assert actual[0].runbook == "https://bank.example/runbook.md#annalshalted"
 
 
 @pytest.mark.parametrize(
-    ("seen", "known", "alert", "page"),
+    ("seen", "earlier", "alert", "page"),
     [
         (55, 65, None, False),  # asked last before it ended
         (65, 75, "AnnalsConsumerSilent", False),
@@ -134,31 +148,33 @@ def test_the_worst_is_first_and_a_place_is_named(settings: Settings) -> None:
         (35, 301, "AnnalsBrokersSilent", True),
     ],
 )
-def test_who_is_silent_and_since_when(seen: int, known: int, alert: str | None, page: bool) -> None:
+def test_silent_consumers_and_brokers_are_told_apart(
+    seen: int, earlier: int, alert: str | None, page: bool
+) -> None:
     """Seconds. Of a minute at first, and of five that wake somebody."""
     now = clock.now()
-    given = [
-        gauge(
+    values = [
+        make_gauge(
             f"annals_store_{name}_timestamp_seconds", now.timestamp() - age - n, t=TOPIC, n=str(n)
         )
-        for name, age in (("seen", seen), ("end_known", known))
+        for name, age in (("seen", seen), ("end_known", earlier))
         for n in (2, 3)
     ]
-    found = findings(values_of(given), ())
-    assert [(each.alert, each.page) for each in found] == ([(alert, page)] if alert else [])
-    since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else known))
-    assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in each.where[0] for each in found)
+    actual = find_problems(collect_values(values), ())
+    assert [(item.alert, item.page) for item in actual] == ([(alert, page)] if alert else [])
+    since = now - timedelta(seconds=2 + (seen if alert == "AnnalsConsumerSilent" else earlier))
+    assert all(f"{since:%Y-%m-%dT%H:%M:%S}" in entry.where[0] for entry in actual)
 
 
-def test_what_came_after_maintain_was_done_waits_for_its_next_run() -> None:
-    for code, said in ((0, []), (1, ["AnnalsDaysNotPacked"])):
-        given = [*FIRING["AnnalsDaysNotPacked"][0], gauge("annals_maintain_exit_code", code)]
-        assert [each.alert for each in findings(values_of(given), ())] == said
+def test_unpacked_days_are_no_problem_after_complete_run() -> None:
+    for code, message in ((0, []), (1, ["AnnalsDaysNotPacked"])):
+        values = [*FIRING["AnnalsDaysNotPacked"][0], make_gauge("annals_maintain_exit_code", code)]
+        assert [problem.alert for problem in find_problems(collect_values(values), ())] == message
 
 
-def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
+def test_late_cron_job_is_problem(db: None) -> None:
     def late() -> set[str]:
-        return {job.command for job in jobs.jobs() if job.late}
+        return {job.command for job in jobs.list_jobs() if job.late}
 
     every = {"annals partitions maintain", "annals quarantine retry", "annals gaps"}
     assert late() == every
@@ -167,9 +183,11 @@ def test_a_job_that_did_not_run_is_not_well(db: None) -> None:
     assert late() == set()
     GapRun.objects.update(started_at=now - timedelta(hours=5))
     assert late() == {"annals gaps"}
-    assert [each.alert for each in findings(values_of(()), jobs.jobs())] == ["AnnalsGapsUnknown"]
+    assert [problem.alert for problem in find_problems(collect_values(()), jobs.list_jobs())] == [
+        "AnnalsGapsUnknown"
+    ]
     MaintainRun.objects.update(exit_code=2)
-    assert {each.alert for each in findings(values_of(()), jobs.jobs())} == {
+    assert {item.alert for item in find_problems(collect_values(()), jobs.list_jobs())} == {
         "AnnalsGapsUnknown",
         "AnnalsMaintainFails",
     }
@@ -182,35 +200,37 @@ def ran(now: Any) -> None:
 
 
 @pytest.fixture
-def ops(db: None, client: Client) -> Client:
+def operator(db: None, client: Client) -> Client:
     client.force_login(User.objects.get(username="ops"))
     return client
 
 
-def test_it_is_the_first_page_of_operators_and_of_nobody_else(ops: Client) -> None:
-    assert 'class="verdict' in ops.get("/admin/").content.decode()
+def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
+    assert 'class="verdict' in operator.get("/admin/").content.decode()
     for login in ("support", "admin"):
-        ops.force_login(User.objects.get(username=login))
-        assert 'class="verdict' not in ops.get("/admin/").content.decode()
+        operator.force_login(User.objects.get(username=login))
+        assert 'class="verdict' not in operator.get("/admin/").content.decode()
 
 
-def test_all_is_well_in_words(ops: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(clock.now())
-    monkeypatch.setattr("annals.operations.screen.metrics.STORE.collect", lambda: iter(()))
-    page = text(ops.get("/admin/operations/"))
+    monkeypatch.setattr(
+        "annals.operations.screen.metrics.STORE_COLLECTOR.collect", lambda: iter(())
+    )
+    page = text(operator.get("/admin/operations/"))
     assert "Всё хорошо" in page
     assert "сохранено: 2" in page
     JobRun.objects.all().delete()
-    page = text(ops.get("/admin/operations/"))
+    page = text(operator.get("/admin/operations/"))
     assert "Всё хорошо" not in page
     assert "annals quarantine retry" in page
     assert "не запускалось ни разу" in page
 
 
-def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
+def test_page_names_problems_of_store(operator: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
     ledger_row(partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row")
-    answer = ops.get("/admin/operations/")
+    answer = operator.get("/admin/operations/")
     page = text(answer)
     assert "Действуйте немедленно, даже ночью" in page
     assert "AnnalsHalted" in page
@@ -219,7 +239,7 @@ def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "forecasts, said",
+    "forecasts, message",
     [
         ([], "The brokers have not said how long they keep unread messages."),
         ([None], "The brokers have not said how long they keep unread messages."),
@@ -228,25 +248,25 @@ def test_the_page_says_what_is_wrong_with_the_store(ops: Client) -> None:
         ([(timedelta(hours=2), 9e9), (None, None)], "if nothing more is read from now on"),
     ],
 )
-def test_the_page_says_whether_the_brokers_delete_messages(
-    forecasts: list[tuple[timedelta | None, float | None] | None], said: str, ops: Client
+def test_page_says_whether_brokers_delete_messages(
+    forecasts: list[tuple[timedelta | None, float | None] | None], message: str, operator: Client
 ) -> None:
     now = clock.now()
     for partition, forecast in enumerate(forecasts):
-        loss, kept = forecast or (None, None)
+        loss, remaining = forecast or (None, None)
         ledger_row(
             partition=partition,
             forecast_at=now if forecast else None,
             loss_at=now + loss if loss else None,
-            kept_seconds=kept,
+            kept_seconds=remaining,
         )
-    ops.cookies["django_language"] = "en"
-    assert said in text(ops.get("/admin/operations/"))
+    operator.cookies["django_language"] = "en"
+    assert message in text(operator.get("/admin/operations/"))
 
 
-def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
-    assert picture() is None
-    ingested.write(*(value(id=str(number)) for number in range(5)))
+def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:
+    assert draw_pace() is None
+    ingested.write(*(make_value(id=str(number)) for number in range(5)))
     with open_connection() as plain:
         for _ in range(2):  # of ten minutes the first counts
             ledger.record_pace(plain)
@@ -256,18 +276,18 @@ def test_rates_are_of_what_the_consumer_noted(ingested: Ingested) -> None:
             "UPDATE ingest_pace SET at = at - interval '10 min', slot = slot - 1, read = 2"
         )
         ledger.record_pace(plain)
-        found = picture()
-        assert found is not None
-        assert (found.came, found.read, found.before) == (0, 3, 3)
-        assert found.most == pytest.approx(3 / 600, rel=0.1)
-        assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in found.came_path
-        assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", found.read_path)
+        actual = draw_pace()
+        assert actual is not None
+        assert (actual.came, actual.read, actual.before) == (0, 3, 3)
+        assert actual.most == pytest.approx(3 / 600, rel=0.1)
+        assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.came_path
+        assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", actual.read_path)
         plain.execute("UPDATE ingest_pace SET at = at - interval '2 days'")
-    assert picture() is None
+    assert draw_pace() is None
 
 
-def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None:
-    assert disk([]).full is None
+def test_forecast_names_day_on_which_disk_is_full(db: None, settings: Settings) -> None:
+    assert forecast_disk([]).full is None
     from annals.operations import disk as module
 
     class Load:
@@ -279,13 +299,17 @@ def test_the_day_on_which_the_disk_is_full(db: None, settings: Settings) -> None
     today = clock.now().date()
     part = Partition("t", "t_1", None, None, DayState.ATTACHED, False, 1, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "measured", lambda *_: Found())
-        settings.ANNALS = env.read({"ANNALS_DISK_GB": "100", "ANNALS_RETENTION_DAYS": "30"})
-        found = disk([part])
-        assert found.a_day == 10**10
-        assert found.full == today + timedelta(days=(10**11 - found.used) // 10**10)
-        for day, page in ((found.full, False), (today, True)):
-            [one] = findings(values_of(()), (), day)
-            assert (one.alert, one.page, one.where) == ("AnnalsDiskFills", page, [str(day)])
-        settings.ANNALS = env.read({"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"})
-        assert disk([part]).full is None
+        patch.setattr(module, "measure_loads", lambda *_: Found())
+        settings.ANNALS = env.read_settings(
+            {"ANNALS_DISK_GB": "100", "ANNALS_RETENTION_DAYS": "30"}
+        )
+        actual = forecast_disk([part])
+        assert actual.a_day == 10**10
+        assert actual.full == today + timedelta(days=(10**11 - actual.used) // 10**10)
+        for day, page in ((actual.full, False), (today, True)):
+            [first] = find_problems(collect_values(()), (), day)
+            assert (first.alert, first.page, first.where) == ("AnnalsDiskFills", page, [str(day)])
+        settings.ANNALS = env.read_settings(
+            {"ANNALS_DISK_GB": "400", "ANNALS_RETENTION_DAYS": "30"}
+        )
+        assert forecast_disk([part]).full is None

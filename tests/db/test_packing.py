@@ -21,26 +21,26 @@ from psycopg import sql
 from psycopg.copy import LibpqWriter
 from pyarrow import parquet
 
-from annals.demo.simulator import stream
+from annals.demo.simulator import generate_messages
 from annals.management import packing_days
 from history import packing
-from history.archive.restore import restore
-from history.archive.store import Store as Files
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveStore as Files
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.blocks import dictionaries, form, stored
 from history.blocks.form import DamagedBlockError
 from history.daily import canonical, days
-from history.daily.canonical import Connection, versions
+from history.daily.canonical import Connection, stream_versions
 from history.daily.window import Window
-from history.entities import BY_NAME, BY_TOPIC, ENTITIES, Entity, root
+from history.entities import BY_NAME, BY_TOPIC, ENTITIES, EntityKind, get_root
 from history.gap_models import GapDay, GapDocument, VersionGap
 from history.kind_tables import create_missing
 from history.models import DaySeal, PackDictionary, SealedDay, SearchKey
-from history.partitions.maintain import Outcome
+from history.partitions.maintain import MaintainOutcome
 from history.record import ChangeType, Record
 from history.seals import late_rows, verification
-from history.seals.seal import seal
+from history.seals.seal import seal_day
 from history.timeline import pages, query
 from ingest.source.decode import decode
 from ingest.source.message import Message
@@ -51,7 +51,7 @@ from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
 DAY = T0.date()
-ROOT, TASK = root(), BY_NAME["product-task"]
+ROOT, TASK = get_root(), BY_NAME["product-task"]
 
 
 def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
@@ -59,7 +59,7 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
     deletions without a document, and one document too large for a block with others."""
     random = Random(seed)
     for entity in (ROOT, TASK):
-        days.create(plain, entity.table, DAY)
+        days.create_partition(plain, entity.table, DAY)
     store = Store()
     for number in range(documents):
         entity = random.choice((ROOT, TASK))
@@ -87,25 +87,25 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
 
 def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     """Applications as the simulator makes them, enough for dictionaries."""
-    found: dict[Entity, list[Record]] = {}
+    found: dict[EntityKind, list[Record]] = {}
     window = Window.at(clock.now(), 90, 14)
     start = datetime.combine(DAY, time(), UTC)
     step = timedelta(days=1) / (messages + 1)
-    for each in islice(stream(1, start, step=step, side_by_side=16), messages):
+    for each in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
         record = decode(Message(each.topic, 0, 0, 0, each.key, each.value), window)
         found.setdefault(BY_TOPIC[each.topic], []).append(record)
     for entity, records in found.items():
-        days.create(plain, entity.table, DAY)
+        days.create_partition(plain, entity.table, DAY)
         with plain.transaction():
             names = copying.get_copy_columns(entity)
             copying.copy_pieces(plain, sql.Identifier(entity.table), names, encode_rows(records))
 
 
-def rows(plain: Connection, entity: Entity, day: date = DAY) -> list[Any]:
-    return list(versions(plain, entity, days.locate(plain, entity.table, day).child))
+def rows(plain: Connection, entity: EntityKind, day: date = DAY) -> list[Any]:
+    return list(stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child))
 
 
-def blocks(plain: Connection, entity: Entity = ROOT) -> list[tuple[Any, ...]]:
+def blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any, ...]]:
     return plain.execute(
         f"SELECT id, version, updated_at, packed FROM {entity.table} WHERE packed IS NOT NULL"
         " ORDER BY id"
@@ -113,7 +113,7 @@ def blocks(plain: Connection, entity: Entity = ROOT) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", [*range(3), None], ids=str)
-def test_every_version_is_the_same_packed_and_unpacked(seed: int | None, plain: Connection) -> None:
+def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection) -> None:
     """seed: None: all kinds, as the simulator makes them."""
     if seed is None:
         fill_simulated(plain)
@@ -121,37 +121,39 @@ def test_every_version_is_the_same_packed_and_unpacked(seed: int | None, plain: 
         fill(plain, seed=seed)
     for entity in ENTITIES if seed is None else (ROOT, TASK):
         before = rows(plain, entity)
-        digest = canonical.digest(plain, entity, days.locate(plain, entity.table, DAY).child)
-        done = packing.pack(plain, entity, DAY)
-        assert done.rows == len(before) == stored.count(plain, _table(plain, entity))
+        digest = canonical.compute_digest(
+            plain, entity, days.locate_day(plain, entity.table, DAY).child
+        )
+        done = packing.pack_day(plain, entity, DAY)
+        assert done.rows == len(before) == stored.count_versions(plain, _table(plain, entity))
         assert rows(plain, entity) == before
-        found = canonical.digest(plain, entity, _table(plain, entity))
+        found = canonical.compute_digest(plain, entity, _table(plain, entity))
         assert (found.rows, found.finish()) == (digest.rows, digest.finish())
         assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
         assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
-        packing.pack(plain, entity, DAY)
+        packing.pack_day(plain, entity, DAY)
         assert rows(plain, entity) == before
-        packing.unpack(plain, entity, DAY)
+        packing.unpack_day(plain, entity, DAY)
         assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
     if seed is None:
         assert PackDictionary.objects.count() > 1
 
 
-def _table(plain: Connection, entity: Entity) -> Any:
-    return days.locate(plain, entity.table, DAY).child
+def _table(plain: Connection, entity: EntityKind) -> Any:
+    return days.locate_day(plain, entity.table, DAY).child
 
 
-def test_a_block_has_one_application_and_times_that_do_not_go_back(plain: Connection) -> None:
+def test_block_has_one_application_and_ascending_times(plain: Connection) -> None:
     fill(plain, 60)
     expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
     mixed = {id for id, *_, product in expected if product == "A2"}
     mixed &= {id for id, *_, product in expected if product == "A1"}
-    packing.pack(plain, TASK, DAY)
+    packing.pack_day(plain, TASK, DAY)
     found = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
     assert found
     of_blocks = plain.execute(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
-        f" FROM {stored.versions(TASK)} AS stored WHERE in_block"
+        f" FROM {stored.build_versions_query(TASK)} AS stored WHERE in_block"
     ).fetchall()
     assert {each[0] for each in of_blocks} & mixed
     assert set(of_blocks) <= expected
@@ -161,14 +163,14 @@ def test_a_block_has_one_application_and_times_that_do_not_go_back(plain: Connec
         assert len(ago) < form.MOST_VERSIONS
 
 
-def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_new = packing._Rewrite._fill
+def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_new = packing._Rewrite._fill_table
 
     def late(self: Any, *args: Any) -> Any:
         found = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
         with raw() as other:  # as ingest notes it
-            late_rows.mark(other, ROOT.table, DAY)
+            late_rows.mark_sealed_day(other, ROOT.table, DAY)
             other.execute(
                 'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
                 ' "offset", noted_at, sealed) VALUES (%s, %s, %s, 7, %s, %s, 0, 1, now(), false)',
@@ -179,17 +181,17 @@ def test_a_row_that_comes_while_a_day_is_packed_is_kept(monkeypatch: pytest.Monk
     with raw() as plain:
         fill(plain)
         before = rows(plain, ROOT)
-        monkeypatch.setattr(packing._Rewrite, "_fill", late)
-        packing.pack(plain, ROOT, DAY)
+        monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
+        packing.pack_day(plain, ROOT, DAY)
         assert len(rows(plain, ROOT)) == len(before) + 1
         assert [row for row in rows(plain, ROOT) if row[0] != "a-late-one"] == before
 
 
 @pytest.mark.parametrize("where", ["block", "table"])
-def test_what_is_not_as_it_was_is_never_swapped_in(
+def test_pack_refuses_table_with_other_versions(
     where: str, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    pack = form.Packer.pack
+    pack = form.BlockPacker.pack_block
 
     def wrong(self: Any, made: Any) -> Any:
         return pack(self, [(*made[0][:-1], made[0][-1] + b" "), *made[1:]])
@@ -197,58 +199,60 @@ def test_what_is_not_as_it_was_is_never_swapped_in(
     fill(plain)
     before = rows(plain, ROOT)
     if where == "block":
-        monkeypatch.setattr(form.Packer, "pack", wrong)
+        monkeypatch.setattr(form.BlockPacker, "pack_block", wrong)
     else:  # the server stored other bytes
-        monkeypatch.setattr(packing._Hashing, "write", LibpqWriter.write)
+        monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
-        packing.pack(plain, ROOT, DAY)
+        packing.pack_day(plain, ROOT, DAY)
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
     assert (outcome.exit_code, outcome.packed) == (2, [])
     assert {name for name, _ in outcome.broken} == {
-        days.partition_name(entity.table, DAY) for entity in (ROOT, TASK)
+        days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)
     }
     assert all(f"{DAY} stays as it is" in said for _, said in outcome.broken)
     assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
 
 
-def test_a_document_with_many_large_versions_is_not_in_memory_twice() -> None:
+def test_pack_holds_large_document_in_memory_once() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
-    made = list(map(form.Packer(None).pack, form.cut(versions)))
+    made = list(map(form.BlockPacker(None).pack_block, form.split_into_blocks(versions)))
     with raw() as plain:
         tracemalloc.start()
-        packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare(versions, made, None)
+        packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
+            versions, made, None
+        )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000 < sum(len(row[-1]) for row in versions)
 
 
-def test_a_day_in_use_and_one_that_the_disk_cannot_hold_twice_are_not_begun(
+def test_pack_refuses_day_in_use_and_full_disk(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
-    monkeypatch.setattr(packing._Rewrite, "_fill", None)
+    monkeypatch.setattr(packing._Rewrite, "_fill_table", None)
     with raw() as plain, raw() as reader:
         fill(plain, 2)
         with reader.transaction():
             reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
             with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
-                packing.pack(plain, ROOT, DAY)
-        monkeypatch.setattr(packing._Rewrite, "_bytes", lambda *_: 10**9)
+                packing.pack_day(plain, ROOT, DAY)
+        monkeypatch.setattr(packing._Rewrite, "_measure_table", lambda *_: 10**9)
         settings.ANNALS = msgspec.structs.replace(settings.ANNALS, disk_gb=1)
-        with pytest.raises(packing.NotPackable, match=r"1\.1 GiB of disk"):
-            packing.pack(plain, ROOT, DAY)
+        with pytest.raises(packing.NotPackableError, match=r"1\.1 GiB of disk"):
+            packing.pack_day(plain, ROOT, DAY)
 
 
-def test_the_day_is_read_without_the_limits_of_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> None:
     """Packing a large day takes longer than any of them."""
     limits = []
 
     def noted(reader: Connection, *given: Any, **named: Any) -> Any:
         limits.append(reader.execute("SHOW transaction_timeout").fetchone())
-        return canonical.versions(reader, *given, **named)
+        return canonical.stream_versions(reader, *given, **named)
 
-    monkeypatch.setattr(packing, "versions", noted)
+    monkeypatch.setattr(packing, "stream_versions", noted)
     with raw() as plain:
         if plain.info.server_version < 170_000:
             pytest.skip("this server has no such limit")
@@ -258,25 +262,27 @@ def test_the_day_is_read_without_the_limits_of_the_login(monkeypatch: pytest.Mon
         alter = "ALTER ROLE {login} IN DATABASE {database} "
         plain.execute(sql.SQL(alter + "SET transaction_timeout = '1min'").format(**words))
         try:
-            packing.pack(plain, ROOT, DAY)
+            packing.pack_day(plain, ROOT, DAY)
         finally:
             plain.execute(sql.SQL(alter + "RESET transaction_timeout").format(**words))
     assert limits == [("0",)]
 
 
-def test_seals_and_the_archive_are_over_the_versions(tmp_path: Any, plain: Connection) -> None:
+def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
+    tmp_path: Any, plain: Connection
+) -> None:
     fill(plain)
-    made = seal(plain, ROOT, DAY)
+    made = seal_day(plain, ROOT, DAY)
     before = rows(plain, ROOT)
-    packing.pack(plain, ROOT, DAY)
-    assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
-    assert seal(plain, ROOT, DAY).digest == made.digest
+    packing.pack_day(plain, ROOT, DAY)
+    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None]
+    assert seal_day(plain, ROOT, DAY).digest == made.digest
     archiver = DayArchiver(Files(str(tmp_path)))
     archiver.archive(plain, ROOT.table, DAY)
     done = archiver.archived[ROOT.table, DAY]
     assert (done.rows, done.digest) == (len(before), made.digest)
     with pytest.raises(Exception, match="all that the archive has"):
-        restore(plain, Files(str(tmp_path)), ROOT, DAY)
+        restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
 def flip(plain: Connection, packed: bytes, id: str) -> None:
@@ -285,17 +291,17 @@ def flip(plain: Connection, packed: bytes, id: str) -> None:
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
 
 
-def test_a_flipped_bit_is_found_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
     with raw() as plain:
         fill(plain)
-        seal(plain, ROOT, DAY)
-        packing.pack(plain, ROOT, DAY)
+        seal_day(plain, ROOT, DAY)
+        packing.pack_day(plain, ROOT, DAY)
         id, _, _, packed = blocks(plain)[0]
         flip(plain, packed, id)
-        faults = [each.fault for each in verification.verify(plain, ROOT)]
+        faults = [each.fault for each in verification.verify_days(plain, ROOT)]
         assert f"the packed versions of {id}" in str(faults[0])
         with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
-            pages.page(HOST, query.Query(entity=ROOT, id=id))
+            pages.fetch_page(HOST, query.TimelineQuery(entity=ROOT, id=id))
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
     answer = client.get(f"/api/v1/history/{ROOT.name}/{id}")
@@ -307,12 +313,12 @@ def test_a_flipped_bit_is_found_and_never_shown(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
-def test_a_changed_column_of_a_block_is_found(column: str, plain: Connection) -> None:
+def test_changed_column_of_block_is_found(column: str, plain: Connection) -> None:
     """Also where the block says it a second time."""
     other = {"type": "(type + 1) % 3", "version": "version + 1"}
     fill(plain)
-    seal(plain, ROOT, DAY)
-    packing.pack(plain, ROOT, DAY)
+    seal_day(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     for keys in ("octet_length(keys) > 4", "octet_length(keys) = 4"):
         value = other.get(column, "'nobody'")
         if column == "updated_at":
@@ -323,47 +329,49 @@ def test_a_changed_column_of_a_block_is_found(column: str, plain: Connection) ->
                 f" FROM {ROOT.table} WHERE packed IS NOT NULL AND {keys})"
             )
             try:
-                place = days.locate(plain, ROOT.table, DAY)
-                fault = verification._compare(plain, ROOT, DaySeal.objects.get(), place).fault
+                place = days.locate_day(plain, ROOT.table, DAY)
+                fault = verification._compare_in_snapshot(
+                    plain, ROOT, DaySeal.objects.get(), place
+                ).fault
             except DamagedBlockError as error:
                 fault = str(error)
             assert fault
 
 
 @pytest.mark.parametrize("change", ["DELETE FROM", "UPDATE"])
-def test_a_dictionary_that_is_missing_or_changed_is_named(change: str, plain: Connection) -> None:
-    days.create(plain, ROOT.table, DAY)
+def test_error_names_missing_or_changed_dictionary(change: str, plain: Connection) -> None:
+    days.create_partition(plain, ROOT.table, DAY)
     store = Store()
     for number in range(300):
         text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
         store.add(f"d{number}", 0, text, number / 10)
-    packing.pack(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     assert PackDictionary.objects.count() == 1
     before = rows(plain, ROOT)
-    dictionaries._known.clear()
+    dictionaries._dictionaries_by_number.clear()
     assert rows(plain, ROOT) == before  # read again by a new process
     how = " SET content = content || 'x'" if change == "UPDATE" else ""
     plain.execute(f"{change} pack_dictionary{how}")
-    dictionaries._known.clear()
+    dictionaries._dictionaries_by_number.clear()
     with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
         rows(plain, ROOT)
 
 
-def test_a_young_day_one_that_is_not_there_and_those_of_a_cluster_are_refused(
+def test_pack_refuses_young_missing_and_distributed_days(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     today = clock.now().date()
-    days.create(plain, ROOT.table, today)
-    with pytest.raises(packing.NotPackable, match="is not finished"):
-        packing.pack(plain, ROOT, today)
-    with pytest.raises(packing.NotPackable, match="no partition of"):
-        packing.pack(plain, ROOT, DAY)
-    monkeypatch.setattr(packing.day_snapshot, "spread", lambda *_: True)
-    with pytest.raises(packing.NotPackable, match="the days of a cluster are not packed"):
-        packing.pack(plain, ROOT, DAY)
+    days.create_partition(plain, ROOT.table, today)
+    with pytest.raises(packing.NotPackableError, match="is not finished"):
+        packing.pack_day(plain, ROOT, today)
+    with pytest.raises(packing.NotPackableError, match="no partition of"):
+        packing.pack_day(plain, ROOT, DAY)
+    monkeypatch.setattr(packing.day_snapshot, "is_spread", lambda *_: True)
+    with pytest.raises(packing.NotPackableError, match="the days of a cluster are not packed"):
+        packing.pack_day(plain, ROOT, DAY)
 
 
-def test_the_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
+def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
     fill(plain)
     code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
     assert (code, out.split(":")[0]) == (0, f"Packed {ROOT.table} {DAY}")
@@ -389,18 +397,20 @@ def exported(folder: Path, kind: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_an_export_is_the_same(tmp_path: Path, kind: str, plain: Connection) -> None:
+def test_export_of_packed_day_equals_export_of_plain_day(
+    tmp_path: Path, kind: str, plain: Connection
+) -> None:
     fill(plain)
     before = exported(tmp_path / "plain", kind)
-    packing.pack(plain, TASK, DAY)
+    packing.pack_day(plain, TASK, DAY)
     assert exported(tmp_path / "packed", kind) == before
     assert len(before) > 100
 
 
-def test_gaps_and_search_keys_are_found_in_blocks(plain: Connection) -> None:
+def test_gaps_and_search_keys_are_read_from_blocks(plain: Connection) -> None:
     name, pointer = ROOT.search[0]
     path = pointer.strip("/").split("/")
-    days.create(plain, ROOT.table, DAY)
+    days.create_partition(plain, ROOT.table, DAY)
     store = Store()
     for version in (0, 1, 2, 5, 6):
         data: Any = f"key {version}"
@@ -410,7 +420,7 @@ def test_gaps_and_search_keys_are_found_in_blocks(plain: Connection) -> None:
     made = T0 - timedelta(days=1)
     for version in (3, 4):
         store.add("g2", version, {"createdAt": made.isoformat()}, version)
-    packing.pack(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
     assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
         (name, f"key {version}") for version in (0, 1, 2, 5, 6)
@@ -423,36 +433,38 @@ def test_gaps_and_search_keys_are_found_in_blocks(plain: Connection) -> None:
         model.objects.all().delete()
 
 
-def test_a_table_of_an_earlier_release_gets_the_columns(plain: Connection) -> None:
+def test_migration_adds_block_columns_to_older_tables(plain: Connection) -> None:
     with connection.cursor() as cursor:
-        columns = ", ".join(f"DROP {name}" for name in stored.BLOCK)
+        columns = ", ".join(f"DROP {name}" for name in stored.BLOCK_COLUMNS)
         cursor.execute(f"ALTER TABLE {TASK.table} {columns}, ALTER data SET NOT NULL")
         with pytest.raises(ProgrammingError):
             cursor.execute(f"SELECT packed FROM {TASK.table}")
     for _ in range(2):
         create_missing(using="default")
     fill(plain)
-    packing.pack(plain, TASK, DAY)
+    packing.pack_day(plain, TASK, DAY)
     assert blocks(plain, TASK)
 
 
-def test_threads_read_blocks_at_the_same_time(plain: Connection) -> None:
+def test_threads_read_blocks_concurrently(plain: Connection) -> None:
     """A decompressor that two threads use gives wrong bytes, or ends the process."""
-    days.create(plain, ROOT.table, DAY)
+    days.create_partition(plain, ROOT.table, DAY)
     store = Store()
     for number in range(300):
         text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
         store.add(f"d{number % 30}", number // 30, text, number / 10)
-    packing.pack(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     found = blocks(plain)
-    expected = [form.documents(packed, _of(packed)) for *_, packed in found]
+    expected = [form.unpack_documents(packed, _of(packed)) for *_, packed in found]
 
     def read(_: int) -> bool:
-        return [form.documents(packed, _of(packed)) for *_, packed in found * 20] == expected * 20
+        return [
+            form.unpack_documents(packed, _of(packed)) for *_, packed in found * 20
+        ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(read, range(16)))
 
 
 def _of(packed: bytes) -> Any:
-    return dictionaries.get(form.dictionary_number(packed))
+    return dictionaries.get_dictionary(form.get_dictionary_number(packed))

@@ -6,33 +6,33 @@ from random import Random
 import pytest
 
 from history.daily import days
-from history.entities import root
+from history.entities import get_root
 from history.models import PackDictionary
-from history.packing import pack
-from history.timeline.sources.tables import Tables
-from history.versions import Key
+from history.packing import pack_day
+from history.timeline.sources.tables import TableSource
+from history.versions import VersionKey
 from tests.db.partitioned import raw
 from tests.db.store import T0, Store, minute
 
 DAY = T0.date()
 
 
-def one_after_another(key: Key) -> None:
+def one_after_another(key: VersionKey) -> None:
     """As a page asks: again, while it is told that the version is for later."""
-    found, unread = Tables().documents([(root(), "A1", key)])
+    found, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
     assert ([row.key for row in found], unread) == ([key], [])
 
 
 @pytest.fixture
 def store(tables: None) -> Store:
     with raw() as plain:
-        days.create(plain, root().table, DAY)
+        days.create_partition(plain, get_root().table, DAY)
     return Store()
 
 
 def packed() -> None:
     with raw() as plain:
-        pack(plain, root(), DAY)
+        pack_day(plain, get_root(), DAY)
 
 
 def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
@@ -40,7 +40,7 @@ def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))
     packed()
-    one_after_another(Key(2, minute(0)))
+    one_after_another(VersionKey(2, minute(0)))
 
 
 def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
@@ -49,19 +49,19 @@ def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
         at = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, at)
     packed()
-    one_after_another(Key(58, minute(119)))
+    one_after_another(VersionKey(58, minute(119)))
 
 
 def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:
     draw, next_day = Random(1), DAY + timedelta(days=1)
     with raw() as plain:
-        days.create(plain, root().table, next_day)
+        days.create_partition(plain, get_root().table, next_day)
         for at, word, size in ((0, "one", 30), (1440, "another", 1500)):
             for number in range(600):
                 document = {f"{word}{key}": f"{word} text of {key}" for key in range(40)}
                 document["own"] = draw.randbytes(size).hex()
                 store.add(f"{word}{number}", 1, document, minute(at + number % 60))
-        plain.execute(f"ANALYZE {root().table}")
-        pack(plain, root(), DAY)
-        pack(plain, root(), next_day)
+        plain.execute(f"ANALYZE {get_root().table}")
+        pack_day(plain, get_root(), DAY)
+        pack_day(plain, get_root(), next_day)
     assert PackDictionary.objects.count() == 2

@@ -7,27 +7,27 @@ from psycopg import errors, sql
 
 from history import packing
 from history.daily import canonical, days, doubled
-from history.daily.canonical import Connection, digest, versions
+from history.daily.canonical import Connection, compute_digest, stream_versions
 from history.entities import ROOT
 from history.models import DaySeal, DoubledVersion
 from history.seals import verification
-from history.seals.seal import NotSealable, add, seal
+from history.seals.seal import NotSealableError, add_seal, seal_day
 from ingest.source.decode import Reason
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
-from tests.messages import NOW, SOURCE, value, with_data
+from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
-NAME = days.partition_name(TABLE, OLD)
+NAME = days.build_partition_name(TABLE, OLD)
 
 
 def old(id: str, version: int, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
     given = {"id": id, "version": version, "updatedAt": moment}
-    return value(**given) if data is None else with_data(data.encode(), **given)
+    return make_value(**given) if data is None else make_value_with_data(data.encode(), **given)
 
 
 FIRST = [old(id, version) for id in "abc" for version in range(5)]
@@ -36,7 +36,7 @@ KEYS = [(id, version) for id in "abc" for version in range(5)]
 
 def keys() -> list[tuple[str, int]]:
     with raw() as plain:
-        found = versions(plain, ROOT, days.locate(plain, TABLE, OLD).child)
+        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
         return [(row[0], row[1]) for row in found]
 
 
@@ -45,7 +45,7 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
     """As an earlier release left it: of a three versions are there twice, of b one, with another
     content, and one of its own block's."""
     ingested.write(*FIRST)
-    packing.pack(plain, ROOT, OLD)
+    packing.pack_day(plain, ROOT, OLD)
     plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
     copy = (
         f"INSERT INTO {NAME} (id, version, data, updated_at, client_id, author, type)"
@@ -53,9 +53,9 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
         " WHERE id = %s AND version = ANY(%s)"
     )
     with raw() as other:
-        packing.unpack(other, ROOT, OLD)
+        packing.unpack_day(other, ROOT, OLD)
         other.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
-        packing.pack(other, ROOT, OLD)
+        packing.pack_day(other, ROOT, OLD)
         other.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
         other.execute(copy, ["a", "a", [0, 1, 2]])
         other.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
@@ -65,18 +65,18 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
     return ingested
 
 
-def test_a_day_with_a_version_twice_is_neither_sealed_nor_packed(
+def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
-    place = days.locate(plain, TABLE, OLD)
-    assert [key[:2] for key in doubled.find(plain, ROOT, place.child)] == [
+    place = days.locate_day(plain, TABLE, OLD)
+    assert [key[:2] for key in doubled.find_doubled_versions(plain, ROOT, place.child)] == [
         *(("a", version) for version in range(3)),
         ("b", 3),
     ]
     twice = f"{TABLE} {OLD} has version 0 of a twice: run `partitions repair {OLD}`"
-    with pytest.raises(NotSealable, match=twice):
-        seal(plain, ROOT, OLD)
-    for rewrite in (packing.pack, packing.unpack):
+    with pytest.raises(NotSealableError, match=twice):
+        seal_day(plain, ROOT, OLD)
+    for rewrite in (packing.pack_day, packing.unpack_day):
         with pytest.raises(packing.DoubledVersionError, match=twice):
             rewrite(plain, ROOT, OLD)
     code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
@@ -86,7 +86,7 @@ def test_a_day_with_a_version_twice_is_neither_sealed_nor_packed(
 
 @pytest.mark.parametrize("sealed", [False, True])
 @pytest.mark.parametrize("in_blocks", [False, True])
-def test_a_day_is_repaired(
+def test_repair_leaves_each_version_once(
     sealed: bool,
     in_blocks: bool,
     doubled_day: Ingested,
@@ -96,11 +96,16 @@ def test_a_day_is_repaired(
     """Equal contents: one stays. Others: the first one stays, the second one is kept aside."""
     if in_blocks:  # an earlier release packed the day again
         with monkeypatch.context() as patch:
-            patch.setattr(packing._Rewrite, "_each_once", lambda _, rows: rows)
-            packing.pack(plain, ROOT, OLD)
+            patch.setattr(packing._Rewrite, "_refuse_doubled", lambda _, rows: rows)
+            packing.pack_day(plain, ROOT, OLD)
     if sealed:
         with plain.transaction():
-            add(plain, TABLE, OLD, digest(plain, ROOT, days.locate(plain, TABLE, OLD).child))
+            add_seal(
+                plain,
+                TABLE,
+                OLD,
+                compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child),
+            )
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert f"{TABLE} {OLD}: b version 3 had two contents" in out
@@ -113,9 +118,9 @@ def test_a_day_is_repaired(
         done = doubled_day.write(*FIRST)
         assert (done.repeated[SOURCE], done.rejects) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
-    assert [each.fault for each in verification.verify(plain, ROOT)] == [None] * sealed
-    packing.pack(plain, ROOT, OLD)
-    packing.unpack(plain, ROOT, OLD)
+    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None] * sealed
+    packing.pack_day(plain, ROOT, OLD)
+    packing.unpack_day(plain, ROOT, OLD)
     assert keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
@@ -136,45 +141,51 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     )
     ingested.write(*FIRST)
     plain.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
-    seal(plain, ROOT, OLD)
-    packing.pack(plain, ROOT, OLD)
+    seal_day(plain, ROOT, OLD)
+    packing.pack_day(plain, ROOT, OLD)
     plain.execute(f"UPDATE plain_copy SET id = id {change}")
     plain.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
     plain.execute(f"INSERT INTO {NAME} {again}")
     plain.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
     if noted:
         plain.execute(
-            sql.SQL(note).format(sql.Literal(TABLE), sql.Literal(OLD), canonical.encoded(ROOT))
+            sql.SQL(note).format(
+                sql.Literal(TABLE), sql.Literal(OLD), canonical.build_encoding(ROOT)
+            )
         )
     plain.execute("DROP TABLE plain_copy")
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert "3 rows taken out" in out
     assert keys() == KEYS
-    assert [each.fault for each in verification.verify(plain, ROOT)] == [None]
+    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None]
 
 
 def test_a_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
-        add(plain, TABLE, OLD, digest(plain, ROOT, days.locate(plain, TABLE, OLD).child))
+        add_seal(
+            plain, TABLE, OLD, compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
+        )
     plain.execute(f"DELETE FROM {NAME} WHERE id = 'c'")
     code, _, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, "is not as it was sealed" in error) == (2, True)
     assert DoubledVersion.objects.count() == 0
 
 
-def test_a_kept_content_goes_with_its_day(doubled_day: Ingested, plain: Connection) -> None:
+def test_differing_content_is_deleted_with_its_day(
+    doubled_day: Ingested, plain: Connection
+) -> None:
     run("repair", str(OLD), "--entity", ROOT.name)
     assert DoubledVersion.objects.count() == 1
-    days.drop(plain, TABLE, OLD)
+    days.drop_partition(plain, TABLE, OLD)
     assert DoubledVersion.objects.count() == 0
 
 
-def test_the_consumer_takes_the_refusal_for_a_repeat_or_a_divergence(
+def test_consumer_reports_refused_row_as_repeat_or_divergence(
     tables: None, ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(*FIRST)
-    packing.pack(plain, ROOT, OLD)
+    packing.pack_day(plain, ROOT, OLD)
     done = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
     assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 3)
     assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]

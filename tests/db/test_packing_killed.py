@@ -9,28 +9,28 @@ from django.db import connection as django_connection
 
 from annals.management.packing_days import pack_due
 from history import packing
-from history.blocks.form import Row
+from history.blocks.form import CanonicalRow
 from history.daily import days
-from history.daily.canonical import versions
+from history.daily.canonical import stream_versions
 from history.entities import ROOT
 from history.models import SealedDay
-from history.partitions.maintain import Outcome
+from history.partitions.maintain import MaintainOutcome
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, names, raw, read_all_to_end
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
-from tests.messages import NOW, SOURCE, value
+from tests.messages import NOW, SOURCE, make_value
 
 pytestmark = pytest.mark.usefixtures("tables")
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 DAY = MOMENT.date()
-NAME = days.partition_name(TABLE, DAY)
+NAME = days.build_partition_name(TABLE, DAY)
 Rewrite = Callable[..., object]
 
 
-def there() -> list[Row]:
+def there() -> list[CanonicalRow]:
     with raw() as plain:
-        return list(versions(plain, ROOT, days.locate(plain, TABLE, DAY).child))
+        return list(stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child))
 
 
 def run(rewrite: Rewrite) -> Callable[[], None]:
@@ -52,21 +52,21 @@ def is_packed() -> bool:
 
 
 def maintain(*_: Any) -> None:
-    pack_due(NOW.date(), outcome := Outcome(), lambda _: None)
+    pack_due(NOW.date(), outcome := MaintainOutcome(), lambda _: None)
     assert outcome.packed == [NAME]
 
 
-@pytest.mark.parametrize("rewrite", [maintain, packing.unpack])
-def test_killed_between_any_two_statements(rewrite: Rewrite) -> None:
+@pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])
+def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) -> None:
     read_all_to_end()
     with raw() as plain:
-        days.create(plain, TABLE, DAY)
+        days.create_partition(plain, TABLE, DAY)
         for id in "abc":
             for version in range(4):
                 moment = MOMENT + timedelta(minutes=version)
                 Store().add(id, version, {"of": id, "n": version}, moment)
-        if rewrite is packing.unpack:
-            packing.pack(plain, ROOT, DAY)
+        if rewrite is packing.unpack_day:
+            packing.pack_day(plain, ROOT, DAY)
     expected, before = there(), is_packed()
     assert len(expected) == 12
     killed = 0
@@ -80,14 +80,14 @@ def test_killed_between_any_two_statements(rewrite: Rewrite) -> None:
     assert killed > 15
 
 
-def test_a_message_that_comes_after_a_kill_is_stored_once(ingested: Ingested) -> None:
+def test_message_after_killed_pack_is_stored_once(ingested: Ingested) -> None:
     def old(version: int) -> bytes:
         at = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-        return value(id="a", version=version, updatedAt=at)
+        return make_value(id="a", version=version, updatedAt=at)
 
     ingested.write(*map(old, range(5)))
     came, found = 5, there()
-    for _ in kill_everywhere(run(packing.pack)):
+    for _ in kill_everywhere(run(packing.pack_day)):
         done = ingested.write(old(came), old(came - 1), old(0))
         assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 2)
         came, before = came + 1, found

@@ -25,7 +25,7 @@ MB = 1_000_000
 
 def fill(plain: Connection, versions: int, size: int) -> None:
     """Versions of one document, of this many bytes each."""
-    days.create(plain, TABLE, DAY)
+    days.create_partition(plain, TABLE, DAY)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         " SELECT 'large', n, jsonb_build_object('text', repeat(md5(n::text), %s)),"
@@ -50,26 +50,24 @@ def _memory(name: str) -> int:
 
 
 @pytest.mark.parametrize(("versions", "size"), [(24, 4 * MB), (20_000, 4_000)], ids=str)
-def test_memory_is_bounded_whatever_a_document_has_on_a_day(
-    versions: int, size: int, plain: Connection
-) -> None:
+def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> None:
     """In all together 80 to 96 MB. Of one document, one version is in memory, some times."""
     fill(plain, versions, size)
     limit = 48 * MB + 8 * size
-    before = canonical.digest(plain, ROOT, sql.Identifier(TABLE)).finish()
+    before = canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish()
     acts: dict[str, Callable[[], Any]] = {
-        "pack": lambda: packing.pack(plain, ROOT, DAY),
-        "read": lambda: canonical.digest(plain, ROOT, sql.Identifier(TABLE)),
-        "again": lambda: packing.pack(plain, ROOT, DAY),
-        "unpack": lambda: packing.unpack(plain, ROOT, DAY),
+        "pack": lambda: packing.pack_day(plain, ROOT, DAY),
+        "read": lambda: canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)),
+        "again": lambda: packing.pack_day(plain, ROOT, DAY),
+        "unpack": lambda: packing.unpack_day(plain, ROOT, DAY),
     }
     grown = {name: growth(act) for name, act in acts.items()}
     print(versions, size, {name: round(bytes / MB, 1) for name, bytes in grown.items()})
     assert {name: bytes for name, bytes in grown.items() if bytes > limit} == {}
-    assert canonical.digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before
+    assert canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before
 
 
-def test_samples_are_bounded_in_bytes_and_none_is_larger_than_a_block(plain: Connection) -> None:
+def test_dictionary_samples_are_bounded(plain: Connection) -> None:
     fill(plain, 300, 200_000)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -80,14 +78,14 @@ def test_samples_are_bounded_in_bytes_and_none_is_larger_than_a_block(plain: Con
     fill_large = "UPDATE {} SET data = jsonb_build_object('text', repeat('x', 300000))"
     plain.execute(sql.SQL(fill_large + " WHERE version % 10 = 0").format(sql.Identifier(TABLE)))
     rewrite = _Rewrite(plain, ROOT, DAY, 0, lambda _: None)
-    sample = rewrite._sample(days.locate(plain, TABLE, DAY))
+    sample = rewrite._sample_documents(days.locate_day(plain, TABLE, DAY))
     assert len(sample) > 30
     assert sum(map(len, sample)) <= SAMPLE_BYTES
     assert max(map(len, sample)) <= MOST_BYTES
 
 
-def test_a_document_larger_than_a_block_stays_a_row(plain: Connection) -> None:
+def test_document_larger_than_block_stays_plain(plain: Connection) -> None:
     fill(plain, 4, MOST_BYTES + 32)
-    packing.pack(plain, ROOT, DAY)
+    packing.pack_day(plain, ROOT, DAY)
     found = plain.execute(f"SELECT count(*), count(packed) FROM {TABLE}").fetchone()
     assert found == (4, 0)

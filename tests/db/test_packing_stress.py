@@ -8,7 +8,7 @@ from tests.swaps.stress import Stress
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def test_no_answer_is_wrong_while_days_are_swapped(tables: None, ingested: Ingested) -> None:
+def test_answers_are_right_while_days_are_swapped(tables: None, ingested: Ingested) -> None:
     stress = Stress(ingested)
     stress.run(swaps=6)
     print(stress.did)

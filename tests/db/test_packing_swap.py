@@ -15,27 +15,27 @@ from psycopg import errors, sql
 from annals.access.grants import CONSUMER
 from annals.management import packing_days
 from history import packing
-from history.archive.restore import restore
+from history.archive.restore import restore_day
 from history.archive.store import ArchiveError
-from history.archive.store import Store as Archive
+from history.archive.store import ArchiveStore as Archive
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.blocks import dictionaries
 from history.daily import days, rebuild
-from history.daily.canonical import Connection, versions
+from history.daily.canonical import Connection, stream_versions
 from history.entities import ROOT
 from history.models import ChangedRow, PackAttempt, PackDictionary, SealedDay
-from history.partitions.maintain import Outcome
+from history.partitions.maintain import MaintainOutcome
 from tests.db.as_role import acting_as
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, read_all_to_end, run
 from tests.db.store import T0, Store, minute
-from tests.messages import NOW, SOURCE, value
+from tests.messages import NOW, SOURCE, make_value
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 DAY = T0.date()
-PARTITION = days.partition_name(TABLE, DAY)
+PARTITION = days.build_partition_name(TABLE, DAY)
 Act = Callable[[], None]
 Rewrite = Callable[[], object]
 
@@ -43,7 +43,7 @@ Rewrite = Callable[[], object]
 def there() -> list[tuple[str, int]]:
     """The versions of the day, by id and number."""
     with raw() as plain:
-        found = versions(plain, ROOT, days.locate(plain, TABLE, DAY).child)
+        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
         return [(row[0], row[1]) for row in found]
 
 
@@ -62,25 +62,25 @@ def filled() -> list[tuple[str, int]]:
     """Versions of the day, plain."""
     store = Store()
     with raw() as plain:
-        days.create(plain, TABLE, DAY)
+        days.create_partition(plain, TABLE, DAY)
     for id in "abc":
         for version in range(20):
             store.add(id, version, {"id": id, "n": version}, version)
     return there()
 
 
-def packed(plain: Connection) -> packing.Done:
-    return packing.pack(plain, ROOT, DAY)
+def packed(plain: Connection) -> packing.RewriteResult:
+    return packing.pack_day(plain, ROOT, DAY)
 
 
-def unpacked(plain: Connection) -> packing.Done:
-    return packing.unpack(plain, ROOT, DAY)
+def unpacked(plain: Connection) -> packing.RewriteResult:
+    return packing.unpack_day(plain, ROOT, DAY)
 
 
 @contextmanager
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     """Act when the versions of the day were read, and nothing is swapped yet."""
-    fill = packing._Rewrite._fill
+    fill = packing._Rewrite._fill_table
 
     def filled(self: Any, *args: Any) -> Any:
         found = fill(self, *args)
@@ -88,7 +88,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(packing._Rewrite, "_fill", filled)
+        patch.setattr(packing._Rewrite, "_fill_table", filled)
         yield
 
 
@@ -107,7 +107,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("who", WRITERS)
 @pytest.mark.parametrize("rewrite", [packed, unpacked])
-def test_a_row_that_anybody_writes_meanwhile_is_kept(
+def test_swap_keeps_row_of_any_writer(
     who: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
@@ -135,23 +135,23 @@ def test_a_row_that_anybody_writes_meanwhile_is_kept(
     assert ChangedRow.objects.count() == 0
 
 
-def test_a_row_before_the_snapshot_of_the_reader_is_there_once(
+def test_swap_has_row_from_before_the_snapshot_once(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It is noted, and it is read too."""
-    fill = packing._Rewrite._fill
+    fill = packing._Rewrite._fill_table
 
     def late(self: Any, *args: Any) -> Any:
         with raw() as other:
             insert(other, "late", 1)
         return fill(self, *args)
 
-    monkeypatch.setattr(packing._Rewrite, "_fill", late)
+    monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
     packed(plain)
     assert there() == [*filled, ("late", 1)]
 
 
-def test_rows_that_come_under_the_lock_wait_and_are_kept(
+def test_rows_that_wait_for_swap_are_kept(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writers of whole batches go on all the time; each of their rows is there at the end."""
@@ -196,7 +196,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_day_that_was_changed_meanwhile_is_not_swapped(
+def test_changed_day_is_not_swapped(
     change: str,
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -233,12 +233,12 @@ def triggers(plain: Connection) -> list[str]:
     return [name for (name,) in found]
 
 
-def test_a_difference_in_number_is_never_swapped_in(
+def test_swap_refuses_other_number_of_versions(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The numbers are compared too where counting is cheap: a defect of the notes is found."""
-    monkeypatch.setattr(rebuild.Watch, "settle", lambda *_: 0)
-    monkeypatch.setattr(rebuild.Watch, "add_noted", lambda *_: 0)
+    monkeypatch.setattr(rebuild.TableWatch, "settle", lambda *_: 0)
+    monkeypatch.setattr(rebuild.TableWatch, "add_noted_rows", lambda *_: 0)
 
     def write() -> None:
         with raw() as other:
@@ -249,19 +249,22 @@ def test_a_difference_in_number_is_never_swapped_in(
     assert there() == [*filled, ("late", 1)]
 
 
-def test_a_left_trigger_stops_no_writer_and_the_next_run_removes_it(
+def test_leftover_trigger_is_harmless_and_removed_by_next_run(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """A run was killed. The consumer's login may neither write notes nor read a partition."""
     call_command("grants", "--apply", verbosity=0)
-    with pytest.raises(KeyboardInterrupt), rebuild.watched(plain, days.locate(plain, TABLE, DAY)):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        rebuild.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
+    ):
         raise KeyboardInterrupt
     assert triggers(plain) == ["annals_note_change", "annals_note_truncate"]
     with acting_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
     assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
     with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
@@ -280,7 +283,7 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
         began.set()
         thawed.wait(20)
 
-    monkeypatch.setattr(packing._Rewrite, "_prove", freeze)
+    monkeypatch.setattr(packing._Rewrite, "_prove_equal_versions", freeze)
 
     def pack() -> None:
         with raw() as frozen, suppress(psycopg.Error):
@@ -304,17 +307,20 @@ def test_notes_of_a_table_that_is_gone_are_removed(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """A run was killed, and the day was dropped before the next one packed."""
-    with pytest.raises(KeyboardInterrupt), rebuild.watched(plain, days.locate(plain, TABLE, DAY)):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        rebuild.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
+    ):
         raise KeyboardInterrupt
     insert(plain, "late", 1)
     assert ChangedRow.objects.count() == 1
-    days.drop(plain, TABLE, DAY)
-    rebuild.remove_left(plain)
+    days.drop_partition(plain, TABLE, DAY)
+    rebuild.remove_left_triggers(plain)
     assert ChangedRow.objects.count() == 0
 
 
 @pytest.mark.parametrize("rewrite", [packed, unpacked])
-def test_a_reader_that_began_before_the_swap_sees_the_day(
+def test_reader_from_before_swap_sees_day(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""
@@ -326,16 +332,16 @@ def test_a_reader_that_began_before_the_swap_sees_the_day(
         rewrite(plain)
         with raw() as other:
             insert(other, "after the swap", 1)
-        dictionaries._known.clear()
-        found = list(versions(reader, ROOT, sql.Identifier(TABLE)))
+        dictionaries._dictionaries_by_number.clear()
+        found = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
     assert [(row[0], row[1]) for row in found] == filled
 
 
-def test_a_new_dictionary_waits_for_those_who_would_not_see_it(
+def test_new_dictionary_waits_for_older_snapshots(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
-    days.create(plain, TABLE, DAY)
+    days.create_partition(plain, TABLE, DAY)
     for number in range(300):
         text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
         store.add(f"d{number}", 0, text, number / 10)
@@ -350,13 +356,13 @@ def test_a_new_dictionary_waits_for_those_who_would_not_see_it(
     assert PackDictionary.objects.count() == 1
 
 
-def test_a_day_that_fails_stops_no_other_and_is_not_tried_first_again(
+def test_failed_day_stops_no_other_and_is_retried_last(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     store = Store()
     places = [DAY - timedelta(days=number) for number in range(3)]
     for number, day in enumerate(places):
-        days.create(plain, TABLE, day)
+        days.create_partition(plain, TABLE, day)
         store.add("a", number, {"n": number}, T0 - timedelta(days=number))
     rewrite, tried = packing._Rewrite.pack, []
 
@@ -369,15 +375,15 @@ def test_a_day_that_fails_stops_no_other_and_is_not_tried_first_again(
 
     monkeypatch.setattr(packing._Rewrite, "pack", fails)
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := Outcome(), lambda _: None)
+    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
     assert tried == places
-    assert outcome.packed == [days.partition_name(TABLE, day) for day in places[1:]]
+    assert outcome.packed == [days.build_partition_name(TABLE, day) for day in places[1:]]
     assert [name for name, _ in outcome.broken] == [PARTITION]
     day = places[-1] - timedelta(days=1)
-    days.create(plain, TABLE, day)
+    days.create_partition(plain, TABLE, day)
     store.add("a", 9, {"n": 9}, T0 - timedelta(days=3))
     tried.clear()
-    packing_days.pack_due(clock.now().date(), Outcome(), lambda _: None)
+    packing_days.pack_due(clock.now().date(), MaintainOutcome(), lambda _: None)
     assert tried == [day, places[0]]
     assert PackAttempt.objects.get().day == places[0]
 
@@ -387,7 +393,7 @@ def test_a_day_that_fails_stops_no_other_and_is_not_tried_first_again(
 
 @pytest.mark.parametrize("version", [0, 7, 19])
 @pytest.mark.parametrize("table", [TABLE, PARTITION])
-def test_a_packed_day_refuses_a_version_that_a_block_has(
+def test_packed_day_refuses_version_of_block(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """In a block, or its own row: the same error, which names the partition's key."""
@@ -402,7 +408,7 @@ def test_a_packed_day_refuses_a_version_that_a_block_has(
     assert triggers(plain) == []
 
 
-def test_a_replication_and_an_update_are_refused_too(
+def test_packed_day_refuses_replicated_and_updated_version(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     packed(plain)
@@ -417,7 +423,7 @@ def test_a_replication_and_an_update_are_refused_too(
     assert there() == sorted([*filled, ("b", 50)])
 
 
-def test_days_that_an_earlier_release_packed_are_guarded(
+def test_maintain_guards_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     packed(plain)
@@ -432,35 +438,35 @@ MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 
 def sent(version: int) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-    return value(id="a", version=version, updatedAt=moment)
+    return make_value(id="a", version=version, updatedAt=moment)
 
 
 @pytest.mark.parametrize("days_ahead", [-60, -6, 30])
-def test_a_consumer_with_a_wrong_clock_stores_nothing_twice(
+def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It asked only days before its own today whether they are packed."""
     ingested.write(*map(sent, range(6)))
-    packing.pack(plain, ROOT, MOMENT.date())
+    packing.pack_day(plain, ROOT, MOMENT.date())
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
         done = ingested.write(*map(sent, range(8)))
     assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (2, 6, ())
-    place = days.locate(plain, TABLE, MOMENT.date())
-    assert [row[1] for row in versions(plain, ROOT, place.child)] == list(range(8))
+    place = days.locate_day(plain, TABLE, MOMENT.date())
+    assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
 
 
-def test_today_is_not_packed_by_a_machine_whose_clock_is_ahead(
+def test_machine_with_fast_clock_does_not_pack_today(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     today = clock.now().date()
-    days.create(plain, TABLE, today)
+    days.create_partition(plain, TABLE, today)
     ahead = clock.now() + timedelta(days=5)
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: ahead)
-        with pytest.raises(packing.NotPackable, match="is not finished"):
-            packing.pack(plain, ROOT, today)
+        with pytest.raises(packing.NotPackableError, match="is not finished"):
+            packing.pack_day(plain, ROOT, today)
         for verb in ("pack", "unpack", "seal", "repair"):
             with pytest.raises(Exception, match="the clock of this machine says"):
                 run_quietly(verb, str(today))
@@ -471,7 +477,7 @@ def run_quietly(*words: str) -> None:
     raise AssertionError((code, out, err)) if code == 0 else RuntimeError(err + out)
 
 
-def test_a_restored_day_keeps_what_the_owner_writes_meanwhile(
+def test_restore_keeps_rows_written_meanwhile(
     filled: list[tuple[str, int]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -483,7 +489,7 @@ def test_a_restored_day_keeps_what_the_owner_writes_meanwhile(
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")
     from history.archive import restore as restoring
 
-    fill = restoring._fill
+    fill = restoring._load_archived_rows
 
     def late(*args: Any) -> None:
         fill(*args)
@@ -494,8 +500,8 @@ def test_a_restored_day_keeps_what_the_owner_writes_meanwhile(
             calls.append(1)
 
     calls: list[int] = []
-    monkeypatch.setattr(restoring, "_fill", late)
+    monkeypatch.setattr(restoring, "_load_archived_rows", late)
     with pytest.raises(ArchiveError, match="stays as it is"):
-        restore(plain, archive, ROOT, DAY)
-    restore(plain, archive, ROOT, DAY)
+        restore_day(plain, archive, ROOT, DAY)
+    restore_day(plain, archive, ROOT, DAY)
     assert there() == sorted([*filled, ("late0", 1), ("late1", 1)])

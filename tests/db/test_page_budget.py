@@ -20,7 +20,15 @@ from history import labels, timeline
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.record import ChangeType
-from history.timeline import Filters, Order, Page, Query, Sort, Version, budget
+from history.timeline import (
+    TimelineOrder,
+    TimelinePage,
+    TimelineQuery,
+    TimelineSort,
+    Version,
+    VersionFilters,
+    budget,
+)
 from history.timeline.sources import statements
 from tests.db.calls import got
 from tests.db.store import HOST, Store, minute
@@ -47,7 +55,7 @@ HISTORY = st.lists(
     MADE, min_size=1, max_size=25, unique_by=lambda made: (made.version, made.minute)
 )
 FILTERS = st.builds(
-    Filters,
+    VersionFilters,
     author=st.sampled_from([None, "anna"]),
     type=st.sampled_from([None, ChangeType.UPDATE]),
     since=st.sampled_from([None, minute(1), minute(3)]),
@@ -99,13 +107,13 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
-        patch.setattr(budget, "BATCH", 4)  # a path filter reads several batches,
-        patch.setattr(budget, "SCAN", SCAN)  # and stops in between
+        patch.setattr(budget, "BATCH_VERSIONS", 4)  # a path filter reads several batches,
+        patch.setattr(budget, "SCAN_VERSIONS", SCAN)  # and stops in between
         patch.setattr(statements, "READ_BYTES", read_bytes)
         yield
 
 
-def pages(ask: Any, query: Any) -> list[Page]:
+def pages(ask: Any, query: Any) -> list[TimelinePage]:
     """All pages from the first one on; `ask` gets the query with the token of each."""
     found = [ask(HOST, query)]
     while found[-1].next_token is not None:
@@ -114,11 +122,11 @@ def pages(ask: Any, query: Any) -> list[Page]:
     return found
 
 
-def no_token_leads_nowhere(found: Sequence[Page]) -> None:
+def no_token_leads_nowhere(found: Sequence[TimelinePage]) -> None:
     assert len(found) == 1 or all(page.versions for page in found)
 
 
-def content(found: Sequence[Page]) -> list[Version]:
+def content(found: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
     versions = (each for page in found for each in page.versions)
     return [msgspec.structs.replace(each, listed=0, size=0) for each in versions]
@@ -129,28 +137,37 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 
 
 @relaxed
-@example(TWINS, Filters(), Sort.VERSION, Order.DESC, 1, NO_LIMIT)
-@example(TWINS, Filters(), Sort.UPDATED_AT, Order.ASC, 1, NO_LIMIT)
+@example(TWINS, VersionFilters(), TimelineSort.VERSION, TimelineOrder.DESC, 1, NO_LIMIT)
+@example(TWINS, VersionFilters(), TimelineSort.UPDATED_AT, TimelineOrder.ASC, 1, NO_LIMIT)
 @example(
-    [Made(version, 0, "boris", 0) for version in range(9)], Filters(author="anna"),
-    Sort.UPDATED_AT, Order.DESC, 1, (1, 1, 0.0),
+    [Made(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
+    TimelineSort.UPDATED_AT, TimelineOrder.DESC, 1, (1, 1, 0.0),
 )  # fmt: skip
-@given(HISTORY, FILTERS, st.sampled_from(Sort), st.sampled_from(Order), st.integers(1, 6), LIMITS)
+@given(
+    HISTORY,
+    FILTERS,
+    st.sampled_from(TimelineSort),
+    st.sampled_from(TimelineOrder),
+    st.integers(1, 6),
+    LIMITS,
+)
 def test_every_version_is_on_one_page_whatever_the_budget(
     store: Store,
     history: list[Made],
-    filters: Filters,
-    sort: Sort,
-    order: Order,
+    filters: VersionFilters,
+    sort: TimelineSort,
+    order: TimelineOrder,
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
     """What is on the pages without a budget: tests/oracle."""
     with written(store, history):
-        query = Query(entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size)
+        query = TimelineQuery(
+            entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
+        )
         with limited(*limits):
-            found = pages(timeline.page, query)
-        whole = pages(timeline.page, query)
+            found = pages(timeline.fetch_page, query)
+        whole = pages(timeline.fetch_page, query)
         assert all(len(page.versions) <= size for page in found)
         seen = content(found)
         assert seen == content(whole)
@@ -159,13 +176,13 @@ def test_every_version_is_on_one_page_whatever_the_budget(
 
 
 @relaxed
-@given(HISTORY, HISTORY, FILTERS, st.sampled_from(Order), st.integers(1, 6), LIMITS)
+@given(HISTORY, HISTORY, FILTERS, st.sampled_from(TimelineOrder), st.integers(1, 6), LIMITS)
 def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     store: Store,
     history: list[Made],
     child: list[Made],
-    filters: Filters,
-    order: Order,
+    filters: VersionFilters,
+    order: TimelineOrder,
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
@@ -173,10 +190,10 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
         for made in child:
             data = {"rate": made.rate, "text": "x" * made.rate * 30}
             store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
-        query = Query(id="A1", filters=filters, order=order, page_size=size)
+        query = TimelineQuery(id="A1", filters=filters, order=order, page_size=size)
         with limited(*limits):
-            found = pages(timeline.page, query)
-        whole = pages(timeline.page, query)
+            found = pages(timeline.fetch_page, query)
+        whole = pages(timeline.fetch_page, query)
         seen = content(found)
         assert seen == content(whole)
         places = [(version.entity.name, *shown(version)) for version in seen]
@@ -196,7 +213,7 @@ def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
             seen: list[timeline.FieldValue] = []
             token = None
             for _ in range(1_000):
-                page = timeline.field(HOST, ROOT, "A1", "/rate", size, token)
+                page = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", size, token)
                 seen += page.values
                 token = page.next_token
                 if token is None:
@@ -225,9 +242,9 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
         read.append(sum(len(each) for row in found for each in row if isinstance(each, bytes)))
         return found
 
-    monkeypatch.setattr(statements, "fetch", fetch)
+    monkeypatch.setattr(statements, "fetch_rows", fetch)
     with limited(100_000, 60_000, 10**9):
-        found = pages(timeline.page, Query(entity=ROOT, id="A1", page_size=500))
+        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500))
     assert max(sum(version.size for version in page.versions) for page in found) <= 100_000
     assert max(read) <= 60_000
     assert [version.version for page in found for version in page.versions] == [*range(30)][::-1]
@@ -237,7 +254,7 @@ def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> 
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
     with limited(1_000, 1_000, 10**9):
-        found = pages(timeline.page, Query(entity=ROOT, id="A1"))
+        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
     numbers = [[version.version for version in page.versions] for page in found]
     assert numbers == [[3, 2], [1], [0]]
 
@@ -248,7 +265,7 @@ def test_the_size_of_a_masked_value_ends_no_page(
     store: Store, client: Client, what: str, read_bytes: int
 ) -> None:
     FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
-    labels.forget()
+    labels.forget_catalogue()
     client.force_login(User.objects.get(username="support"))
     for version in range(8):
         secret = str(version % 3)
@@ -274,8 +291,8 @@ def test_the_size_of_a_masked_value_ends_no_page(
 @pytest.fixture
 def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Two versions of an application with 25 changes between them, of which an answer lists ten."""
-    monkeypatch.setattr(budget, "MOST_CHANGES", 10)
-    monkeypatch.setattr(budget, "MOST_LEAVES", 10)
+    monkeypatch.setattr(budget, "MAX_CHANGES", 10)
+    monkeypatch.setattr(budget, "MAX_LEAVES", 10)
     for version in range(2):
         store.add("A1", version, {f"f{n:02}": n + version for n in range(25)}, version)
     return store
@@ -386,7 +403,7 @@ def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Clie
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
     with limited(10**9, 700, 10**9):
-        found = timeline.application_at(HOST, "A1", minute(1))
+        found = timeline.fetch_application_at(HOST, "A1", minute(1))
     assert [part.id for part in found.missing] == [f"P{number}" for number in range(5)]
 
 
@@ -394,12 +411,17 @@ def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Clie
 @given(
     HISTORY,
     st.lists(MADE, max_size=12),
-    st.sampled_from(Sort),
-    st.sampled_from(Order),
+    st.sampled_from(TimelineSort),
+    st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
 def test_arrivals_between_pages_lose_and_repeat_nothing(
-    store: Store, history: list[Made], late: list[Made], sort: Sort, order: Order, size: int
+    store: Store,
+    history: list[Made],
+    late: list[Made],
+    sort: TimelineSort,
+    order: TimelineOrder,
+    size: int,
 ) -> None:
     there = {(made.version, made.minute) for made in history}
     arrivals = iter([made for made in late if (made.version, made.minute) not in there])
@@ -408,9 +430,9 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
         arrived: set[tuple[int, int]] = set()
         token = None
         while True:
-            query = Query(entity=ROOT, id="A1", sort=sort, order=order, page_size=size,
+            query = TimelineQuery(entity=ROOT, id="A1", sort=sort, order=order, page_size=size,
                           page_token=token)  # fmt: skip
-            page = timeline.page(HOST, query)
+            page = timeline.fetch_page(HOST, query)
             seen += [shown(version) for version in page.versions]
             token = page.next_token
             if token is None:

@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from history.daily import days
 from history.entities import BY_NAME
-from history.partitions.maintain import maintain
-from history.partitions.plan import plan
-from ingest.completeness.holds import may_get_rows, unsettled
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import build_plans
+from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from ingest.source.decode import guess_day
 from tests.db.noted import held, ledger_row
@@ -27,7 +27,7 @@ OLD = [(TABLE, day(-5)), (TABLE, day(-4))]
 def old_days(tables: None) -> None:
     with raw() as plain:
         for table, of in OLD:
-            days.create(plain, table, of)
+            days.create_partition(plain, table, of)
 
 
 def bad(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
@@ -39,22 +39,22 @@ def read(**fields: Any) -> Ledger:
 
 
 def holds(hold_days: int = 7) -> dict[date, str]:
-    table = plan(policy(holds=unsettled, hold_days=hold_days))[0]
+    table = build_plans(policy(holds=find_unsettled_days, hold_days=hold_days))[0]
     return dict(table.strategy.holds)
 
 
-def test_nothing_open_holds_nothing() -> None:
+def test_no_day_is_held_without_open_messages() -> None:
     read()
     bad(b"{}", status=Quarantined.Status.DISCARDED)
     bad(b"{}", 1, status=Quarantined.Status.RESOLVED)
     assert holds() == {}
-    assert maintain(policy(holds=unsettled, hold_days=7)).dropped == [
-        days.partition_name(*place) for place in OLD
+    assert execute_plans(policy(holds=find_unsettled_days, hold_days=7)).dropped == [
+        days.build_partition_name(*place) for place in OLD
     ]
 
 
 @pytest.mark.parametrize("status", ["new", "retrying", "failed"])
-def test_a_message_in_quarantine_holds_the_day_that_it_names(status: str) -> None:
+def test_quarantined_message_holds_its_day(status: str) -> None:
     bad(f'{{"id": 7, "updatedAt" : "{day(-5)}T23:00:00.123456789"}}'.encode(), status=status)
     assert holds() == {day(-5): "1 unresolved in quarantine"}
 
@@ -72,19 +72,19 @@ def test_the_day_is_utc_whatever_the_offset() -> None:
         b'{"updatedAt":"9999-12-31T23:59:59-14:00"}',
     ],
 )
-def test_a_message_that_names_no_day_holds_the_one_on_which_it_was_sent(value: bytes) -> None:
+def test_quarantined_message_without_day_holds_day_of_sending(value: bytes) -> None:
     sent = NOW - timedelta(days=4)
     bad(value, timestamp=sent)
     bad(value, 1, topic=OTHER, timestamp=sent)
     assert list(holds()) == [day(-4)]
 
 
-def test_sums_that_do_not_add_up_hold_every_old_day_of_the_table() -> None:
+def test_inconsistent_ledger_holds_all_old_days() -> None:
     read(stored=9)
     assert holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
-def test_unread_messages_hold_the_days_that_reading_has_not_passed() -> None:
+def test_unread_messages_hold_later_days() -> None:
     seen = timezone.now()
     ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
     assert holds() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
@@ -93,42 +93,44 @@ def test_unread_messages_hold_the_days_that_reading_has_not_passed() -> None:
     assert sorted(holds()) == [day(-5), day(-4)]
 
 
-def test_what_the_broker_deleted_unread_holds_nothing() -> None:
+def test_messages_deleted_by_broker_hold_no_day() -> None:
     read(read=7, lost=3)
     assert holds() == {}
 
 
-def test_a_held_day_is_not_dropped_and_the_plan_says_why() -> None:
+def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
     bad(b"{}", timestamp=NOW - timedelta(days=5))
-    guarded = policy(holds=unsettled, hold_days=7)
-    outcome = maintain(guarded)
-    assert outcome.held == [days.partition_name(TABLE, day(-5))]
-    assert outcome.dropped == [days.partition_name(TABLE, day(-4))]
+    guarded = policy(holds=find_unsettled_days, hold_days=7)
+    outcome = execute_plans(guarded)
+    assert outcome.held == [days.build_partition_name(TABLE, day(-5))]
+    assert outcome.dropped == [days.build_partition_name(TABLE, day(-4))]
     assert outcome.exit_code == 1
-    reasons = {line.part.name: line.reason for table in plan(guarded) for line in table.lines()}
+    reasons = {
+        line.part.name: line.reason for table in build_plans(guarded) for line in table.list_lines()
+    }
     assert reasons[outcome.held[0]] == "held: 1 unresolved in quarantine"
     Quarantined.objects.update(status=Quarantined.Status.DISCARDED)
-    assert maintain(guarded).dropped == outcome.held
+    assert execute_plans(guarded).dropped == outcome.held
 
 
 @pytest.mark.parametrize("pending", [True, False])
-def test_a_held_day_that_an_interrupted_run_detached_is_attached_again(pending: bool) -> None:
+def test_detached_held_day_is_attached_again(pending: bool) -> None:
     """Otherwise the message for which it is held would be expired when it arrives."""
     with raw() as plain:
         if pending:
             with half_dropped(plain, day(-5)):
                 pass
         else:
-            name = days.partition_name(TABLE, day(-5))
+            name = days.build_partition_name(TABLE, day(-5))
             plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
         bad(b"{}", timestamp=NOW - timedelta(days=5))
-        outcome = maintain(policy(holds=unsettled, hold_days=7))
+        outcome = execute_plans(policy(holds=find_unsettled_days, hold_days=7))
         assert outcome.broken == []
-        assert outcome.held == [days.partition_name(TABLE, day(-5))]
-        assert days.locate(plain, TABLE, day(-5)).state is days.DayState.ATTACHED
+        assert outcome.held == [days.build_partition_name(TABLE, day(-5))]
+        assert days.locate_day(plain, TABLE, day(-5)).state is days.DayState.ATTACHED
 
 
-def test_the_hold_has_a_limit() -> None:
+def test_hold_ends_after_hold_days() -> None:
     for offset, of in enumerate((-5, -4)):
         bad(b"{}", offset, timestamp=NOW + timedelta(days=of))
     assert sorted(holds(hold_days=2)) == [day(-5), day(-4)]
@@ -136,17 +138,17 @@ def test_the_hold_has_a_limit() -> None:
     assert holds(hold_days=0) == {}
 
 
-def test_force_asks_no_guard() -> None:
+def test_force_drops_held_days() -> None:
     bad(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
-    assert len(maintain(policy()).dropped) == len(OLD)
+    assert len(execute_plans(policy()).dropped) == len(OLD)
 
 
 def of_command() -> dict[date, str]:
     """As `partitions maintain` asks."""
-    return dict(plan(policy(holds=may_get_rows, hold_days=7))[0].strategy.holds)
+    return dict(build_plans(policy(holds=find_days_to_hold, hold_days=7))[0].strategy.holds)
 
 
-def test_while_nobody_knows_what_is_unread_old_days_are_held() -> None:
+def test_old_days_are_held_while_unread_messages_are_unknown() -> None:
     """No consumer runs, or one of the topics was never read."""
     never = f"{TOPIC} was never read; {MIGRATION} was never read"
     assert of_command() == {day(-5): never, day(-4): never}

@@ -15,11 +15,11 @@ from annals import env
 from history.base import clock
 from history.daily import days
 from history.daily.canonical import Connection
-from history.daily.days import partition_name
+from history.daily.days import build_partition_name
 from history.partitions import state
-from history.partitions.maintain import Outcome, maintain
-from history.partitions.plan import SPARE_DAYS, plan
-from history.partitions.state import status
+from history.partitions.maintain import MaintainOutcome, execute_plans
+from history.partitions.plan import SPARE_DAYS, build_plans
+from history.partitions.state import load_statuses
 from tests.db.commands import command
 from tests.db.partitioned import (
     TABLE,
@@ -44,7 +44,7 @@ DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 
 def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
-    return [partition_name(table, day(number)) for number in numbers]
+    return [build_partition_name(table, day(number)) for number in numbers]
 
 
 @pytest.fixture
@@ -52,23 +52,23 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A window of 3 days back and 2 ahead, from settings; called with other days it changes it."""
 
     def change(retention: str = "3") -> None:
-        changed = env.read({"ANNALS_RETENTION_DAYS": retention, "ANNALS_AHEAD_DAYS": "2"})
+        changed = env.read_settings({"ANNALS_RETENTION_DAYS": retention, "ANNALS_AHEAD_DAYS": "2"})
         monkeypatch.setattr(settings, "ANNALS", changed)
 
     change()
     return change
 
 
-def test_maintain_makes_the_window_and_then_has_nothing_to_do() -> None:
-    first = maintain(policy())
+def test_maintain_creates_window_once() -> None:
+    first = execute_plans(policy())
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
         assert names(table) == expected(range(-3, 3), table)
-    assert maintain(policy()) == Outcome()
+    assert execute_plans(policy()) == MaintainOutcome()
 
 
-def test_what_we_did_not_mark_stays_and_says_why(plain: Connection) -> None:
-    foreign = partition_name(TABLE, day(-30))
+def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:
+    foreign = build_partition_name(TABLE, day(-30))
     plain.execute(
         f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
         f" FOR VALUES FROM ('{day(-30)} 00:00+00') TO ('{day(-29)} 00:00+00')"
@@ -77,21 +77,21 @@ def test_what_we_did_not_mark_stays_and_says_why(plain: Connection) -> None:
         f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
         f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
     )
-    outcome = maintain(policy())
+    outcome = execute_plans(policy())
     assert outcome.exit_code == 0
     assert foreign in names()
     assert expected(range(1, 2))[0] not in names()
-    lines = [line for table in plan(policy()) for line in table.lines()]
+    lines = [line for table in build_plans(policy()) for line in table.list_lines()]
     reasons = {line.part.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 
-def test_tables_that_only_look_like_partitions_are_not_touched(plain: Connection) -> None:
-    lookalikes = [partition_name(TABLE, day(-50)), f"{TABLE}_backup", "other_20250101"]
+def test_tables_named_like_partitions_are_not_changed(plain: Connection) -> None:
+    lookalikes = [build_partition_name(TABLE, day(-50)), f"{TABLE}_backup", "other_20250101"]
     for name in lookalikes:
         plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
     try:
-        assert maintain(policy()).exit_code == 0
+        assert execute_plans(policy()).exit_code == 0
         for name in lookalikes:
             assert stored(plain, name) == 0
     finally:
@@ -99,26 +99,26 @@ def test_tables_that_only_look_like_partitions_are_not_touched(plain: Connection
             plain.execute(f"DROP TABLE {name}")
 
 
-def test_an_open_transaction_delays_only_the_drop(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = days.drop.__defaults__ or ()
-    monkeypatch.setattr(days.drop, "__defaults__", (0.3, *defaults[1:]))
+def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    defaults = days.drop_partition.__defaults__ or ()
+    monkeypatch.setattr(days.drop_partition, "__defaults__", (0.3, *defaults[1:]))
     with raw() as plain:
         for number in (-5, -4):
-            days.create(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, day(number))
     with raw() as reader, reader.transaction():
         stored(reader)
-        outcome = maintain(policy())
+        outcome = execute_plans(policy())
         assert outcome.busy == expected(range(-5, -4))
         assert outcome.exit_code == 1
         assert set(expected(range(-3, 3))) <= set(names())
-    assert maintain(policy()).dropped == expected(range(-5, -3))
+    assert execute_plans(policy()).dropped == expected(range(-5, -3))
 
 
-def test_something_broken_is_reported_and_stops_nothing_else(plain: Connection) -> None:
-    name = partition_name(TABLE, TODAY)
+def test_failure_of_one_day_is_reported_and_stops_no_other(plain: Connection) -> None:
+    name = build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (id text)")
     try:
-        outcome = maintain(policy())
+        outcome = execute_plans(policy())
     finally:
         plain.execute(f"DROP TABLE {name}")
     assert [broken for broken, _ in outcome.broken] == [name]
@@ -126,7 +126,7 @@ def test_something_broken_is_reported_and_stops_nothing_else(plain: Connection) 
     assert len(outcome.created) == 6 * len(TABLES) - 1
 
 
-def test_a_day_that_ends_the_connection_stops_no_other_day(plain: Connection) -> None:
+def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
     """As if the server had killed the backend because of one document."""
 
     class Fatal:
@@ -139,25 +139,25 @@ def test_a_day_that_ends_the_connection_stops_no_other_day(plain: Connection) ->
 
     for table in TABLES[:2]:
         for number in (-6, -5, -4):
-            days.create(plain, table, day(number))
-    outcome = maintain(policy(), archiver=Fatal())
+            days.create_partition(plain, table, day(number))
+    outcome = execute_plans(policy(), archiver=Fatal())
     assert outcome.exit_code == 2
     [(name, said)] = outcome.broken
-    assert name == partition_name(TABLE, day(-5))
+    assert name == build_partition_name(TABLE, day(-5))
     assert "terminating connection" in said
     dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
     assert outcome.dropped == dropped
     assert advisory_locks() == 0
 
 
-def test_default_partition_with_rows_is_named_with_what_to_do(plain: Connection) -> None:
+def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) -> None:
     """And what it says is enough: the day has its partition then, and the rows are back."""
     plain.execute(f"CREATE TABLE product_default PARTITION OF {TABLE} DEFAULT")
     try:
         today = clock.now().date()
         insert(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
-            days.create(plain, TABLE, today)
+            days.create_partition(plain, TABLE, today)
         said = str(caught.value)
         assert f"the default partition public.product_default of public.{TABLE} has rows" in said
         ran = command("partitions", "maintain")
@@ -166,14 +166,14 @@ def test_default_partition_with_rows_is_named_with_what_to_do(plain: Connection)
         assert "SQLSTATE" not in ran.out + ran.err
         commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", said)
         plain.execute(commands[0])
-        assert days.create(plain, TABLE, today)
+        assert days.create_partition(plain, TABLE, today)
         plain.execute(commands[1])
-        assert stored(plain, days.partition_name(TABLE, today)) == 1
+        assert stored(plain, days.build_partition_name(TABLE, today)) == 1
     finally:
         plain.execute("DROP TABLE product_default")
 
 
-def test_a_missing_table_is_said_to_be_missing(small: Any, plain: Connection) -> None:
+def test_missing_table_is_reported(small: Any, plain: Connection) -> None:
     plain.execute("ALTER TABLE product_car_aud RENAME TO elsewhere")
     try:
         code, _, err = run("plan")
@@ -195,28 +195,28 @@ def _database_zone(zone: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
-def test_days_are_read_back_as_utc_days_whatever_the_servers_zone(zone: str) -> None:
+def test_days_are_utc_in_every_server_zone(zone: str) -> None:
     with _database_zone(zone), raw() as plain:
         assert plain.execute("SHOW timezone").fetchone() == (zone,)
         for number in range(-5, 3):
-            days.create(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, day(number))
         connection.close()
-        outcome = maintain(policy())
+        outcome = execute_plans(policy())
         assert outcome.dropped == expected(range(-5, -3))
         assert outcome.created[:1] != expected(range(1))
         assert names() == expected(range(-3, 3))
 
 
-def test_status_counts_what_the_metrics_count(plain: Connection) -> None:
+def test_partition_status_equals_metrics(plain: Connection) -> None:
     for number in (-9, -1, 0, 1):
-        days.create(plain, TABLE, day(number))
-    found = status(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
+        days.create_partition(plain, TABLE, day(number))
+    found = load_statuses(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
     assert (found.table, found.ahead, found.missing, found.overdue) == (TABLE, 1, 2, 0)
     assert found.bytes > 0
-    assert status(policy())[1].ahead == -1
+    assert load_statuses(policy())[1].ahead == -1
 
 
-def test_the_command_lists_plans_and_maintains(small: Any) -> None:
+def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
     retire()
     code, out, _ = run("plan", "--json")
     planned = json.loads(out)
@@ -240,7 +240,7 @@ def test_the_command_lists_plans_and_maintains(small: Any) -> None:
     assert "inside the window" in run("plan", "--each")[1]
 
 
-def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(
+def test_run_with_fast_clock_does_not_stay_latest(
     small: Any, move: Callable[[datetime], None]
 ) -> None:
     """The alerts and the removal of search keys would look at it until that day comes."""
@@ -249,14 +249,14 @@ def test_a_run_whose_clock_was_ahead_is_not_the_latest_for_ever(
         move(at)
         done = run("maintain")
         assert done[0] == 0, done
-        latest = state.latest()
+        latest = state.load_latest_run()
         assert latest is not None
         assert latest.started_at == at
         assert latest.search_keys_before == (at - timedelta(days=3)).date()
 
 
 @pytest.mark.parametrize("wrong", [timedelta(days=1000), timedelta(hours=-2)])
-def test_nothing_is_done_by_a_clock_that_differs_from_the_servers(
+def test_maintain_refuses_wrong_clock(
     small: Any, monkeypatch: pytest.MonkeyPatch, wrong: timedelta
 ) -> None:
     """A clock that is ahead would drop every day."""
@@ -266,7 +266,7 @@ def test_nothing_is_done_by_a_clock_that_differs_from_the_servers(
     code, _, err = run("maintain", "--force")
     assert (code, names()) == (2, there)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
-    latest = state.latest()
+    latest = state.load_latest_run()
     assert latest is not None
     assert latest.exit_code == 2
     assert abs(latest.started_at - right) < timedelta(minutes=5)

@@ -15,8 +15,8 @@ from django.db import connection, transaction
 
 from history.daily import days
 from history.daily.window import Window
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
 from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored
 
 MOST_MS = 200
@@ -44,7 +44,7 @@ class Ingest:
                         self.longest = max(self.longest, time.perf_counter() - begun)
                         insert(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
-                    self.made += days.create(other, TABLE, of)
+                    self.made += days.create_partition(other, TABLE, of)
                 else:
                     self.written += 1
 
@@ -82,14 +82,14 @@ def running(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None
 def test_ingest_never_waits_and_the_reader_never_fails() -> None:
     with raw() as plain:
         for number in range(-30, -10):
-            days.create(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, day(number))
     ingest = Ingest()
     stop = ingest.stop
     dropped: list[str] = []
     with running(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
         for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
             window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
-            outcome = maintain(Policy(window, TODAY))
+            outcome = execute_plans(PartitionPolicy(window, TODAY))
             assert outcome.exit_code == 0, outcome
             dropped += outcome.dropped
     assert len(dropped) >= 18
@@ -107,7 +107,7 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
 def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run holds the locks of one day at a time, however many it makes and drops."""
     most = 0
-    real = days.attach
+    real = days.attach_table
 
     def counting(plain: days.Connection, place: days.DayTable, of: object) -> None:
         nonlocal most
@@ -118,8 +118,8 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
         assert row is not None
         most = max(most, row[0])
 
-    monkeypatch.setattr(days, "attach", counting)
-    maintain(Policy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
+    monkeypatch.setattr(days, "attach_table", counting)
+    execute_plans(PartitionPolicy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
     assert 0 < most < 40
     connection.close()
 
@@ -128,7 +128,7 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("table, of_each_day", [(TABLE, 2), ("product_task_aud", 3)])
 def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None:
     window = Window(TODAY - timedelta(days=25), TODAY + timedelta(days=14))
-    maintain(Policy(window, TODAY))
+    execute_plans(PartitionPolicy(window, TODAY))
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SELECT * FROM {table} WHERE id = 'a' ORDER BY updated_at LIMIT 1")
         cursor.execute(
@@ -136,4 +136,4 @@ def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None
             " AND relation NOT IN ('pg_locks'::regclass)"
         )
         [held] = cursor.fetchone() or ()
-    assert 40 < held <= (len(list(window.days())) + 1) * of_each_day
+    assert 40 < held <= (len(list(window.iterate_days())) + 1) * of_each_day

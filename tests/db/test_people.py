@@ -7,30 +7,32 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from history.models import Person
-from history.people import Author, authors, remember
+from history.people import NamedLogin, fetch_named_logins, remember_login
 
 pytestmark = pytest.mark.django_db
 HEADER = "login,full_name,kind\n"
 
 
-def imported(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
+def import_people(path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> str:
     path.write_text(text, encoding="utf-8")
     call_command("people", "import", str(path))
     return capsys.readouterr().out
 
 
-def test_added_changed_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_import_adds_changes_and_leaves_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "people.csv"
     first = HEADER + "anna,Анна Ким,person\nrobot,Робот,service\n"
-    assert imported(file, first, capsys) == "2 added, 0 changed, 0 unchanged.\n"
-    assert imported(file, first, capsys) == "0 added, 0 changed, 2 unchanged.\n"
+    assert import_people(file, first, capsys) == "2 added, 0 changed, 0 unchanged.\n"
+    assert import_people(file, first, capsys) == "0 added, 0 changed, 2 unchanged.\n"
     second = "\ufeff" + 'kind, login ,full_name\nperson,anna,Анна Ли\nperson,olga,"Ким, Ольга"\n'
-    assert imported(file, second, capsys) == "1 added, 1 changed, 0 unchanged.\n"
-    assert authors(["anna", "robot", "olga", "x", None]) == {
-        "anna": Author("anna", "Анна Ли", "person"),
-        "robot": Author("robot", "Робот", "service"),
-        "olga": Author("olga", "Ким, Ольга", "person"),
-        "x": Author("x", "x", "unknown"),
+    assert import_people(file, second, capsys) == "1 added, 1 changed, 0 unchanged.\n"
+    assert fetch_named_logins(["anna", "robot", "olga", "x", None]) == {
+        "anna": NamedLogin("anna", "Анна Ли", "person"),
+        "robot": NamedLogin("robot", "Робот", "service"),
+        "olga": NamedLogin("olga", "Ким, Ольга", "person"),
+        "x": NamedLogin("x", "x", "unknown"),
     }
 
 
@@ -55,7 +57,7 @@ def test_added_changed_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         ),
     ],
 )
-def test_a_wrong_file_changes_nothing_and_names_the_line(
+def test_wrong_people_file_changes_nothing_and_names_line(
     tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "people.csv"
@@ -66,40 +68,40 @@ def test_a_wrong_file_changes_nothing_and_names_the_line(
     assert not Person.objects.exists()
 
 
-def test_who_logs_in_renames_nobody_whom_the_bank_entered() -> None:
+def test_login_does_not_rename_person_whom_bank_entered() -> None:
     """The login is a claim: at many providers people choose it themselves."""
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     Person.objects.create(login="anna", full_name="Анна", kind="person")
     for login in ("top-crm", "anna", "new"):
-        remember(login, "Анна Ким", "user:1")
-    assert authors(["top-crm", "anna", "new"]) == {
-        "top-crm": Author("top-crm", "Обмен с CRM", "service"),
-        "anna": Author("anna", "Анна", "person"),
-        "new": Author("new", "Анна Ким", "person"),
+        remember_login(login, "Анна Ким", "user:1")
+    assert fetch_named_logins(["top-crm", "anna", "new"]) == {
+        "top-crm": NamedLogin("top-crm", "Обмен с CRM", "service"),
+        "anna": NamedLogin("anna", "Анна", "person"),
+        "new": NamedLogin("new", "Анна Ким", "person"),
     }
 
 
-def name_of(login: str) -> str:
+def read_name(login: str) -> str:
     return Person.objects.get(login=login).full_name
 
 
-def test_a_name_is_changed_by_a_login_of_the_same_identity_only(tmp_path: Path) -> None:
-    remember("anna", "Анна", "user:1")
-    remember("anna", "Mallory", "user:2")
-    assert name_of("anna") == "Анна"
-    remember("anna", "Анна Ким", "user:1")
-    assert name_of("anna") == "Анна Ким"
+def test_name_is_changed_only_by_login_of_same_identity(tmp_path: Path) -> None:
+    remember_login("anna", "Анна", "user:1")
+    remember_login("anna", "Mallory", "user:2")
+    assert read_name("anna") == "Анна"
+    remember_login("anna", "Анна Ким", "user:1")
+    assert read_name("anna") == "Анна Ким"
     # From here on the name is the bank's, although it is the same.
     file = tmp_path / "people.csv"
     file.write_text(HEADER + "anna,Анна Ким,person\n")
     call_command("people", "import", str(file))
-    remember("anna", "Mallory", "user:1")
-    assert name_of("anna") == "Анна Ким"
+    remember_login("anna", "Mallory", "user:1")
+    assert read_name("anna") == "Анна Ким"
 
 
-def test_a_name_that_was_saved_on_the_screens_stays(admin_client: Client) -> None:
-    remember("anna", "Анна", "user:1")
+def test_name_saved_on_screens_stays(admin_client: Client) -> None:
+    remember_login("anna", "Анна", "user:1")
     form = {"login": "anna", "full_name": "Анна Ким", "kind": "person"}
     assert admin_client.post("/admin/history/person/anna/change/", form).status_code == 302
-    remember("anna", "Mallory", "user:1")
-    assert name_of("anna") == "Анна Ким"
+    remember_login("anna", "Mallory", "user:1")
+    assert read_name("anna") == "Анна Ким"

@@ -89,7 +89,7 @@ def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
 def test_a_server_that_is_away_is_not_waited_for(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (port,) = process.free_ports([None])
+    (port,) = process.choose_free_ports([None])
     given = pooled.get_connection_params()
     monkeypatch.setattr(
         pooled, "get_connection_params", lambda: {**given, "port": str(port)}, raising=True
@@ -108,7 +108,7 @@ def test_the_page_says_so_and_names_the_request(
     def away(*_: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(metrics.STORE, "collect", away)
+    monkeypatch.setattr(metrics.STORE_COLLECTOR, "collect", away)
     client.raise_request_exception = False
     page = client.get("/admin/operations/", headers={"X-Request-ID": "night-7"})
     assert page.status_code == 503

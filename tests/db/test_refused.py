@@ -23,7 +23,7 @@ from ingest.store.sqlstate import ErrorCause
 from ingest.store.transaction import BatchWriter
 from scripts import contract_page
 from scripts.contract_page import BREACHES
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, url_of
 from tests.db.ingested import (
     CHILD_SOURCE,
@@ -35,11 +35,18 @@ from tests.db.ingested import (
     query,
     searched,
 )
-from tests.messages import CHILD, NOW, PARTICIPANT, message, value, with_data
+from tests.messages import (
+    CHILD_TOPIC,
+    NOW,
+    PARTICIPANT_TOPIC,
+    make_message,
+    make_value,
+    make_value_with_data,
+)
 from tests.unit.test_sqlstate import NOTABLE
 
 ROLE = BY_NAME["participant-role"]
-ROLE_SOURCE = TopicPartition(PARTICIPANT, "id-of-participants", 0)
+ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 
 @contextmanager
@@ -61,7 +68,7 @@ def refusing(table: str, column: str, code: str) -> Iterator[None]:
             plain.execute("DROP FUNCTION refuse")
 
 
-BODIES = [value(id="a"), value(id="b", author="refused"), value(id="c"), b"bad"]
+BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(id="c"), b"bad"]
 
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
@@ -91,7 +98,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
 
 
 def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
-    batch = ingested.batch(with_data(b'{"a":1e400000}', id="z"), *BODIES)
+    batch = ingested.batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refusing("product_instance_aud", "author", errors.DiskFull.sqlstate),
         pytest.raises(errors.DiskFull),
@@ -106,7 +113,7 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
     ingested.next[ROLE_SOURCE] = 0
     ingested.write(
         *(
-            value(id="p", version=n, productInstanceId=application, data={"clientId": "77"})
+            make_value(id="p", version=n, productInstanceId=application, data={"clientId": "77"})
             for n, application in enumerate(["A1", "A2"])
         ),
         source=ROLE_SOURCE,
@@ -122,9 +129,9 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
 def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: str) -> None:
     with refusing("search_key", "value", code):
         ingested.write(
-            value(id="a", data={"number": "1"}),
-            value(id="b", data={"number": "refused"}),
-            value(id="c", data={"number": "3"}),
+            make_value(id="a", data={"number": "1"}),
+            make_value(id="b", data={"number": "refused"}),
+            make_value(id="c", data={"number": "3"}),
         )
     assert ids() == ["a", "c"]
     assert [held["offset"] for held in quarantined()] == [1]
@@ -156,7 +163,9 @@ def test_a_constraint_that_somebody_added(
     with open_connection("test") as plain:
         plain.execute(make)
         try:
-            ingested.write(value(id="a"), value(id="b", **same), value(id="c", **same), b"bad")
+            ingested.write(
+                make_value(id="a"), make_value(id="b", **same), make_value(id="c", **same), b"bad"
+            )
         finally:
             plain.execute(drop)
     found = quarantined()
@@ -180,9 +189,9 @@ def test_a_missing_privilege_is_reported_and_waited_for(
             "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO nobody_special"
         )
         plain.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO nobody_special")
-        ingested.write(value(id="a"))
+        ingested.write(make_value(id="a"))
         plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
-        batch = ingested.batch(value(id="b"), b"bad")
+        batch = ingested.batch(make_value(id="b"), b"bad")
         writer = RetryingWriter(BatchWriter(without_privilege))
         writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
         try:
@@ -207,7 +216,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
     assert faults() == []
 
 
-POISON = with_data(b'{"a":1e400000}', id="a")
+POISON = make_value_with_data(b'{"a":1e400000}', id="a")
 
 
 @pytest.mark.parametrize(
@@ -215,15 +224,17 @@ POISON = with_data(b'{"a":1e400000}', id="a")
     [
         pytest.param([POISON] * 1_500, id="equal"),
         pytest.param(
-            [with_data(b'{"a":1e400000,"n":%d}' % n, id="a") for n in range(1_500)], id="one key"
+            [make_value_with_data(b'{"a":1e400000,"n":%d}' % n, id="a") for n in range(1_500)],
+            id="one key",
         ),
         pytest.param(
-            [with_data(b'{"a":1e400000}', id=str(n)) for n in range(1_500)], id="all different"
+            [make_value_with_data(b'{"a":1e400000}', id=str(n)) for n in range(1_500)],
+            id="all different",
         ),
     ],
 )
 def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[bytes]) -> None:
-    ingested.write(*bodies, value(id="a"), value(id="a"), value(id="b"))
+    ingested.write(*bodies, make_value(id="a"), make_value(id="a"), make_value(id="b"))
     assert ids() == ["a", "b"]
     expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
     assert counts() == {**expected, "quarantined": 1_500}
@@ -234,12 +245,17 @@ def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[byt
 def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
     next to a version that was stored before and is repeated and contradicted."""
-    ingested.write(value(id="x"))
-    other = value(id="a", author="other")
+    ingested.write(make_value(id="x"))
+    other = make_value(id="a", author="other")
     ingested.write(
-        value(id="x", author="other"), *[POISON] * 40, value(id="a"), POISON, other, value(id="a"),
-        value(id="x"),
-    )  # fmt: skip
+        make_value(id="x", author="other"),
+        *[POISON] * 40,
+        make_value(id="a"),
+        POISON,
+        other,
+        make_value(id="a"),
+        make_value(id="x"),
+    )
     assert ids() == ["a", "x"]
     expected = {"next_offset": 47, "read": 47, "stored": 2, "repeated": 2}
     assert counts() == {**expected, "quarantined": 43}
@@ -257,9 +273,9 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
     writer = RetryingWriter(BatchWriter(away))
     assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(writer.write, ingested.batch(value()), ingested.claims, {})
+        writing = pool.submit(writer.write, ingested.batch(make_value()), ingested.claims, {})
         try:
-            until(lambda: writer.failing, "it fails")
+            wait_until(lambda: writer.failing, "it fails")
         finally:
             writer.stop_waiting()
         with pytest.raises(AbandonedError):
@@ -286,7 +302,7 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
             writer.writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
             claiming = thread.submit(writer.claim, {})
-            until(refused, "the refusal is in no metric")
+            wait_until(refused, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
             assert claiming.result(60) == []
@@ -309,7 +325,10 @@ def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
     sent = [each for each in (breach.before, breach.example) if each is not None]
     today = [each.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for each in sent]
     ingested.write(
-        *(message(contract_page.value(each), number, CHILD) for number, each in enumerate(today)),
+        *(
+            make_message(contract_page.expand_example(each), number, CHILD_TOPIC)
+            for number, each in enumerate(today)
+        ),
         source=CHILD_SOURCE,
     )
     [held] = quarantined()

@@ -14,15 +14,15 @@ from django.db import connection as django_connection
 
 from annals import env
 from history.archive import manifest
-from history.archive.restore import restore
-from history.archive.store import ArchiveError, Store
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveError, ArchiveStore
 from history.archive.write import DayArchiver
 from history.daily import days
 from history.daily.canonical import Connection
 from history.daily.days import DayState
 from history.partitions import catalog
 from history.partitions.exclusive import RUN_LOCK
-from history.partitions.maintain import maintain
+from history.partitions.maintain import execute_plans
 from tests.db.partitioned import TABLE, day, half_dropped, insert, policy, raw, run
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
@@ -32,11 +32,11 @@ ROWS = [f"a{number:03}" for number in range(20)]
 
 
 @pytest.fixture
-def store(tmp_path: Path, tables: None, plain: Connection) -> Store:
+def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
     """An archive that has ROWS of OLD; the table has none."""
-    store = Store(str(tmp_path))
+    store = ArchiveStore(str(tmp_path))
     fill(plain, *ROWS)
-    assert NAME in maintain(policy(), archiver=DayArchiver(store)).dropped
+    assert NAME in execute_plans(policy(), archiver=DayArchiver(store)).dropped
     return store
 
 
@@ -58,26 +58,26 @@ def in_background(act: Any) -> Iterator[Future[Any]]:
         yield pool.submit(act)
 
 
-def test_a_row_in_flight_is_kept(store: Store) -> None:
+def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
     """Somebody has inserted into the empty day, and commits after the restore has looked at it."""
     with raw() as plain, raw() as writer:
-        days.create(plain, TABLE, OLD)
+        days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
         insert(writer, NOON, "in flight")
-        with in_background(lambda: restore(plain, store, PRODUCT, OLD)) as done:
+        with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
             time.sleep(0.5)
             assert not done.done()
             writer.execute("COMMIT")
             assert done.result().rows == len(ROWS)
         assert ids(writer) == [*ROWS, "in flight"]
         assert ids(writer, NAME) == [*ROWS, "in flight"]
-        assert days.locate(plain, TABLE, OLD).comment == days.RESTORED
+        assert days.locate_day(plain, TABLE, OLD).comment == days.RESTORED
         kept = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
         assert plain.execute(kept, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
-def test_writers_and_readers_go_on_while_it_fills(
-    store: Store, monkeypatch: pytest.MonkeyPatch, plain: Connection
+def test_restore_blocks_no_writer_or_reader_while_filling(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """A writer needs the day that is restored, and creates it."""
     seen: list[list[str]] = []
@@ -85,13 +85,13 @@ def test_writers_and_readers_go_on_while_it_fills(
 
     def write() -> None:
         with raw(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
-            days.create(writer, TABLE, OLD, wait_s=0.2)
+            days.create_partition(writer, TABLE, OLD, wait_s=0.2)
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
                 insert(writer, moment, arrived[-1])
             seen.append(ids(writer))
 
-    read = manifest.checked_rows
+    read = manifest.read_checked_rows
 
     def rows(*given: Any) -> Iterator[Any]:
         for number, row in enumerate(read(*given)):
@@ -100,84 +100,86 @@ def test_writers_and_readers_go_on_while_it_fills(
             yield row
         write()
 
-    monkeypatch.setattr(manifest, "checked_rows", rows)
-    days.create(plain, TABLE, day(0))
-    restore(plain, store, PRODUCT, OLD)
+    monkeypatch.setattr(manifest, "read_checked_rows", rows)
+    days.create_partition(plain, TABLE, day(0))
+    restore_day(plain, store, PRODUCT, OLD)
     assert ids(plain) == [*ROWS, *arrived]
     assert not any(set(each) & set(ROWS) for each in seen), "rows were visible before the end"
     assert len(seen) >= 4
 
 
 @pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
-def test_rows_of_the_day_are_kept(store: Store, there: list[str], plain: Connection) -> None:
-    days.create(plain, TABLE, OLD)
+def test_restore_keeps_rows_of_the_table(
+    store: ArchiveStore, there: list[str], plain: Connection
+) -> None:
+    days.create_partition(plain, TABLE, OLD)
     for id_ in there:
         number = ROWS.index(id_) if id_ in ROWS else 0
         insert(plain, NOON + timedelta(seconds=number), id_)
-    restore(plain, store, PRODUCT, OLD)
+    restore_day(plain, store, PRODUCT, OLD)
     assert ids(plain) == sorted({*ROWS, "b"})
 
 
-def test_a_row_that_differs_from_the_archived_one_changes_nothing(store: Store) -> None:
+def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
     with raw() as plain:
-        days.create(plain, TABLE, OLD)
+        days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, ROWS[0])
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
         with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
-            restore(plain, store, PRODUCT, OLD)
+            restore_day(plain, store, PRODUCT, OLD)
         assert ids(plain) == [ROWS[0]]
         assert of_day(plain) == [NAME]
 
 
-def test_a_day_whose_detach_is_pending_is_merged_and_attached(store: Store) -> None:
+def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
     with raw() as plain:
-        days.create(plain, TABLE, OLD)
+        days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
         with half_dropped(plain, OLD):
             pass
-        assert days.locate(plain, TABLE, OLD).state is DayState.PENDING
-        restore(plain, store, PRODUCT, OLD)
+        assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
+        restore_day(plain, store, PRODUCT, OLD)
         assert ids(plain) == [*ROWS, "b"]
 
 
-def test_a_transaction_that_stays_open_ends_the_restore_and_nothing_else(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def test_restore_gives_up_when_transaction_stays_open(
+    store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
     with raw() as plain, raw() as writer:
-        days.create(plain, TABLE, OLD)
+        days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
         with raw() as reader, reader.transaction():
             ids(reader)
-            with in_background(lambda: restore(plain, store, PRODUCT, OLD)) as done:
+            with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
                 while not done.done():
                     insert(writer, NOON, f"c{time.monotonic()}")
             assert "stays open" in str(done.exception())
         assert of_day(plain) == [NAME]
         written = ids(plain)
-        restore(plain, store, PRODUCT, OLD)
+        restore_day(plain, store, PRODUCT, OLD)
         assert ids(plain) == sorted([*ROWS, *written])
 
 
-def test_a_restored_day_is_restored_again(store: Store, plain: Connection) -> None:
+def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
     """The second restore finds the indexes of the first under their names."""
-    restore(plain, store, PRODUCT, OLD)
+    restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
-    restore(plain, store, PRODUCT, OLD)
+    restore_day(plain, store, PRODUCT, OLD)
     assert ids(plain) == ROWS
     assert of_day(plain) == [NAME]
-    found = catalog.read(django_connection, [TABLE])
+    found = catalog.read_partitions(django_connection, [TABLE])
     assert next(part for part in found if part.name == NAME).restored
 
 
 @pytest.fixture
-def with_archive(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+def with_archive(monkeypatch: pytest.MonkeyPatch, store: ArchiveStore) -> None:
     """The command finds the archive by its settings."""
-    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_ARCHIVE_URL": store.url}))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_ARCHIVE_URL": store.url}))
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
-def test_the_commands_do_nothing_during_another_run(with_archive: None, action: str) -> None:
+def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
     more = ["--why", "a test"] if action == "forget" else []
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
     with raw() as other, other.transaction():
@@ -190,17 +192,17 @@ def test_the_commands_do_nothing_during_another_run(with_archive: None, action: 
         assert run(*words)[0] == 0
 
 
-def test_the_command_says_what_is_in_the_way(
+def test_restore_command_reports_obstacle(
     with_archive: None, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     with raw() as reader, reader.transaction():
         ids(reader)
         code, _, err = run(*words)
         assert (code, "transaction" in err) == (2, True)
-    days.drop(plain, TABLE, OLD)
+    days.drop_partition(plain, TABLE, OLD)
     plain.execute(f"CREATE TABLE {NAME} (LIKE {TABLE} INCLUDING ALL)")
     code, _, err = run(*words)
     assert (code, "did not create" in err) == (2, True)

@@ -13,12 +13,12 @@ from history.entities import ROOT
 from history.models import MaintainRun
 from history.search_index import backfill as search_retention
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection
+from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested, counts, faults, quarantined, query
 from tests.db.partitioned import retire, run
-from tests.db.test_quarantine import again, this
-from tests.messages import NOW, SOURCE, value
+from tests.db.test_quarantine import retry_selected, select_message
+from tests.messages import NOW, SOURCE, make_value
 
 HOLD = 7
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
@@ -32,25 +32,25 @@ def remove(days_later: int) -> int:
     """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with open_connection() as plain:
-        return messages.remove_old(plain, window, HOLD, later(days_later))
+        return messages.remove_old_messages(plain, window, HOLD, later(days_later))
 
 
 def four_fates(ingested: Ingested) -> None:
     """Offsets 0 to 3: stored by a retry, discarded, given up, waiting."""
     batch = ingested.batch()
-    ingested.fill(batch, value(id="secret"), window=EARLIER)
-    ingested.fill(batch, b"discarded", b"failed", value(id=""))
+    ingested.fill(batch, make_value(id="secret"), window=EARLIER)
+    ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
     ingested.store(batch)
     stored, discarded, failed, _ = (held["id"] for held in quarantined())
-    assert again(**this(stored)) == {"stored": 1}
+    assert retry_selected(**select_message(stored)) == {"stored": 1}
     with open_connection() as plain:
-        messages.discard(plain, Selection(**this(discarded)), "agreed")
+        messages.discard_messages(plain, MessageSelection(**select_message(discarded)), "agreed")
     for _ in range(messages.MAX_ATTEMPTS):
-        again(**this(failed))
+        retry_selected(**select_message(failed))
     assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
 
 
-def test_documents_leave_and_counts_stay(ingested: Ingested) -> None:
+def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> None:
     four_fates(ingested)
     before = counts()
     assert remove(90) == 0
@@ -73,22 +73,22 @@ def test_documents_leave_and_counts_stay(ingested: Ingested) -> None:
         (20, 1, 118),  # a retry can store it by then
     ],
 )
-def test_a_message_leaves_with_the_day_of_its_version(
+def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
     """moment: also in days from now."""
     at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
-    ingested.write(value(updatedAt=at, version=version))
+    ingested.write(make_value(updatedAt=at, version=version))
     assert remove(leaves - 1) == 0
     assert remove(leaves) == 1
     assert faults() == []
 
 
-def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested) -> None:
+def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -> None:
     """What a worker holds at this moment is left for the next run."""
     ingested.write(*[b"bad"] * 2_500)
     with open_connection() as worker, worker.transaction():
-        assert len(messages.lock(worker, Selection(), 10)) == 10
+        assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10
         assert remove(98) == 2_490
     assert len(quarantined()) == 10
     assert remove(98) == 10
@@ -96,7 +96,7 @@ def test_thousands_leave_in_short_transactions_during_a_retry(ingested: Ingested
     assert faults() == []
 
 
-def test_a_topic_that_is_read_again_counts_only_what_it_has_read(ingested: Ingested) -> None:
+def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", b"bad")
     with open_connection("test") as plain:
         plain.execute("DELETE FROM ingest_ledger WHERE topic = %s", [SOURCE.topic])
@@ -116,34 +116,34 @@ def keys() -> list[str]:
 
 def numbered(number: str, days_ago: int) -> bytes:
     moment = NOW - timedelta(days=days_ago)
-    return value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
+    return make_value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
 
 
-def test_search_keys_leave_with_the_last_version_that_had_them(ingested: Ingested) -> None:
+def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None:
     ingested.write(numbered("old", 30), numbered("kept", 20), numbered("young", 3))
     before = (NOW - timedelta(days=20)).date()
     with open_connection() as plain:
-        assert search_retention.remove_old(plain, before) == 1
+        assert search_retention.remove_old_keys(plain, before) == 1
     assert keys() == ["kept", "young"]
 
 
-def test_a_key_that_is_stored_again_at_this_moment_stays(ingested: Ingested) -> None:
+def test_search_key_stored_meanwhile_stays(ingested: Ingested) -> None:
     ingested.write(*(numbered(name, 30) for name in ("a", "b", "c")))
     before = (NOW - timedelta(days=20)).date()
     with open_connection() as plain, ingested.writer.connection.transaction():
         ingested.writer.connection.execute("UPDATE search_key SET day = now() WHERE value = 'b'")
-        assert search_retention.remove_old(plain, before) == 2
+        assert search_retention.remove_old_keys(plain, before) == 2
     assert keys() == ["b"]
 
 
-def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) -> None:
+def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
     """The consumer waits for the removal and stores the key again."""
     ingested.write(numbered("a", 30))
-    batch = ingested.batch(value(id="id-a", data={"number": "a"}))
+    batch = ingested.batch(make_value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))
     with open_connection() as plain:
         with plain.transaction():
-            assert search_retention.remove_old(plain, NOW.date()) == 1
+            assert search_retention.remove_old_keys(plain, NOW.date()) == 1
             storing.start()
             storing.join(0.3)
             assert storing.is_alive()
@@ -151,7 +151,7 @@ def test_a_consumer_that_stores_a_key_while_it_is_removed(ingested: Ingested) ->
     assert keys() == ["a"]
 
 
-def test_many_pages_are_read_piece_by_piece(
+def test_search_keys_are_removed_in_portions(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_retention, "PAGES_AT_ONCE", 3)
@@ -160,18 +160,18 @@ def test_many_pages_are_read_piece_by_piece(
             "INSERT INTO search_key SELECT 'v' || n, 'number', 'product-instance', 'id',"
             " now()::date - n % 100 FROM generate_series(1, 3000) n"
         )
-        removed = search_retention.remove_old(plain, (NOW - timedelta(days=50)).date())
+        removed = search_retention.remove_old_keys(plain, (NOW - timedelta(days=50)).date())
     assert removed == len([n for n in range(1, 3001) if n % 100 > 50])
     assert len(keys()) == 3_000 - removed
 
 
 @pytest.mark.django_db(transaction=True)
-def test_maintain_does_both_and_reads_the_keys_once_a_day(
+def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
     ingested.write(numbered("old", 80), b"bad")
     four: dict[str, Any] = {"number": "new"}
-    ingested.write(value(id="new", data=four))
+    ingested.write(make_value(id="new", data=four))
     retire()
     move(later(98))
     said = run("maintain").out
@@ -189,12 +189,12 @@ def test_maintain_does_both_and_reads_the_keys_once_a_day(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_keys_of_a_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
-    ingested.write(numbered("held", 0), numbered("gone", 5), value(id=""))
+def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
+    ingested.write(numbered("held", 0), numbered("gone", 5), make_value(id=""))
     retire()
     move(later(92))
     assert run("maintain").code == 1
     assert keys() == ["held"]
     with open_connection("test") as plain:
-        assert days.locate(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED
+        assert days.locate_day(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED
     MaintainRun.objects.all().delete()

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.db.store import Store, minute
-from tests.round_trips import ROUND_TRIPS, TASK, Asked, counted
+from tests.round_trips import ROUND_TRIPS, TASK, RoundTripQuestion, count_round_trips
 
 SECRET = base64.b64encode(b"support:support").decode()
 
@@ -28,7 +28,7 @@ def asked(store: Store, client: Client, tmp_path: Path) -> Callable[..., int]:
         def get() -> None:
             answers.append(client.get(address, headers=headers).status_code)
 
-        found = counted(get, tmp_path)
+        found = count_round_trips(get, tmp_path)
         assert answers == [200]
         return found
 
@@ -60,7 +60,7 @@ def test_a_call(store: Store, tmp_path: Path, name: str) -> None:
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)
     call, expected = ROUND_TRIPS[name]
-    asked = Asked("A1", "T1", minute(60))
+    asked = RoundTripQuestion("A1", "T1", minute(60))
     call(asked)
     call(asked)
-    assert counted(lambda: call(asked), tmp_path) == expected
+    assert count_round_trips(lambda: call(asked), tmp_path) == expected

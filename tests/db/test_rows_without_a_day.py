@@ -17,9 +17,9 @@ from history.daily.canonical import Connection
 from history.daily.days import DayState
 from history.daily.window import Window
 from history.entities import ROOT
-from history.partitions.maintain import maintain
-from history.partitions.plan import SPARE_DAYS, Policy
-from ingest.completeness.holds import unsettled
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import SPARE_DAYS, PartitionPolicy
+from ingest.completeness.holds import find_unsettled_days
 from ingest.store import missing_days, slow_path
 from ingest.store.session import open_connection
 from ingest.store.sqlstate import ErrorCause, classify_error
@@ -27,7 +27,7 @@ from ingest.store.transaction import BatchWriter
 from tests.db.as_role import as_consumer
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
 from tests.db.partitioned import half_dropped
-from tests.messages import NOW, SOURCE, WINDOW, message, value
+from tests.messages import NOW, SOURCE, WINDOW, make_message, make_value
 
 TODAY = NOW.date()
 OLDEST = WINDOW.oldest
@@ -37,7 +37,7 @@ TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
 
 def at(day: date, **fields: Any) -> bytes:
     """A message of noon of a day."""
-    return value(updatedAt=f"{day}T12:00:00", **fields)
+    return make_value(updatedAt=f"{day}T12:00:00", **fields)
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ def plain(ingested: Ingested) -> Iterator[Connection]:
 
 
 def state(plain: Connection, day: date) -> DayState:
-    return days.locate(plain, ROOT.table, day).state
+    return days.locate_day(plain, ROOT.table, day).state
 
 
 def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
     ingested: Ingested, plain: Connection
 ) -> None:
-    days.create(plain, ROOT.table, OLD)
+    days.create_partition(plain, ROOT.table, OLD)
     gone = OLD - timedelta(days=1)
     ingested.write(at(OLD, id="late"), at(gone, id="gone"), at(TODAY, id="today"))
     assert ids() == ["late", "today"]
@@ -63,13 +63,13 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
 
 
 def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
-    days.create(plain, ROOT.table, OLD)
+    days.create_partition(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
 def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) -> None:
-    days.create(plain, ROOT.table, OLD)
+    days.create_partition(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="a"), at(OLD, id="a"))
     ingested.write(at(OLD, id="a"), b"bad")
     assert counts() == {"next_offset": 4, "read": 4, "stored": 1, "repeated": 2, "quarantined": 1}
@@ -82,12 +82,12 @@ def test_a_batch_that_was_decoded_before_midnight(
 ) -> None:
     """At midnight maintain drops the oldest day: the batch must not create it again."""
     for day in (OLDEST, TODAY):
-        days.create(plain, ROOT.table, day)
+        days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
     if not exists:
-        days.drop(plain, ROOT.table, OLDEST)
+        days.drop_partition(plain, ROOT.table, OLDEST)
     ingested.store(batch)
     stored = ["oldest", "second", "today"] if exists else ["today"]
     assert ids() == stored
@@ -100,12 +100,12 @@ def test_a_batch_that_was_decoded_before_midnight(
 def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    days.create(plain, ROOT.table, OLD)
+    days.create_partition(plain, ROOT.table, OLD)
     real = missing_days.admit_expired
 
     def admit_and_drop(*arguments: Any) -> None:
         real(*arguments)
-        days.drop(plain, ROOT.table, OLD)
+        days.drop_partition(plain, ROOT.table, OLD)
 
     monkeypatch.setattr(missing_days, "admit_expired", admit_and_drop)
     ingested.write(at(OLD, id="late"), at(TODAY, id="today"))
@@ -118,7 +118,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has another content than the stored version, which is gone when the two are compared."""
-    days.create(plain, ROOT.table, OLD)
+    days.create_partition(plain, ROOT.table, OLD)
     ingested.write(at(OLD, id="late"))
     real = slow_path.split_new_and_known
 
@@ -126,7 +126,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
         monkeypatch.setattr(slow_path, "split_new_and_known", real)
         rows = real(*arguments)
         with pytest.raises(psycopg.errors.LockNotAvailable):  # the writer itself is a reader
-            days.drop(plain, ROOT.table, OLD, wait_s=0.2)
+            days.drop_partition(plain, ROOT.table, OLD, wait_s=0.2)
         return rows
 
     monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
@@ -140,7 +140,7 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
 ) -> None:
     """A long transaction keeps the detach pending, for hours perhaps."""
     for day in (OLDEST, TODAY):
-        days.create(plain, ROOT.table, day)
+        days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
     batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
@@ -163,7 +163,7 @@ def test_a_retry_stores_a_row_while_its_day_exists(
     ingested.write(at(TODAY, id="a"), window=later(-60))
     assert [each["reason"] for each in quarantined()] == ["in_the_future"]
     if exists:
-        days.create(plain, ROOT.table, TODAY)
+        days.create_partition(plain, ROOT.table, TODAY)
     assert retried(plain, lambda: later(200)) == {"stored" if exists else "expired": 1}
     assert ids() == (["a"] if exists else [])
     assert faults() == []
@@ -193,7 +193,7 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
-    days.create(plain, ROOT.table, TODAY)
+    days.create_partition(plain, ROOT.table, TODAY)
     with restricted(ingested) as consumer:
         written = ingested.write(
             at(TODAY, id="a"), at(missing, id="ahead"), at(TODAY, id="a"), at(TODAY, id="b")
@@ -201,13 +201,13 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
         assert [reject.message.offset for reject in written.rejects] == [1]
         [held] = quarantined()
         assert (held["reason"], held["offset"]) == ("no_partition", 1)
-        assert days.partition_name(ROOT.table, missing) in held["detail"]
+        assert days.build_partition_name(ROOT.table, missing) in held["detail"]
         assert ids() == ["a", "b"]
         assert counts() == {
             "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
         }  # fmt: skip
         assert retried(consumer) == {"retrying": 1}
-        days.create(plain, ROOT.table, missing)
+        days.create_partition(plain, ROOT.table, missing)
         assert retried(consumer) == {"stored": 1}
     assert ids() == ["a", "ahead", "b"]
     assert faults() == []
@@ -225,10 +225,10 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
         for _ in range(2):
             with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
                 ingested.store(batch)
-            assert days.partition_name(ROOT.table, missing) in str(raised.value)
+            assert days.build_partition_name(ROOT.table, missing) in str(raised.value)
             assert classify_error(raised.value) is ErrorCause.INSTALLATION
             assert (ids(), counts(), quarantined()) == ([], {}, [])
-        days.create(plain, ROOT.table, missing)
+        days.create_partition(plain, ROOT.table, missing)
         ingested.store(batch)
     assert ids() == ["a"]
     assert [each["reason"] for each in quarantined()] == ["no_partition", "not_json"]
@@ -241,7 +241,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
 def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
     ingested: Ingested, passed: int
 ) -> None:
-    maintain(Policy.at(clock.now()))
+    execute_plans(PartitionPolicy.at(clock.now()))
     newest = later(passed).newest
     with restricted(ingested):
         ingested.write(at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
@@ -266,8 +266,8 @@ def spoil_bounds(plain: Connection, name: str) -> None:
 def test_a_day_that_cannot_be_attached_stops_no_other_row(
     ingested: Ingested, plain: Connection, spoil: Any
 ) -> None:
-    name = days.partition_name(ROOT.table, TODAY)
-    days.create(plain, ROOT.table, TODAY)
+    name = days.build_partition_name(ROOT.table, TODAY)
+    days.create_partition(plain, ROOT.table, TODAY)
     plain.execute(
         f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
         " VALUES ('z', 1, '{}', %s, 'test', 1)",
@@ -291,21 +291,21 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""
-    days.create(plain, ROOT.table, OLDEST)
+    days.create_partition(plain, ROOT.table, OLDEST)
     ingested.write(at(OLDEST, id="read"))
     plain.execute(
         "UPDATE ingest_ledger SET high_watermark = 2, newest_timestamp = %s WHERE topic = %s",
         [datetime.combine(OLDEST, datetime.min.time(), NOW.tzinfo), SOURCE.topic],
     )
     monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=5))
-    policy = Policy.at(clock.now(), unsettled)
-    name = days.partition_name(ROOT.table, OLDEST)
-    outcome = maintain(policy)
+    policy = PartitionPolicy.at(clock.now(), find_unsettled_days)
+    name = days.build_partition_name(ROOT.table, OLDEST)
+    outcome = execute_plans(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])
-    ingested.write(message(at(OLDEST, id="unread"), 1), window=later(5))
+    ingested.write(make_message(at(OLDEST, id="unread"), 1), window=later(5))
     assert ids() == ["read", "unread"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
-    assert maintain(policy).dropped == [name]
+    assert execute_plans(policy).dropped == [name]
 
 
 @pytest.fixture

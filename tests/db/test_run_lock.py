@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from history.partitions.exclusive import RUN_LOCK, NoRunLockError, reconnect, run_lock
+from history.partitions.exclusive import RUN_LOCK, NoRunLockError, hold_run_lock, reconnect
 from tests.db.partitioned import advisory_locks, raw
-from tests.db.test_archive_origin import archive_day, decide, ids, place, store
+from tests.db.test_archive_origin import archive_rows_of_day, decide, ids, place, store
 
 __all__ = ["place", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -38,9 +38,9 @@ def until_free() -> None:
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
 
 
-def test_a_command_that_the_journal_refuses_frees_the_lock(store: Any, sessions: None) -> None:
+def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> None:
     with raw() as plain:
-        archive_day(store, *ids("b", 3))
+        archive_rows_of_day(store, *ids("b", 3))
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
         try:
             with pytest.raises(DatabaseError):
@@ -51,32 +51,32 @@ def test_a_command_that_the_journal_refuses_frees_the_lock(store: Any, sessions:
     assert advisory_locks() == 0
 
 
-def test_a_session_that_was_given_back_to_the_pool_keeps_no_lock(sessions: None) -> None:
-    with run_lock():
+def test_pooled_session_keeps_no_run_lock(sessions: None) -> None:
+    with hold_run_lock():
         connection.close()
     until_free()
 
 
-def test_a_run_that_ends_in_a_broken_transaction_frees_the_lock() -> None:
-    with pytest.raises(DatabaseError), run_lock(), transaction.atomic():
+def test_run_lock_is_freed_after_broken_transaction() -> None:
+    with pytest.raises(DatabaseError), hold_run_lock(), transaction.atomic():
         connection.cursor().execute("SELECT 1 FROM no_such_table")
     until_free()
 
 
-def test_a_run_in_a_transaction_that_will_be_rolled_back_frees_the_lock() -> None:
+def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
     """Django takes no statement there, PostgreSQL does."""
-    with transaction.atomic(), run_lock():
+    with transaction.atomic(), hold_run_lock():
         transaction.set_rollback(True)
     assert advisory_locks() == 0
-    with run_lock():
+    with hold_run_lock():
         assert advisory_locks() == 1
     assert advisory_locks() == 0
 
 
-def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -> None:
-    with run_lock():
+def test_inner_block_retakes_lost_run_lock(sessions: None) -> None:
+    with hold_run_lock():
         connection.connection.close()
-        with run_lock():
+        with hold_run_lock():
             assert advisory_locks() == 1
         assert advisory_locks() == 1
         reconnect()
@@ -90,7 +90,7 @@ def test_a_block_in_another_takes_the_lock_again_and_leaves_it(sessions: None) -
 
 def _try() -> None:
     try:
-        with run_lock():
+        with hold_run_lock():
             pass
     finally:
         connection.close()

@@ -12,48 +12,48 @@ from django.conf import settings
 from annals.observe import metrics
 from history.archive import manifest, parquet, scrubbing
 from history.archive.manifest import Manifest
-from history.archive.parquet import Writer, row_hash
-from history.archive.scrubbing import scrub, waiting
-from history.archive.store import Store
+from history.archive.parquet import ArchiveFileWriter, hash_row
+from history.archive.scrubbing import list_days_to_check, scrub_days
+from history.archive.store import ArchiveStore
 from history.archive.write import DayArchiver
 from history.daily import days
-from history.daily.canonical import Digest
+from history.daily.canonical import DayDigest
 from history.entities import ROOT
 from history.models import ArchivedDay, DaySeal
-from history.partitions.maintain import maintain
-from history.seals.seal import seal
+from history.partitions.maintain import execute_plans
+from history.seals.seal import seal_day
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 from tests.db.test_export import fill
-from tests.shape import shaped
+from tests.shape import parse_shaped
 
 FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
 
 
 @pytest.fixture(autouse=True)
-def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ArchiveStore:
     """Three archived days, the first two of them sealed."""
     changed = msgspec.structs.replace(settings.ANNALS, archive_url=str(tmp_path))
     monkeypatch.setattr(settings, "ANNALS", changed)
     fill(FIRST, MIDDLE, LAST)
     with raw() as plain:
         for each in (FIRST, MIDDLE):
-            seal(plain, ROOT, each)
-    leave(Store(str(tmp_path)))
-    return Store(str(tmp_path))
+            seal_day(plain, ROOT, each)
+    leave(ArchiveStore(str(tmp_path)))
+    return ArchiveStore(str(tmp_path))
 
 
 def evening(of: date) -> datetime:
     return datetime(of.year, of.month, of.day, 23, tzinfo=UTC)
 
 
-def leave(archive: Store) -> None:
+def leave(archive: ArchiveStore) -> None:
     """Let maintain archive and drop what is before retention."""
-    assert maintain(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 0
+    assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 0
 
 
-def results(archive: Store) -> dict[date, str | None]:
+def results(archive: ArchiveStore) -> dict[date, str | None]:
     """The fault of each day."""
-    return {found.day: found.fault for found in scrub(archive, waiting())}
+    return {found.day: found.fault for found in scrub_days(archive, list_days_to_check())}
 
 
 def file_of(path: Path, of: date) -> Path:
@@ -61,8 +61,8 @@ def file_of(path: Path, of: date) -> Path:
     return found
 
 
-def test_a_sound_archive_has_no_fault(archive: Store) -> None:
-    found = list(scrub(archive, waiting()))
+def test_scrub_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
+    found = list(scrub_days(archive, list_days_to_check()))
     assert [(each.day, each.rows, each.fault, each.note) for each in found] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
@@ -105,8 +105,8 @@ def become_a_folder(path: Path) -> None:
         (lambda path: manifest_of(path).write_text("{"), "cannot be read"),
     ],
 )
-def test_damage_is_found_and_the_other_days_are_read(
-    archive: Store, tmp_path: Path, damage: Callable[[Path], None], fault: str
+def test_scrub_finds_damage_and_reads_other_days(
+    archive: ArchiveStore, tmp_path: Path, damage: Callable[[Path], None], fault: str
 ) -> None:
     damage(tmp_path)
     found = results(archive)
@@ -114,35 +114,35 @@ def test_damage_is_found_and_the_other_days_are_read(
     assert found == {FIRST: None, LAST: None}
 
 
-def forge(archive: Store, **changed: Any) -> Manifest:
+def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     """Another author in each archived row of a day, with a manifest for these rows."""
-    known = manifest.load(archive, TABLE, MIDDLE)
+    known = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert known is not None
     (file,) = known.files
     with archive.open(file.name) as opened:
-        rows = [(*row[:4], "forged", *row[5:]) for row in parquet.rows(opened)]
+        rows = [(*row[:4], "forged", *row[5:]) for row in parquet.read_rows(opened)]
     with archive.write(file.name) as sink:
-        writer = Writer(sink, ROOT)
+        writer = ArchiveFileWriter(sink, ROOT)
         for row in rows:
             writer.add(row)
         writer.close()
-    whole = Digest()
+    whole = DayDigest()
     for row in rows:
-        whole.add(row[0], row[1], row_hash(row))
+        whole.add(row[0], row[1], hash_row(row))
     digest = whole.finish()
-    sha256, size = archive.sha256(file.name)
+    sha256, size = archive.compute_sha256(file.name)
     forged = msgspec.structs.replace(
         file, sha256=sha256, bytes=size, digest=changed.get("file_digest", whole.ranges[0].digest)
     )
     made = msgspec.structs.replace(
         known, files=(forged,), digest=changed.get("digest", digest), rows=len(rows)
     )
-    manifest.save(archive, made)
+    manifest.save_manifest(archive, made)
     return made
 
 
-def test_forged_rows_are_found_by_manifest_database_and_seal(archive: Store) -> None:
-    known = manifest.load(archive, TABLE, MIDDLE)
+def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
+    known = manifest.load_manifest(archive, TABLE, MIDDLE)
     assert known is not None
     kept = {"file_digest": known.files[0].digest, "digest": known.digest}
     forge(archive, **kept)
@@ -157,13 +157,13 @@ def test_forged_rows_are_found_by_manifest_database_and_seal(archive: Store) -> 
     assert results(archive)[MIDDLE] == "the archived rows are not the sealed rows"
 
 
-def test_each_run_goes_on_where_the_last_one_stopped(archive: Store, tmp_path: Path) -> None:
+def test_scrub_continues_after_previous_run(archive: ArchiveStore, tmp_path: Path) -> None:
     remove(tmp_path)
     words = ("verify", "--archive", "--seconds", "0", "--json")
 
     def once() -> tuple[int, str]:
         code, out, _ = run(*words)
-        (found,) = shaped("partitions verify --archive", out)["days"]
+        (found,) = parse_shaped("partitions verify --archive", out)["days"]
         return code, found["day"]
 
     assert once() == (0, str(FIRST))
@@ -178,7 +178,7 @@ def test_each_run_goes_on_where_the_last_one_stopped(archive: Store, tmp_path: P
     assert once() == (0, str(FIRST))
 
 
-def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
+def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_path: Path) -> None:
     code, out, err = run("verify", "--archive", "--entity", "product-car")
     assert (code, out) == (
         0,
@@ -191,36 +191,36 @@ def test_the_command_says_what_it_read(archive: Store, tmp_path: Path) -> None:
     assert TABLE not in err
 
 
-def test_a_day_that_is_forgotten_meanwhile_is_passed_over(archive: Store) -> None:
-    found = scrub(archive, waiting())
+def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
+    found = scrub_days(archive, list_days_to_check())
     assert next(found).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
     assert [each.day for each in found] == [LAST]
 
 
-def test_a_generation_that_is_replaced_meanwhile_is_not_a_fault(
-    archive: Store, monkeypatch: pytest.MonkeyPatch
+def test_scrub_accepts_generation_replaced_meanwhile(
+    archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = scrubbing.damage
+    real = scrubbing.find_damage
 
-    def replace_first(store: Store, *rest: Any) -> str | None:
-        monkeypatch.setattr(scrubbing, "damage", real)
+    def replace_first(store: ArchiveStore, *rest: Any) -> str | None:
+        monkeypatch.setattr(scrubbing, "find_damage", real)
         fill(FIRST)
         with raw() as plain:
             insert(plain, evening(FIRST), "new")
         leave(archive)
         return real(store, *rest)
 
-    monkeypatch.setattr(scrubbing, "damage", replace_first)
-    found = {each.day: each for each in scrub(archive, waiting())}
+    monkeypatch.setattr(scrubbing, "find_damage", replace_first)
+    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
     # The rows of the second generation came without a message, so its seal does not fit.
     assert found[FIRST].rows == 5
     assert found[FIRST].fault == "the archived rows are not the sealed rows"
     assert found[MIDDLE].fault is None
 
 
-def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
-    archive: Store, monkeypatch: pytest.MonkeyPatch
+def test_scrub_accepts_generation_of_interrupted_run(
+    archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)
     with raw() as plain:
@@ -229,33 +229,35 @@ def test_a_generation_that_an_interrupted_run_left_is_not_a_fault(
     def killed(*_: Any) -> None:
         raise OSError("killed")
 
-    monkeypatch.setattr("history.archive.write.follow", killed)
-    assert maintain(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
-    found = {each.day: each for each in scrub(archive, waiting())}
+    monkeypatch.setattr("history.archive.write.seal_archived_rows", killed)
+    assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
+    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
     assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
     with raw() as plain:
-        plain.execute(f"DROP TABLE {days.partition_name(TABLE, LAST)}")
+        plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, LAST)}")
     assert "the manifest names 5 rows, the database 4" in str(results(archive)[LAST])
 
 
-def test_a_day_that_was_sealed_again_since_may_have_further_rows(archive: Store) -> None:
+def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> None:
     fill(FIRST)
     with raw() as plain:
         insert(plain, evening(FIRST), "new")
-        seal(plain, ROOT, FIRST)
-    found = {each.day: each for each in scrub(archive, waiting())}
+        seal_day(plain, ROOT, FIRST)
+    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
     assert found[FIRST].fault is None
     assert "an earlier seal" in found[FIRST].note
     with raw() as plain:
-        plain.execute(f"DROP TABLE {days.partition_name(TABLE, FIRST)}")
+        plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, FIRST)}")
     assert results(archive)[FIRST] == "the archived rows are not the sealed rows"
     assert DaySeal.objects.filter(day=FIRST).count() == 2
 
 
-def test_the_metrics_count_days_with_a_fault(archive: Store, tmp_path: Path) -> None:
+def test_scrub_metrics_count_days_with_fault(archive: ArchiveStore, tmp_path: Path) -> None:
     def values() -> dict[str, float]:
         return {
-            sample.name: sample.value for family in metrics.archive() for sample in family.samples
+            sample.name: sample.value
+            for family in metrics.report_archive()
+            for sample in family.samples
         }
 
     assert values() == {"annals_archive_days_faulty": 0}

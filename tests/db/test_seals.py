@@ -11,15 +11,15 @@ from psycopg import sql
 
 from annals import env
 from annals.access.models import JournalEntry
-from history.archive.store import Store
+from history.archive.store import ArchiveStore
 from history.archive.write import DayArchiver
 from history.daily import canonical, days
 from history.daily.canonical import Connection
 from history.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
-from history.partitions.maintain import maintain
-from history.seals.seal import GENESIS, seal
-from history.seals.verification import chain_fault, newest_seal, verify
+from history.partitions.maintain import execute_plans
+from history.seals.seal import GENESIS, seal_day
+from history.seals.verification import find_chain_fault, load_newest_seal, verify_days
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
 OLD = day(-5)
-NAME = days.partition_name(TABLE, OLD)
+NAME = days.build_partition_name(TABLE, OLD)
 ROWS = 950
 
 
@@ -35,7 +35,7 @@ ROWS = 950
 def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
     """A day of ROWS rows, in ranges of 100: id000 to id094, ten versions each."""
     monkeypatch.setattr(canonical, "RANGE_ROWS", 100)
-    days.create(plain, TABLE, OLD)
+    days.create_partition(plain, TABLE, OLD)
     plain.execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, author, type)"
         " SELECT 'id' || lpad((n / 10)::text, 3, '0'), n %% 10,"
@@ -47,7 +47,7 @@ def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> 
 
 def faults() -> list[str | None]:
     with raw() as plain:
-        return [found.fault for found in verify(plain, PRODUCT)]
+        return [found.fault for found in verify_days(plain, PRODUCT)]
 
 
 def change(statement: str) -> None:
@@ -57,14 +57,14 @@ def change(statement: str) -> None:
 
 @pytest.fixture
 def sealed(filled: None, plain: Connection) -> DaySeal:
-    return seal(plain, PRODUCT, OLD)
+    return seal_day(plain, PRODUCT, OLD)
 
 
-def test_a_day_that_nobody_touched_verifies(sealed: DaySeal) -> None:
+def test_unchanged_day_verifies(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
     assert faults() == [None]
-    assert chain_fault(PRODUCT) is None
-    assert newest_seal(PRODUCT) == sealed.seal
+    assert find_chain_fault(PRODUCT) is None
+    assert load_newest_seal(PRODUCT) == sealed.seal
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_day_that_nobody_touched_verifies(sealed: DaySeal) -> None:
         "data = data || '{\"x\": null}'",
     ],
 )
-def test_one_changed_byte_is_found_in_its_range(sealed: DaySeal, assignment: str) -> None:
+def test_verify_names_range_of_changed_byte(sealed: DaySeal, assignment: str) -> None:
     change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
     assert faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
 
-def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
+def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
     assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
     change(
@@ -96,51 +96,49 @@ def test_a_deleted_and_an_added_row_are_found(sealed: DaySeal) -> None:
     assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
-def test_missing_ranges_are_reported(sealed: DaySeal, plain: Connection) -> None:
+def test_verify_reports_missing_ranges(sealed: DaySeal, plain: Connection) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
     assert faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
-def test_rows_after_the_last_range_are_reported(filled: None, plain: Connection) -> None:
+def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id090'")
-    seal(plain, PRODUCT, OLD)
+    seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     insert(plain, noon, "id095")
     assert faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
-def test_a_day_sealed_again_starts_a_new_count_and_the_chain_keeps_both(sealed: DaySeal) -> None:
+def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
     with raw() as plain:
-        again = seal(plain, PRODUCT, OLD)
+        again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
     assert faults() == [None]
-    assert chain_fault(PRODUCT) is None
+    assert find_chain_fault(PRODUCT) is None
     assert DaySeal.objects.count() == 2
 
 
 @pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", day(-6))])
-def test_a_seal_that_was_tampered_with_breaks_the_chain(
-    sealed: DaySeal, field: str, value: object
-) -> None:
+def test_changed_seal_breaks_chain(sealed: DaySeal, field: str, value: object) -> None:
     DaySeal.objects.update(**{field: value})
-    assert "does not match" in str(chain_fault(PRODUCT))
+    assert "does not match" in str(find_chain_fault(PRODUCT))
 
 
-def test_a_seal_that_was_taken_away_breaks_the_chain(sealed: DaySeal, plain: Connection) -> None:
-    seal(plain, PRODUCT, OLD)
+def test_removed_seal_breaks_chain(sealed: DaySeal, plain: Connection) -> None:
+    seal_day(plain, PRODUCT, OLD)
     sealed.delete()
-    assert "is missing" in str(chain_fault(PRODUCT))
+    assert "is missing" in str(find_chain_fault(PRODUCT))
 
 
-def test_the_seal_does_not_depend_on_the_session(filled: None) -> None:
+def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
     with raw() as plain:
-        first = seal(plain, PRODUCT, OLD)
+        first = seal_day(plain, PRODUCT, OLD)
     with raw(options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0") as plain:
-        assert seal(plain, PRODUCT, OLD).digest == first.digest
+        assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
-def test_a_sealed_day_is_frozen(sealed: DaySeal, plain: Connection) -> None:
+def test_seal_freezes_day(sealed: DaySeal, plain: Connection) -> None:
     """All its rows are older than its oldest transaction that is not frozen."""
     query = sql.SQL(
         "SELECT count(*) > 0, bool_and(age(day.xmin) > age(relfrozenxid)),"
@@ -150,22 +148,24 @@ def test_a_sealed_day_is_frozen(sealed: DaySeal, plain: Connection) -> None:
     assert row == (True, True, True)
 
 
-def test_a_day_that_left_is_compared_with_its_manifest(sealed: DaySeal, tmp_path: Path) -> None:
-    maintain(policy(), archiver=DayArchiver(Store(str(tmp_path))))
+def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Path) -> None:
+    execute_plans(policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
     kept = ArchivedDay.objects.get()
     assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
     with raw() as plain:
-        (found,) = verify(plain, PRODUCT, OLD)
+        (found,) = verify_days(plain, PRODUCT, OLD)
         assert (found.fault, found.note) == (None, "archived; the digests are equal")
         ArchivedDay.objects.update(digest="0" * 64)
-        assert next(verify(plain, PRODUCT)).fault is not None
+        assert next(verify_days(plain, PRODUCT)).fault is not None
         ArchivedDay.objects.all().delete()
-        assert next(verify(plain, PRODUCT)).note == "dropped, not archived"
+        assert next(verify_days(plain, PRODUCT)).note == "dropped, not archived"
 
 
-def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch, plain: Connection) -> None:
+def test_partitions_command_seals_and_verifies(
+    monkeypatch: pytest.MonkeyPatch, plain: Connection
+) -> None:
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
     read_all_to_end()
     old = datetime.now(UTC).date() - timedelta(days=7)
     simulated.load(plain, old, applications=20)
@@ -192,7 +192,7 @@ def test_the_command_seals_and_verifies(monkeypatch: pytest.MonkeyPatch, plain: 
     code, out, _ = run("seal", str(old), "--entity", "product-instance")
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
-    assert (code, f"chain whole, newest seal {newest_seal(PRODUCT)}" in out) == (0, True)
+    assert (code, f"chain whole, newest seal {load_newest_seal(PRODUCT)}" in out) == (0, True)
     nothing = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
     assert nothing in out.splitlines()
     assert run("seal", "2001-01-01")[0] == 2
@@ -208,27 +208,27 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
         given["ANNALS_PACK_AFTER_DAYS"] = "0"
         if archive is not None:
             given["ANNALS_ARCHIVE_URL"] = archive
-        monkeypatch.setattr(settings, "ANNALS", env.read(given))
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
         read_all_to_end()
         old = datetime.now(UTC).date() - timedelta(days=7)
-        name = days.partition_name(TABLE, old)
+        name = days.build_partition_name(TABLE, old)
         with raw() as plain:
             simulated.load(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
-        shorter = env.read(given | {"ANNALS_RETENTION_DAYS": "5"})
+        shorter = env.read_settings(given | {"ANNALS_RETENTION_DAYS": "5"})
         monkeypatch.setattr(settings, "ANNALS", shorter)
         return old
 
     return make
 
 
-def test_a_sealed_day_that_was_changed_is_neither_dropped_nor_sealed_again(
+def test_changed_sealed_day_is_neither_dropped_nor_resealed(
     changed: Callable[[str | None], date], tmp_path: Path
 ) -> None:
     """Also by way of the archive: what was changed stays named."""
     old = changed(str(tmp_path))
-    name = days.partition_name(TABLE, old)
+    name = days.build_partition_name(TABLE, old)
     code, out, _ = run("maintain")
     assert (code, f"{name}: ChangedError" in out or "not as it was sealed" in out) == (2, True)
     accepted = ("maintain", "--accept-changed", str(old))
@@ -250,7 +250,7 @@ def test_a_sealed_day_that_was_changed_is_neither_dropped_nor_sealed_again(
     assert (code, "fewer" in out or "differ" in out) == (1, True)
 
 
-def test_without_an_archive_an_accepted_day_stays_named_too(
+def test_verify_names_accepted_day_without_archive(
     changed: Callable[[str | None], date],
 ) -> None:
     old = changed(None)

@@ -17,7 +17,7 @@ from history.kinds.kind import DayRows
 from history.models import DaySeal, MaintainRun
 from history.partitions.exclusive import RUN_LOCK
 from history.seals import finished
-from history.seals.seal import seal
+from history.seals.seal import seal_day
 from ingest.models import Ledger, Quarantined
 from tests.db.noted import held
 from tests.db.partitioned import (
@@ -42,7 +42,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine days of retention; a day is finished five days after its end."""
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
     given["ANNALS_PACK_AFTER_DAYS"] = "0"
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
 
 
 def ago(number: int) -> datetime:
@@ -54,7 +54,7 @@ def fill(*numbers: int) -> None:
     """One application on each of the days."""
     with raw() as plain:
         for number in numbers:
-            days.create(plain, TABLE, ago(number).date())
+            days.create_partition(plain, TABLE, ago(number).date())
             insert(plain, ago(number))
 
 
@@ -62,7 +62,7 @@ def sealed() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
-def test_a_new_installation_seals_nothing_and_a_backfill_verifies() -> None:
+def test_new_installation_seals_nothing_and_backfill_verifies() -> None:
     assert run("maintain")[0] == 0
     assert sealed() == []
     read_all_to_end()
@@ -80,17 +80,17 @@ def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
     code, out, _ = run("maintain", "--json")
     assert code == 0
     assert json.loads(out)["sealed"] == [
-        days.partition_name(TABLE, ago(number).date()) for number in (8, 6)
+        days.build_partition_name(TABLE, ago(number).date()) for number in (8, 6)
     ]
     assert sealed() == [ago(8).date(), ago(6).date()]
     assert json.loads(run("maintain", "--json")[1])["sealed"] == []
 
 
-def test_a_day_of_which_only_dead_rows_are_left_is_not_sealed_and_breaks_nothing() -> None:
+def test_day_with_only_dead_rows_is_not_sealed() -> None:
     read_all_to_end()
     with raw() as plain:
         for number in (8, 7):
-            days.create(plain, TABLE, ago(number).date())
+            days.create_partition(plain, TABLE, ago(number).date())
         with plain.transaction(force_rollback=True):  # what a killed consumer leaves
             insert(plain, ago(8))
         insert(plain, ago(7))
@@ -103,9 +103,9 @@ def test_a_day_of_which_only_dead_rows_are_left_is_not_sealed_and_breaks_nothing
     assert sealed() == [ago(8).date()]
 
 
-def test_without_seal_days_nothing_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
-    monkeypatch.setattr(settings, "ANNALS", env.read(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
     read_all_to_end()
     fill(8)
     assert run("maintain")[0] == 0
@@ -121,7 +121,7 @@ def test_without_seal_days_nothing_is_sealed(monkeypatch: pytest.MonkeyPatch) ->
         ({"stored": 9}, f"the ledger of {MIGRATION}[0] does not add up"),
     ],
 )
-def test_a_day_that_may_still_get_rows_waits(migration: dict[str, Any] | None, why: str) -> None:
+def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, why: str) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
             read_to_end(topic)
@@ -137,7 +137,7 @@ def test_a_day_that_may_still_get_rows_waits(migration: dict[str, Any] | None, w
     assert sealed() == [ago(8).date()]
 
 
-def test_a_day_with_a_message_in_quarantine_waits() -> None:
+def test_day_with_quarantined_message_is_not_sealed() -> None:
     read_all_to_end()
     fill(8, 7)
     held(day=ago(8).date(), status=Quarantined.Status.FAILED)
@@ -146,8 +146,8 @@ def test_a_day_with_a_message_in_quarantine_waits() -> None:
     assert sealed() == [ago(7).date()]
 
 
-def test_an_empty_or_unfinished_day_is_not_sealed_manually_either(plain: Connection) -> None:
-    days.create(plain, TABLE, ago(7).date())
+def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None:
+    days.create_partition(plain, TABLE, ago(7).date())
     fill(1, 0)
     for number, why in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
         code, _, err = run("seal", str(ago(number).date()), "--entity", "product-instance")
@@ -166,12 +166,12 @@ def swell(number: int) -> None:
         assert changed.rowcount == 1
 
 
-def test_a_day_with_a_document_too_large_for_text_fails_alone(plain: Connection) -> None:
+def test_day_with_too_large_document_fails_alone(plain: Connection) -> None:
     read_all_to_end()
     fill(8, 7, 6)
     swell(7)
     code, out, err = run("maintain")
-    name = days.partition_name(TABLE, ago(7).date())
+    name = days.build_partition_name(TABLE, ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
     assert f"{name}: {TOO_LARGE} maximum allowed length" in out
     assert sealed() == [ago(8).date(), ago(6).date()]
@@ -180,7 +180,7 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone(plain: Connection)
     assert (code, "2 days read, 1 differs" in out) == (1, True)
     assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     for entity in CHILDREN:
-        days.create(plain, entity.table, ago(7).date())
+        days.create_partition(plain, entity.table, ago(7).date())
         plain.execute(
             f"INSERT INTO {entity.table} (id, version, data, updated_at, client_id, type,"
             " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
@@ -192,7 +192,7 @@ def test_a_day_with_a_document_too_large_for_text_fails_alone(plain: Connection)
     assert TOO_LARGE in err
 
 
-def test_a_day_whose_sealing_ends_the_connection_stops_no_other_day(
+def test_lost_connection_while_sealing_stops_no_other_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if the server had killed the backend because of one document."""
@@ -200,24 +200,24 @@ def test_a_day_whose_sealing_ends_the_connection_stops_no_other_day(
     def fatal(plain: Connection, rows: DayRows, day: date) -> DaySeal:
         if day == ago(8).date():
             plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        return seal(plain, rows, day)
+        return seal_day(plain, rows, day)
 
-    monkeypatch.setattr(finished, "seal", fatal)
+    monkeypatch.setattr(finished, "seal_day", fatal)
     read_all_to_end()
     fill(8, 7)
     code, out, _ = run("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
     [(name, said)] = answer["broken"]
-    assert name == days.partition_name(TABLE, ago(8).date())
+    assert name == days.build_partition_name(TABLE, ago(8).date())
     assert "terminating connection" in said
-    assert answer["sealed"] == [days.partition_name(TABLE, ago(7).date())]
+    assert answer["sealed"] == [days.build_partition_name(TABLE, ago(7).date())]
     assert sealed() == [ago(7).date()]
     assert MaintainRun.objects.get().exit_code == 2
     assert advisory_locks() == 0
 
 
-def test_no_other_run_begins_between_the_steps_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take the lock, and this run would end before it has sealed and said what it did."""
     read_all_to_end()
     fill(8)

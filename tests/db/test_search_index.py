@@ -18,7 +18,7 @@ from ingest.source.message import Message
 from tests.db.ingested import Ingested, query
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute
-from tests.messages import value
+from tests.messages import make_value
 
 PERSON, REALTY = "participant-role", "realty-info"
 
@@ -29,7 +29,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "PAGES_AT_ONCE", 1)
 
 
-def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
+def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
     capsys.readouterr()
     call_command("search", "index", "--json", *options)
     found: dict[str, int] = json.loads(capsys.readouterr().out)
@@ -38,12 +38,12 @@ def run(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
     return found
 
 
-def found(text: str) -> list[str]:
+def find_ids(text: str) -> list[str]:
     return [each.id for each in timeline.search(HOST, text).found]
 
 
 @pytest.fixture
-def stored(store: Store) -> Store:
+def documents_without_keys(store: Store) -> Store:
     """Documents of two days without any key in the index."""
     store.add("A1", 0, {"number": "N1", "encumbrance": {"submissionId": "S1"}}, 0)
     store.add("A1", 1, {"number": "N1", "submissionId": 17}, -24 * 60)
@@ -54,17 +54,19 @@ def stored(store: Store) -> Store:
     return store
 
 
-def test_every_key_of_every_kind_is_found(stored: Store, capsys: Any) -> None:
-    assert found("777") == []
-    assert run(capsys) == {"rows": 5, "keys": 7}
+def test_backfill_indexes_every_key_of_every_kind(
+    documents_without_keys: Store, capsys: Any
+) -> None:
+    assert find_ids("777") == []
+    assert run_search_command(capsys) == {"rows": 5, "keys": 7}
     for text in ("N1", "S1", "17", "777", "CRM-1", "S2"):
-        assert found(text) == ["A1"], text
-    assert found("no key of a task") == []
+        assert find_ids(text) == ["A1"], text
+    assert find_ids("no key of a task") == []
     days = SearchKey.objects.filter(value="N1").values_list("day", flat=True)
     assert list(days) == [T0.date()]
 
 
-def test_the_same_keys_as_ingest_would_have_stored(stored: Store, capsys: Any) -> None:
+def test_backfill_stores_same_keys_as_ingest(documents_without_keys: Store, capsys: Any) -> None:
     """Also of documents that are not objects, hold a NUL, or have values that are not keys."""
     documents = [
         "null", "[]", '"text"', "17", '{"number": null}', '{"number": true}', '{"number": 1.5}',
@@ -72,49 +74,55 @@ def test_the_same_keys_as_ingest_would_have_stored(stored: Store, capsys: Any) -
         '{"encumbrance": {"submissionId": {"a": 1}}, "realtyCrmId": 12345678901234567890}',
         '"{\\"number\\":\\"n\\\\u0000\\",\\"realtyCrmId\\":\\"with NUL\\"}"',
     ]  # fmt: skip
-    expected = keys.NewKeys()
+    expected = keys.NewSearchKeys()
     for version, text in enumerate(documents):
-        stored.add("B1", version, text, version)
+        documents_without_keys.add("B1", version, text, version)
     with connection.cursor() as cursor:
         cursor.execute("SELECT version, data::text FROM product_instance_aud WHERE id = 'B1'")
         for version, text in cursor.fetchall():
             moment = int(minute(version).timestamp()) * 1_000_000
             data = text.encode()
             record = keys.Record("product-instance", "B1", version, 1, moment, "", None, None, data)
-            expected.add(record)
-    run(capsys)
+            expected.add_record(record)
+    run_search_command(capsys)
     by_command = SearchKey.objects.filter(id="B1").values_list("value", "name", "entity", "id")
-    assert sorted(by_command) == [row.key for row in expected.rows()]
-    assert {row.key.value for row in expected.rows()} == {"x", "12345678901234567890", "with NUL"}
+    assert sorted(by_command) == [row.key for row in expected.list_rows()]
+    assert {row.key.value for row in expected.list_rows()} == {
+        "x",
+        "12345678901234567890",
+        "with NUL",
+    }
 
 
-def test_an_index_is_made_again(stored: Store, capsys: Any) -> None:
-    run(capsys)
+def test_index_can_be_made_again(documents_without_keys: Store, capsys: Any) -> None:
+    run_search_command(capsys)
     SearchKey.objects.all().delete()
-    assert run(capsys) == {"rows": 5, "keys": 7}
-    assert found("777") == ["A1"]
+    assert run_search_command(capsys) == {"rows": 5, "keys": 7}
+    assert find_ids("777") == ["A1"]
 
 
-def test_a_key_that_is_declared_later(
-    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+def test_backfill_indexes_key_declared_later(
+    documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(capsys) == {"rows": 5, "keys": 7}
+    assert run_search_command(capsys) == {"rows": 5, "keys": 7}
     task = BY_NAME["product-task"]
     declared = replace(task, search=(("taskClient", "/clientId"),))
     monkeypatch.setattr(backfill, "ENTITIES", (*(e for e in ENTITIES if e is not task), declared))
     monkeypatch.setitem(keys.BY_NAME, task.name, declared)
-    monkeypatch.setitem(keys.LOOKUPS, task.name, keys._lookup(("/clientId",)))
-    assert run(capsys) == {"rows": 6, "keys": 8}
+    monkeypatch.setitem(keys.LOOKUPS, task.name, keys._make_lookup(("/clientId",)))
+    assert run_search_command(capsys) == {"rows": 6, "keys": 8}
     assert SearchKey.objects.get(name="taskClient").id == "T1"
 
 
-def test_what_an_interrupted_run_indexed_stays(
-    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+def test_keys_of_interrupted_backfill_stay(
+    documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server goes away in the middle of a partition; another run reads all again."""
     for version in range(2, 400):
-        stored.add("A1", version, {"number": f"N{version}", "text": "x" * 200}, version)
-    plain, left = backfill._index, [3]
+        documents_without_keys.add(
+            "A1", version, {"number": f"N{version}", "text": "x" * 200}, version
+        )
+    plain, left = backfill._index_pages, [3]
 
     def index(*args: Any) -> Any:
         left[0] -= 1
@@ -123,37 +131,37 @@ def test_what_an_interrupted_run_indexed_stays(
         return plain(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(backfill, "_index", index)
+        patch.setattr(backfill, "_index_pages", index)
         with pytest.raises(CommandError, match="It ended after"):
-            run(capsys)
+            run_search_command(capsys)
     first = SearchKey.objects.count()
     assert 0 < first < 398
-    assert run(capsys)["rows"] == 403
+    assert run_search_command(capsys)["rows"] == 403
     assert SearchKey.objects.filter(name="number").count() == 399
 
 
-def test_a_day_that_leaves_meanwhile_is_not_an_error(
-    stored: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
+def test_backfill_goes_on_when_day_leaves_meanwhile(
+    documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = backfill.targets
+    plain = backfill.list_targets
 
-    def targets() -> list[backfill.Target]:
+    def targets() -> list[backfill.BackfillTarget]:
         chosen = plain()
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
         return chosen
 
-    monkeypatch.setattr("history.search_index.backfill.targets", targets)
-    assert run(capsys)["rows"] == 4
+    monkeypatch.setattr("history.search_index.backfill.list_targets", targets)
+    assert run_search_command(capsys)["rows"] == 4
 
 
-def test_next_to_a_running_consumer(ingested: Ingested) -> None:
+def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     """Both write the same keys of the same entities, again and again: nobody fails, and at the end
     every key has its newest day."""
 
     def bodies(version: int) -> list[Message | bytes]:
         return [
-            value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
+            make_value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
             for n in range(200)
         ]
 
@@ -166,8 +174,8 @@ def test_next_to_a_running_consumer(ingested: Ingested) -> None:
             return sum(
                 step.rows
                 for _ in range(6)
-                for target in backfill.targets()
-                for step in backfill.backfill(target)
+                for target in backfill.list_targets()
+                for step in backfill.backfill_target(target)
             )
         finally:
             connection.close()
@@ -180,13 +188,13 @@ def test_next_to_a_running_consumer(ingested: Ingested) -> None:
     assert len(query("SELECT 1 FROM search_key")) == 200
 
 
-def test_the_lock_of_a_consumer_is_waited_for(ingested: Ingested) -> None:
+def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
     """A consumer has written a key and has not committed yet."""
-    ingested.write(value(id="a", data={"number": "N1"}))
+    ingested.write(make_value(id="a", data={"number": "N1"}))
 
     def index() -> int:
         try:
-            return sum(s.keys for t in backfill.targets() for s in backfill.backfill(t))
+            return sum(s.keys for t in backfill.list_targets() for s in backfill.backfill_target(t))
         finally:
             connection.close()
 

@@ -15,7 +15,7 @@ from annals.access.grants import CONSUMER, WEB
 from history.database.session import QUIET_LOG
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
-from tests.messages import NOW, value
+from tests.messages import NOW, make_value
 from tests.postgres import HOME
 
 pytestmark = [
@@ -74,7 +74,7 @@ FAULTS: dict[str, Callable[[Plain], object]] = {
 @pytest.fixture
 def log(ingested: Ingested) -> Callable[[], str]:
     """What the server has written to its log since now. Today has its day."""
-    ingested.write(value(id="other"))
+    ingested.write(make_value(id="other"))
     call_command("grants", apply=True)
     path = HOME / "postgres" / "server.log"
     began = path.stat().st_size
@@ -86,7 +86,7 @@ def log(ingested: Ingested) -> Callable[[], str]:
 
 
 @pytest.mark.parametrize("role", [None, WEB, CONSUMER], ids=["owner", "web", "consumer"])
-def test_no_error_of_a_login_leaves_a_value(role: str | None, log: Callable[[], str]) -> None:
+def test_server_log_has_no_values_of_rows(role: str | None, log: Callable[[], str]) -> None:
     for fault in FAULTS.values():
         with open_connection("test-log") as plain:
             if role is not None:
@@ -99,7 +99,7 @@ def test_no_error_of_a_login_leaves_a_value(role: str | None, log: Callable[[], 
     assert MARKER not in log()
 
 
-def test_the_log_still_says_what_ends_a_session(log: Callable[[], str]) -> None:
+def test_server_log_says_what_ends_session(log: Callable[[], str]) -> None:
     with open_connection("test-log") as plain:
         plain.execute("SET idle_in_transaction_session_timeout = '10ms'")
         plain.execute("BEGIN")
@@ -111,17 +111,17 @@ def test_the_log_still_says_what_ends_a_session(log: Callable[[], str]) -> None:
     assert MARKER not in log()
 
 
-def test_compose_sets_the_same() -> None:
+def test_compose_sets_same_log_settings() -> None:
     compose = yaml.safe_load((Path(__file__).parents[2] / "docker/compose.yaml").read_text())
     words = compose["services"]["postgres"]["command"].split()
-    given = dict(word.split("=", 1) for word in words if "=" in word)
-    assert {name: given.get(name) for name in QUIET_LOG} == {
+    values = dict(word.split("=", 1) for word in words if "=" in word)
+    assert {name: values.get(name) for name in QUIET_LOG} == {
         name: str(value) for name, value in QUIET_LOG.items()
     }
 
 
-def test_the_server_of_the_tests_has_these_settings(db: None) -> None:
+def test_server_of_tests_has_log_settings(db: None) -> None:
     with connection.cursor() as cursor:
-        for name, wanted in QUIET_LOG.items():
+        for name, expected in QUIET_LOG.items():
             cursor.execute("SELECT current_setting(%s)", [name])
-            assert cursor.fetchone() == (str(wanted),)
+            assert cursor.fetchone() == (str(expected),)

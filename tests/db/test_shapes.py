@@ -15,8 +15,8 @@ from ingest.models import Ledger
 from ingest.store.batch import OffsetGap
 from tests.db.commands import command
 from tests.db.ingested import Ingested, quarantined
-from tests.messages import SOURCE, value
-from tests.shape import shaped, shapes
+from tests.messages import SOURCE, make_value
+from tests.shape import load_shapes, parse_shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -55,7 +55,7 @@ def with_json() -> set[str]:
 
 
 def test_every_command_with_json_has_a_shape() -> None:
-    known = {words.partition(" --")[0] for words in shapes()}
+    known = {words.partition(" --")[0] for words in load_shapes()}
     assert with_json() == known
 
 
@@ -70,7 +70,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     """Good versions with a gap, and a bad message: its id."""
     now = clock.now()
     for version, gap in ((0, OffsetGap(0, 7, lost=True)), (3, None)):
-        ingested.write(value(id="a", version=version, updatedAt=now.isoformat()), gap=gap)
+        ingested.write(make_value(id="a", version=version, updatedAt=now.isoformat()), gap=gap)
     Ledger.objects.filter(topic=SOURCE.topic).update(halted_at=now, high_watermark=9)
     ingested.write(b"no json")
     few = msgspec.structs.replace(settings.ANNALS, retention_days=9, ahead_days=1)
@@ -93,6 +93,6 @@ def test_shapes(filled: int) -> None:
         "search index": ("search", "index"),
         "trace": ("trace", *TRACED),
     }
-    assert asked.keys() == shapes().keys() - ELSEWHERE.keys()
+    assert asked.keys() == load_shapes().keys() - ELSEWHERE.keys()
     for name, words in asked.items():
-        shaped(name, command(*words, "--json").out)
+        parse_shaped(name, command(*words, "--json").out)

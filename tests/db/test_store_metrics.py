@@ -21,7 +21,7 @@ from ingest import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from tests.db.noted import held, ledger_row
 from tests.messages import NOW
-from tests.metric_faults import faults as faults_of
+from tests.metric_faults import find_metric_faults as faults_of
 
 pytestmark = pytest.mark.django_db
 makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
@@ -38,7 +38,7 @@ def client() -> Client:
     return Client(SERVER_NAME="10.1.2.3")
 
 
-def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
+def fetch_samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
     """Samples by name and label values, these in the order of the labels' names."""
     text = client.get("/metrics", headers=headers).content.decode()
     assert list(faults_of(text_string_to_metric_families(text), REGISTERS)) == []
@@ -49,18 +49,18 @@ def samples(client: Client, **headers: str) -> dict[tuple[str, ...], float]:
     }
 
 
-def ledger(topic_id: str, **counts: Any) -> Ledger:
+def add_ledger_row(topic_id: str, **counts: Any) -> Ledger:
     none = {"stored": 0, "high_watermark": None, "next_offset": counts["read"]}
     return ledger_row(topic_id=topic_id, **none | counts)
 
 
 @pytest.fixture
-def closed(settings: Settings) -> None:
+def no_metrics_token(settings: Settings) -> None:
     """Outside the demo, without a token."""
     settings.ANNALS = env.Settings(demo=False)
 
 
-def test_alive_asks_nothing_of_the_database(client: Client) -> None:
+def test_healthz_runs_no_query(client: Client) -> None:
     connection.close()
     with connection.execute_wrapper(lambda *_: pytest.fail("a query")):
         answer = client.get("/healthz")
@@ -68,7 +68,7 @@ def test_alive_asks_nothing_of_the_database(client: Client) -> None:
 
 
 @makes_days
-def test_ready_names_the_days_that_are_missing_until_they_are_made(client: Client) -> None:
+def test_readyz_names_missing_days_until_they_exist(client: Client) -> None:
     for table in connection.introspection.table_names():
         if table[-8:].isdigit():
             with connection.cursor() as cursor:
@@ -84,103 +84,103 @@ def test_ready_names_the_days_that_are_missing_until_they_are_made(client: Clien
     assert set(after.json()["checks"].values()) == {"ok"}
 
 
-def test_a_database_that_is_away_is_said_and_not_waited_for(
+def test_unreachable_database_is_reported_soon(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (port,) = process.free_ports([None])
+    (port,) = process.choose_free_ports([None])
     monkeypatch.setitem(connection.settings_dict, "PORT", str(port))
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["checks"]) == (503, {"database": "unreachable"})
-    found = samples(client)
-    assert found["annals_store_up",] == 0
-    assert not any(name.startswith("annals_store_read") for name, *_ in found)
+    actual = fetch_samples(client)
+    assert actual["annals_store_up",] == 0
+    assert not any(name.startswith("annals_store_read") for name, *_ in actual)
 
 
-@pytest.mark.usefixtures("closed")
-def test_metrics_are_closed_without_a_token(client: Client) -> None:
+@pytest.mark.usefixtures("no_metrics_token")
+def test_metrics_are_closed_without_token(client: Client) -> None:
     answer = client.get("/metrics")
     assert answer.status_code == 401
     assert "ANNALS_METRICS_TOKEN" in answer.content.decode()
 
 
-@pytest.mark.parametrize("given", ["", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
-def test_metrics_refuse_all_but_the_token(client: Client, settings: Settings, given: str) -> None:
+@pytest.mark.parametrize("values", ["", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
+def test_metrics_refuse_wrong_token(client: Client, settings: Settings, values: str) -> None:
     settings.ANNALS = env.Settings(demo=True, metrics_token=TOKEN)
-    assert client.get("/metrics", headers={"Authorization": given}).status_code == 401
-    assert samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
+    assert client.get("/metrics", headers={"Authorization": values}).status_code == 401
+    assert fetch_samples(client, Authorization=f"Bearer {TOKEN}")[("annals_store_up",)] == 1
 
 
-def test_the_lag_is_that_of_a_topic_that_was_made_again(client: Client) -> None:
-    ledger("old", read=7, stored=5, repeated=2, high_watermark=9)
-    ledger("new", read=3, stored=3, high_watermark=10)
-    found = samples(client)
-    assert found["annals_store_lag", "0", TOPIC] == 7
-    assert found["annals_store_faults",] == 0
+def test_lag_is_that_of_recreated_topic(client: Client) -> None:
+    add_ledger_row("old", read=7, stored=5, repeated=2, high_watermark=9)
+    add_ledger_row("new", read=3, stored=3, high_watermark=10)
+    actual = fetch_samples(client)
+    assert actual["annals_store_lag", "0", TOPIC] == 7
+    assert actual["annals_store_faults",] == 0
 
 
-def test_topics_that_nobody_read_and_ends_that_the_brokers_confirmed(client: Client) -> None:
+def test_unread_topics_and_confirmed_ends_are_measured(client: Client) -> None:
     confirmed = datetime(2026, 11, 21, 7, tzinfo=UTC)
-    ledger("new", read=0, end_known_at=confirmed)
+    add_ledger_row("new", read=0, end_known_at=confirmed)
     RetiredTopic.objects.create(topic=BY_NAME["product-task"].topics[1], why="done", retired_at=NOW)
-    found = samples(client)
-    assert found["annals_store_topics_never_read",] == 2 * len(ENTITIES) - 2
-    end_known = found["annals_store_end_known_timestamp_seconds", "0", TOPIC]
+    actual = fetch_samples(client)
+    assert actual["annals_store_topics_never_read",] == 2 * len(ENTITIES) - 2
+    end_known = actual["annals_store_end_known_timestamp_seconds", "0", TOPIC]
     assert end_known == confirmed.timestamp()
 
 
-def test_unsettled_messages_by_status_and_reason(client: Client) -> None:
-    quarantine("not_json", "new", "new", "retrying", "resolved")
-    quarantine("too_large", "failed", "discarded")
-    found = samples(client)
-    assert {key[1:]: n for key, n in found.items() if key[0] == "annals_store_quarantine"} == {
+def test_quarantine_is_counted_by_status_and_reason(client: Client) -> None:
+    add_quarantined("not_json", "new", "new", "retrying", "resolved")
+    add_quarantined("too_large", "failed", "discarded")
+    actual = fetch_samples(client)
+    assert {key[1:]: n for key, n in actual.items() if key[0] == "annals_store_quarantine"} == {
         ("not_json", "new"): 2,
         ("not_json", "retrying"): 1,
         ("too_large", "failed"): 1,
     }
 
 
-def test_a_message_that_is_not_in_quarantine_is_a_fault() -> None:
-    ledger("new", read=1, quarantined=1)
-    assert faults(StoreCollector()) == 1
-    quarantine("not_json", "new", topic_id="new")
-    assert faults(StoreCollector()) == 0
+def test_missing_quarantined_message_is_fault() -> None:
+    add_ledger_row("new", read=1, quarantined=1)
+    assert get_faults(StoreCollector()) == 1
+    add_quarantined("not_json", "new", topic_id="new")
+    assert get_faults(StoreCollector()) == 0
 
 
-def test_only_the_first_of_many_scrapes_reads_settled_messages() -> None:
-    quarantine("not_json", "new", "resolved")
+def test_settled_messages_are_read_by_first_scrape_only() -> None:
+    add_quarantined("not_json", "new", "resolved")
     collector = StoreCollector()
     with CaptureQueriesContext(connection) as first:
         list(collector.collect())
     with CaptureQueriesContext(connection) as second:
         list(collector.collect())
-    assert len([sql for sql in of_quarantine(first) if UNSETTLED_ONLY not in sql]) == 1
-    assert of_quarantine(second)
-    assert all(UNSETTLED_ONLY in sql for sql in of_quarantine(second))
+    assert len([sql for sql in select_quarantine_queries(first) if UNSETTLED_ONLY not in sql]) == 1
+    assert select_quarantine_queries(second)
+    assert all(UNSETTLED_ONLY in sql for sql in select_quarantine_queries(second))
 
 
 UNSETTLED_ONLY = """"status" IN ('new', 'retrying', 'failed')"""
 
 
-def of_quarantine(captured: CaptureQueriesContext) -> list[str]:
+def select_quarantine_queries(captured: CaptureQueriesContext) -> list[str]:
     return [query["sql"] for query in captured if "ingest_quarantine" in query["sql"]]
 
 
-def quarantine(reason: str, *statuses: str, topic_id: str = "") -> None:
+def add_quarantined(reason: str, *statuses: str, topic_id: str = "") -> None:
     for status in statuses:
         offset = Quarantined.objects.count()
         held(topic_id=topic_id, offset=offset, reason=reason, status=status)
 
 
-def faults(collector: StoreCollector) -> float:
-    (family,) = [each for each in collector.collect() if each.name == "annals_store_faults"]
+def get_faults(collector: StoreCollector) -> float:
+    (family,) = [item for item in collector.collect() if item.name == "annals_store_faults"]
     return family.samples[0].value
 
 
-def test_requests_are_counted_by_pattern_and_not_by_path(client: Client) -> None:
+def test_requests_are_counted_by_route(client: Client) -> None:
     local = Client(SERVER_NAME="localhost")
-    before = samples(client)
+    before = fetch_samples(client)
     local.get("/no/such/page-4711?q=secret")
-    found = samples(client)
+    actual = fetch_samples(client)
     key = ("annals_http_requests_total", "GET", "none", "404")
-    assert found[key] == before.get(key, 0) + 1
-    assert not any("4711" in part for each in found for part in each)
+    assert actual[key] == before.get(key, 0) + 1
+    assert not any("4711" in part for item in actual for part in item)

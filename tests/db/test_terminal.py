@@ -10,7 +10,7 @@ from ingest.models import Quarantined
 from tests.db.commands import command, printed
 from tests.db.noted import held
 from tests.db.store import Store, minute
-from tests.old_service import OldService
+from tests.old_service import OldServiceServer
 
 FORGED = "k\x1b[2J\n12 would be discarded\x9b\u2028"
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def row() -> Quarantined:
+def hostile_message() -> Quarantined:
     """A message whose sender wishes the reader ill."""
     return held(
         key=FORGED.encode(),
@@ -28,17 +28,21 @@ def row() -> Quarantined:
     )
 
 
-def test_a_message_is_shown_without_its_control_characters(row: Quarantined) -> None:
-    text = printed("quarantine", "show", str(row.id))
+def test_quarantine_show_escapes_control_characters(hostile_message: Quarantined) -> None:
+    text = printed("quarantine", "show", str(hostile_message.id))
     assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
     assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
     assert "12 would be discarded" not in text.splitlines()
     assert {"settled at: none", "outcome: none"} < set(text.splitlines())
 
 
-def test_other_lists_of_what_messages_say(row: Quarantined) -> None:
-    row.entity, row.entity_id, row.version = ROOT.name, FORGED, 1
-    row.save()
+def test_command_lists_escape_control_characters(hostile_message: Quarantined) -> None:
+    hostile_message.entity, hostile_message.entity_id, hostile_message.version = (
+        ROOT.name,
+        FORGED,
+        1,
+    )
+    hostile_message.save()
     moment = clock.now()
     VersionGap.objects.create(
         entity=ROOT.name,
@@ -61,25 +65,25 @@ def test_other_lists_of_what_messages_say(row: Quarantined) -> None:
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
 
 
-def test_names_in_a_document_of_the_old_service(
-    store: Store, old: OldService, own_breaker: object
+def test_names_from_old_service_are_escaped(
+    store: Store, old: OldServiceServer, own_breaker: object
 ) -> None:
     for side, value in ((store, 1), (old, 2)):
-        side.add("A1", 0, {FORGED: value}, minute(0), author=None)
+        side.add_version("A1", 0, {FORGED: value}, minute(0), author=None)
     text = command("compare-old").out
     assert set(text) - {"\n"} == {c for c in text if c.isprintable()}
     assert "k\\x1b[2J\\n12 would be discarded" in text
 
 
-def test_its_bytes_can_be_had_as_they_are(
-    row: Quarantined, capsysbinary: pytest.CaptureFixture[bytes]
+def test_quarantine_show_raw_prints_exact_bytes(
+    hostile_message: Quarantined, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    call_command("quarantine", "show", str(row.id), "--raw")
-    assert capsysbinary.readouterr().out == row.value
+    call_command("quarantine", "show", str(hostile_message.id), "--raw")
+    assert capsysbinary.readouterr().out == hostile_message.value
 
 
-def test_a_list_shows_details_as_they_are_written(
-    row: Quarantined, monkeypatch: pytest.MonkeyPatch
+def test_quarantine_list_shows_details_as_written(
+    hostile_message: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     text = printed("quarantine", "list", "--ids", "--reason", "not_json")

@@ -20,10 +20,10 @@ from history.timeline import (
     NotFoundError,
     NoVersionError,
     OlderThanRetentionError,
-    Query,
+    TimelineQuery,
     absence,
 )
-from history.versions import CLOCK_TOLERANCE, Key
+from history.versions import CLOCK_TOLERANCE, VersionKey
 from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute
 
@@ -33,35 +33,35 @@ RECENTLY = T0.isoformat()
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
-def newest(id: str = "A1") -> timeline.Version:
-    return timeline.page(HOST, Query(entity=ROOT, id=id)).versions[0]
+def fetch_newest(id: str = "A1") -> timeline.Version:
+    return timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=id)).versions[0]
 
 
-def lowest(id: str = "A1") -> timeline.Version:
-    return timeline.page(HOST, Query(entity=ROOT, id=id)).versions[-1]
+def fetch_lowest(id: str = "A1") -> timeline.Version:
+    return timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=id)).versions[-1]
 
 
 # Below the lowest version.
 
 
-def test_a_second_life_does_not_hide_the_first(store: Store) -> None:
+def test_recreated_entity_does_not_hide_removed_versions(store: Store) -> None:
     """v0 to v6 were removed, the last of them a DELETE; v7 created the entity again."""
     store.add("A1", 7, {"createdAt": RECENTLY}, 0, type=ChangeType.CREATE)
     store.add("A1", 8, {"createdAt": RECENTLY}, 1)
-    assert lowest().older is Absence.UNKNOWN
+    assert fetch_lowest().older is Absence.UNKNOWN
     with pytest.raises(OlderThanRetentionError):
-        timeline.version(HOST, ROOT, "A1", 3)
+        timeline.fetch_version(HOST, ROOT, "A1", 3)
     with pytest.raises(OlderThanRetentionError):
-        timeline.at(HOST, ROOT, "A1", minute(-1))
+        timeline.fetch_version_at(HOST, ROOT, "A1", minute(-1))
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_first_version_has_nothing_before_it(store: Store, first: int) -> None:
+def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
     """Some producers count from 1; a second life begins with 2 at the earliest."""
     store.add("A1", first, {}, 0, type=ChangeType.CREATE)
-    assert lowest().older is None
+    assert fetch_lowest().older is None
     with pytest.raises(NoVersionError):
-        timeline.at(HOST, ROOT, "A1", minute(-1))
+        timeline.fetch_version_at(HOST, ROOT, "A1", minute(-1))
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,20 @@ def test_a_first_version_has_nothing_before_it(store: Store, first: int) -> None
         (2 * DAY, Absence.NEVER_ARRIVED),
     ],
 )
-def test_near_the_start_of_retention_clocks_decide_nothing(
+def test_absence_is_unknown_near_start_of_retention(
     store: Store, created: timedelta, why: Absence
 ) -> None:
-    store.add("A1", 4, {"createdAt": (absence.kept_from() + created).isoformat()}, 0)
-    assert lowest().older is why
+    store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
+    assert fetch_lowest().older is why
 
 
-def test_where_times_contradict_numbers_nothing_never_arrived(store: Store) -> None:
+def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
     found = {
-        each.version: each for each in timeline.page(HOST, Query(entity=ROOT, id="A1")).versions
+        each.version: each
+        for each in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
     }
     assert found[4].older is Absence.UNKNOWN
     assert found[9].missing_why is Absence.UNKNOWN
@@ -94,32 +95,35 @@ def test_where_times_contradict_numbers_nothing_never_arrived(store: Store) -> N
 # Between two versions.
 
 
-def test_in_between_never_arrived_where_the_one_before_is_kept_safely(store: Store) -> None:
+def test_gap_never_arrived_when_previous_version_is_safely_kept(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
-    assert (list(newest().missing), newest().missing_why) == ([1, 2], Absence.NEVER_ARRIVED)
-    assert lowest().missing_why is None
+    assert (list(fetch_newest().missing), fetch_newest().missing_why) == (
+        [1, 2],
+        Absence.NEVER_ARRIVED,
+    )
+    assert fetch_lowest().missing_why is None
     with pytest.raises(NoVersionError):
-        timeline.version(HOST, ROOT, "A1", 2)
+        timeline.fetch_version(HOST, ROOT, "A1", 2)
 
 
-def test_in_between_unknown_where_the_one_before_is_about_to_leave(store: Store) -> None:
+def test_gap_is_unknown_when_previous_version_is_about_to_leave(store: Store) -> None:
     """Version 1 was dated a little earlier than version 0, and left with its day."""
-    store.add("A1", 0, {}, absence.kept_from() + HOUR)
+    store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 2, {}, 1)
-    assert (list(newest().missing), newest().missing_why) == ([1], Absence.UNKNOWN)
+    assert (list(fetch_newest().missing), fetch_newest().missing_why) == ([1], Absence.UNKNOWN)
     with pytest.raises(OlderThanRetentionError):
-        timeline.version(HOST, ROOT, "A1", 1)
+        timeline.fetch_version(HOST, ROOT, "A1", 1)
 
 
-def test_above_the_newest_there_was_nothing(store: Store) -> None:
-    store.add("A1", 0, {}, absence.kept_from() + HOUR)
+def test_version_above_newest_was_never_there(store: Store) -> None:
+    store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     with pytest.raises(NoVersionError):
-        timeline.version(HOST, ROOT, "A1", 7)
+        timeline.fetch_version(HOST, ROOT, "A1", 7)
 
 
-def test_the_screens_say_which_is_sure(store: Store, support: Client) -> None:
-    store.add("A1", 0, {}, absence.kept_from() + HOUR)
+def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -> None:
+    store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
     said = text(support.get(A1))
@@ -130,18 +134,18 @@ def test_the_screens_say_which_is_sure(store: Store, support: Client) -> None:
 # At a moment.
 
 
-def test_before_its_birth_there_was_nothing(store: Store) -> None:
+def test_moment_before_creation_has_no_version(store: Store) -> None:
     """Created 300 days ago, so that its first versions were removed; before that it was not."""
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     with pytest.raises(NoVersionError):
-        timeline.at(HOST, ROOT, "A1", T0 - 301 * DAY)
+        timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 301 * DAY)
     with pytest.raises(NoVersionError):
-        timeline.application_at(HOST, "A1", T0 - 301 * DAY)
+        timeline.fetch_application_at(HOST, "A1", T0 - 301 * DAY)
     with pytest.raises(OlderThanRetentionError):
-        timeline.at(HOST, ROOT, "A1", T0 - 299 * DAY)
+        timeline.fetch_version_at(HOST, ROOT, "A1", T0 - 299 * DAY)
 
 
-def test_a_child_whose_version_of_then_was_removed_is_named(store: Store) -> None:
+def test_state_names_child_whose_version_was_removed(store: Store) -> None:
     store.add("A1", 0, {}, 0)
     store.add("P1", 0, {}, 1, entity=PERSON)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)  # removed
@@ -150,23 +154,25 @@ def test_a_child_whose_version_of_then_was_removed_is_named(store: Store) -> Non
     store.add("P5", 4, {"createdAt": minute(50).isoformat()}, 60, entity=PERSON)  # created later
     store.add("P6", 4, {"createdAt": minute(-50).isoformat()}, 60, entity=PERSON)  # lost
     store.add("P7", 4, {}, 60, entity=PERSON, application="B1")  # of another application
-    found = timeline.application_at(HOST, "A1", minute(30))
+    found = timeline.fetch_application_at(HOST, "A1", minute(30))
     assert [child.id for child in found.children] == ["P1"]
     assert [(part.entity.name, part.id, part.why) for part in found.missing] == [
         (PERSON, "P2", Absence.REMOVED),
         (PERSON, "P3", Absence.UNKNOWN),
         (PERSON, "P6", Absence.NEVER_ARRIVED),
     ]
-    members = found.members | {(ROOT, f"R{n}"): [Key(0, minute(1))] for n in range(9)}  # gone
-    found = timeline.application_at(HOST, "A1", minute(30), members=members)
+    members = found.members | {
+        (ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
+    }  # gone
+    found = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
     assert [part.id for part in found.missing[3:]] == [f"R{n}" for n in range(9)]
-    assert timeline.application_at(HOST, "A1", minute(90)).missing == ()
+    assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
-def test_an_application_of_which_only_a_child_is_left(store: Store) -> None:
+def test_state_of_application_with_only_a_child_left(store: Store) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
-    found = timeline.application_at(HOST, "A1", minute(30))
+    found = timeline.fetch_application_at(HOST, "A1", minute(30))
     assert found.application is None
     assert [(part.id, part.why) for part in found.missing] == [("A1", Absence.REMOVED)]
 
@@ -174,24 +180,24 @@ def test_an_application_of_which_only_a_child_is_left(store: Store) -> None:
 # Over the API.
 
 
-def code(response: Any) -> str:
+def read_error_code(response: Any) -> str:
     assert response.status_code == 404, response.content
     return str(json.loads(response.content)["error"]["code"])
 
 
-def test_the_codes_of_an_application_at_a_moment(store: Store, auditor: Client) -> None:
+def test_state_of_application_is_refused_with_the_right_code(store: Store, auditor: Client) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 0)
     store.add("B1", 0, {}, 0)
     address = "/api/v1/applications/{}/at?time={}"
     yesterday, last_year = ((T0 - days).strftime("%Y-%m-%d") for days in (DAY, 400 * DAY))
-    assert code(auditor.get(address.format("A1", yesterday))) == "older_than_retention"
-    assert code(auditor.get(address.format("B1", yesterday))) == "not_found"
-    assert code(auditor.get(address.format("B1", last_year))) == "not_found"
-    assert code(auditor.get(address.format("A1", last_year))) == "not_found"
-    assert code(auditor.get(address.format("nobody", last_year))) == "not_found"
+    assert read_error_code(auditor.get(address.format("A1", yesterday))) == "older_than_retention"
+    assert read_error_code(auditor.get(address.format("B1", yesterday))) == "not_found"
+    assert read_error_code(auditor.get(address.format("B1", last_year))) == "not_found"
+    assert read_error_code(auditor.get(address.format("A1", last_year))) == "not_found"
+    assert read_error_code(auditor.get(address.format("nobody", last_year))) == "not_found"
 
 
-def test_an_answer_names_what_is_missing_and_why(store: Store, auditor: Client) -> None:
+def test_state_answer_names_missing_parts_and_why(store: Store, auditor: Client) -> None:
     store.add("A1", 0, {}, 0)
     store.add("A1", 3, {}, 1)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)
@@ -203,7 +209,7 @@ def test_an_answer_names_what_is_missing_and_why(store: Store, auditor: Client) 
     assert found["uncertain"] == []
 
 
-def test_a_state_says_which_versions_may_have_come_before_its_moment(
+def test_state_names_versions_that_may_have_come_before_its_moment(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {}, 0)
@@ -260,7 +266,7 @@ EVENTS = st.lists(
 )
 
 
-def play(events: list[Event], begin: int, start: datetime) -> list[Made]:
+def make_history(events: list[Event], begin: int, start: datetime) -> list[Made]:
     """The history that these events make, from `begin` hours after the start of retention on."""
     made: list[Made] = []
     moment, created, deleted = start + begin * HOUR, start, True
@@ -275,7 +281,7 @@ def play(events: list[Event], begin: int, start: datetime) -> list[Made]:
     return made
 
 
-def kept(made: Made, start: datetime) -> bool:
+def select_kept(made: Made, start: datetime) -> bool:
     return made.arrives and made.dated >= start
 
 
@@ -285,26 +291,26 @@ def kept(made: Made, start: datetime) -> bool:
     st.integers(-WRONG, WRONG) | st.integers(FIRST_HOUR, LAST_HOUR),
     st.booleans(),
 )
-def test_nothing_is_said_that_is_not_so(
+def test_absence_reason_is_always_true(
     store: Store, events: list[Event], begin: int, witness: bool
 ) -> None:
-    start = absence.kept_from()
-    history = play(events, begin, start)
+    start = absence.get_retention_start()
+    history = make_history(events, begin, start)
     with transaction.atomic():
         for made in history:
-            if kept(made, start):
+            if select_kept(made, start):
                 data = {"createdAt": made.created.isoformat()} if witness else {}
                 store.add("A1", made.number, data, made.dated, type=made.type)
-        if any(kept(made, start) for made in history):
-            _timeline(history, start)
-            for moment in _undisputed(history):
-                _moment(history, start, moment, witness)
+        if any(select_kept(made, start) for made in history):
+            _check_timeline(history, start)
+            for moment in _find_undisputed_moments(history):
+                _check_moment(history, start, moment, witness)
         transaction.set_rollback(True)
 
 
-def _timeline(history: list[Made], start: datetime) -> None:
+def _check_timeline(history: list[Made], start: datetime) -> None:
     removed = {made.number for made in history if made.arrives and made.dated < start}
-    for found in timeline.page(HOST, Query(entity=ROOT, id="A1")).versions:
+    for found in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
         if found.missing_why is Absence.NEVER_ARRIVED:
             assert not removed & set(found.missing)
         below = removed & set(range(found.version))
@@ -318,7 +324,7 @@ def _timeline(history: list[Made], start: datetime) -> None:
             assert found.version <= 1
 
 
-def _undisputed(history: list[Made]) -> Iterator[datetime]:
+def _find_undisputed_moments(history: list[Made]) -> Iterator[datetime]:
     """Moments so far from every change that no clock matters."""
     far = 2 * CLOCK_TOLERANCE
     yield history[0].at - far
@@ -327,12 +333,12 @@ def _undisputed(history: list[Made]) -> Iterator[datetime]:
             yield made.at + far
 
 
-def _moment(history: list[Made], start: datetime, moment: datetime, witness: bool) -> None:
+def _check_moment(history: list[Made], start: datetime, moment: datetime, witness: bool) -> None:
     """What is said of an undisputed moment is the truth."""
     before = [made for made in history if made.at < moment]
     said: NotFoundError | None = None
     try:
-        timeline.at(HOST, ROOT, "A1", moment)
+        timeline.fetch_version_at(HOST, ROOT, "A1", moment)
     except NotFoundError as error:
         said = error
     if not before:
@@ -342,5 +348,5 @@ def _moment(history: list[Made], start: datetime, moment: datetime, witness: boo
     elif all(made.arrives and made.dated < start for made in before):
         lives = sum(made.type is ChangeType.CREATE for made in history)
         assert isinstance(said, OlderThanRetentionError) or lives > 1
-    elif any(kept(made, start) for made in before):
+    elif any(select_kept(made, start) for made in before):
         assert said is None

@@ -13,17 +13,17 @@ from rest_framework.test import APIClient
 
 from annals import env
 from history import labels, masking
-from history.archive.restore import restore
-from history.archive.store import Store
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveStore
 from history.archive.write import DayArchiver
 from history.daily import days
 from history.entities import BY_NAME, ROOT
 from history.models import FieldLabel
-from history.partitions.maintain import maintain
-from history.partitions.plan import Policy
-from history.timeline import Absence, NoVersionError, Query, Version, page
-from history.timeline.sources.tables import Tables
-from history.versions import Read
+from history.partitions.maintain import execute_plans
+from history.partitions.plan import PartitionPolicy
+from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page
+from history.timeline.sources.tables import TableSource
+from history.versions import FetchedVersions
 from tests.db.partitioned import raw
 from tests.db.store import HOST
 from tests.db.store import Store as Rows
@@ -35,12 +35,12 @@ COUNT = 24
 URL = "/api/v1/history/product-instance/A1"
 
 
-def use(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
+def use_archive(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
     names = {f"ANNALS_{name.upper()}": value for name, value in given.items()}
-    monkeypatch.setattr(settings, "ANNALS", env.read({"ANNALS_DEMO": "true", **names}))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_DEMO": "true", **names}))
 
 
-def fill() -> None:
+def fill_store() -> None:
     """A1: COUNT versions over twelve days, version 7 missing, 9 arrived with the time of 10;
     and a neighbour on both sides, so that A1 is in the middle of the files."""
     rows: list[Any] = [(f"A{n}", 0, {}, NOW - timedelta(days=8)) for n in (0, 2)]
@@ -53,16 +53,18 @@ def fill() -> None:
             rows.append(("A1", version, data, moment))
     with raw() as plain:
         for row in rows:
-            days.create(plain, ROOT.table, row[-1].date())
+            days.create_partition(plain, ROOT.table, row[-1].date())
             Rows().add(*row, author="ab"[row[1] % 2])
 
 
-def everything(**asked: Any) -> list[Version]:
+def list_all_pages(**asked: Any) -> list[Version]:
     """All pages of the timeline of A1, each version as shown but for `older`."""
     found: list[Version] = []
     token = None
     while True:
-        shown = page(HOST, Query(entity=ROOT, id="A1", page_size=4, page_token=token, **asked))
+        shown = fetch_page(
+            HOST, TimelineQuery(entity=ROOT, id="A1", page_size=4, page_token=token, **asked)
+        )
         found += (msgspec.structs.replace(each, older=None) for each in shown.versions)
         token = shown.next_token
         if token is None:
@@ -70,77 +72,82 @@ def everything(**asked: Any) -> list[Version]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path))
+def store(tmp_path: Path) -> ArchiveStore:
+    return ArchiveStore(str(tmp_path))
 
 
 @pytest.fixture
-def before(tables: None) -> list[Version]:
+def timeline_before_archiving(tables: None) -> list[Version]:
     """The timeline while everything was still in the store."""
-    fill()
-    return everything()
+    fill_store()
+    return list_all_pages()
 
 
 @pytest.fixture
-def archived(
-    before: list[Version], store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def half_archived(
+    timeline_before_archiving: list[Version],
+    store: ArchiveStore,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> list[Version]:
     """Half of the days have left for the archive."""
-    use(monkeypatch, retention_days="5", archive_url=str(tmp_path))
-    outcome = maintain(Policy.at(NOW), archiver=DayArchiver(store))
+    use_archive(monkeypatch, retention_days="5", archive_url=str(tmp_path))
+    outcome = execute_plans(PartitionPolicy.at(NOW), archiver=DayArchiver(store))
     assert len(outcome.dropped) > 5
-    return before
+    return timeline_before_archiving
 
 
-def test_the_archive_completes_a_timeline(archived: list[Version]) -> None:
+def test_archive_completes_timeline(half_archived: list[Version]) -> None:
     """Whatever is asked: tests/oracle, tests/db/test_sources.py."""
-    assert len(archived) == COUNT - 1
-    assert everything(archive=True) == archived
-    assert 5 < len(everything()) < COUNT - 6
+    assert len(half_archived) == COUNT - 1
+    assert list_all_pages(archive=True) == half_archived
+    assert 5 < len(list_all_pages()) < COUNT - 6
 
 
-def test_the_lowest_stored_version_says_where_the_older_ones_are(
-    archived: list[Version], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_lowest_stored_version_says_that_older_ones_are_archived(
+    half_archived: list[Version], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    query = Query(entity=ROOT, id="A1", page_size=500)
-    assert page(HOST, query).versions[-1].older is Absence.ARCHIVED
+    query = TimelineQuery(entity=ROOT, id="A1", page_size=500)
+    assert fetch_page(HOST, query).versions[-1].older is Absence.ARCHIVED
     complete = dataclasses.replace(query, archive=True)
-    assert page(HOST, complete).versions[-1].older is None
-    use(monkeypatch, retention_days="5")
-    assert page(HOST, query).versions[-1].older is Absence.REMOVED
+    assert fetch_page(HOST, complete).versions[-1].older is None
+    use_archive(monkeypatch, retention_days="5")
+    assert fetch_page(HOST, query).versions[-1].older is Absence.REMOVED
 
 
-def test_a_restored_day_leaves_while_a_page_is_read(
-    archived: list[Version], store: Store, monkeypatch: pytest.MonkeyPatch
+def test_page_is_right_when_restored_day_leaves_while_it_is_read(
+    half_archived: list[Version], store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = (NOW - timedelta(days=8)).date()
     with raw() as plain:
-        restore(plain, store, ROOT, day)
-    read_page = Tables.page
+        restore_day(plain, store, ROOT, day)
+    read_page = TableSource.fetch_page
 
-    def leave(*given: Any) -> Read:
+    def leave(*given: Any) -> FetchedVersions:
         with raw() as plain:
-            plain.execute(f"DROP TABLE IF EXISTS {days.partition_name(ROOT.table, day)}")
+            plain.execute(f"DROP TABLE IF EXISTS {days.build_partition_name(ROOT.table, day)}")
         return read_page(*given)
 
-    monkeypatch.setattr(Tables, "page", leave)
-    shown = page(HOST, Query(entity=ROOT, id="A1", page_size=500, archive=True)).versions
-    assert [each.version for each in shown] == [each.version for each in archived]
+    monkeypatch.setattr(TableSource, "fetch_page", leave)
+    shown = fetch_page(
+        HOST, TimelineQuery(entity=ROOT, id="A1", page_size=500, archive=True)
+    ).versions
+    assert [each.version for each in shown] == [each.version for each in half_archived]
 
 
-def test_only_the_archive_has_it(archived: list[Version]) -> None:
+def test_entity_that_only_the_archive_has_is_shown(half_archived: list[Version]) -> None:
     with pytest.raises(NoVersionError):
-        page(HOST, Query(entity=ROOT, id="A0"))
-    (only,) = page(HOST, Query(entity=ROOT, id="A0", archive=True)).versions
+        fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0"))
+    (only,) = fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0", archive=True)).versions
     assert (only.version, only.older) == (0, None)
     with pytest.raises(NoVersionError, match="архиве"):
-        page(HOST, Query(entity=ROOT, id="nobody", archive=True))
+        fetch_page(HOST, TimelineQuery(entity=ROOT, id="nobody", archive=True))
     with pytest.raises(NoVersionError):
-        page(HOST, Query(entity=BY_NAME["product-car"], id="A1", archive=True))
+        fetch_page(HOST, TimelineQuery(entity=BY_NAME["product-car"], id="A1", archive=True))
 
 
-def test_the_api_reads_the_archive_when_asked(
-    archived: list[Version], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_api_reads_archive_when_asked(
+    half_archived: list[Version], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = APIClient()
     client.force_authenticate(User(username="auditor", is_active=True, is_superuser=True))
@@ -148,30 +155,30 @@ def test_the_api_reads_the_archive_when_asked(
     assert stored[-1]["olderVersions"] == "inArchive"
     answer = client.get(URL, {"pageSize": 500, "archive": "true"})
     found = answer.json()["data"]["history"]
-    assert [each["version"] for each in found] == [each.version for each in archived]
+    assert [each["version"] for each in found] == [each.version for each in half_archived]
     assert client.get(URL, {"archive": "yes"}).status_code == 400
     for file in tmp_path.rglob("*.parquet"):
         file.write_bytes(b"not a Parquet file")
     answer = client.get(URL, {"archive": "true"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_unavailable")
-    use(monkeypatch, retention_days="5")
+    use_archive(monkeypatch, retention_days="5")
     answer = client.get(URL, {"archive": "true"})
     assert (answer.status_code, answer.json()["error"]["parameter"]) == (400, "archive")
 
 
-def test_archived_versions_are_masked_as_the_stored_ones_are(
-    archived: list[Version],
+def test_archived_versions_are_masked_like_stored_ones(
+    half_archived: list[Version],
 ) -> None:
     FieldLabel.objects.update_or_create(
         entity="", path="/rate", defaults={"russian": "x", "sensitive": True}
     )
-    labels.forget()
+    labels.forget_catalogue()
     try:
-        shown = everything(archive=True)
+        shown = list_all_pages(archive=True)
     finally:
         FieldLabel.objects.filter(entity="", path="/rate").delete()
-        labels.forget()
-    assert len(shown) == len(archived)
+        labels.forget_catalogue()
+    assert len(shown) == len(half_archived)
     assert all(masking.is_token(version.data["rate"]) for version in shown)  # type: ignore[call-overload,index]
     assert not any(b'"0.143"' in version.snapshot for version in shown)
-    assert [v.changes != () for v in shown] == [v.changes != () for v in archived]
+    assert [v.changes != () for v in shown] == [v.changes != () for v in half_archived]

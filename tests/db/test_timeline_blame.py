@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import connection
 
 from history import timeline
-from history.documents.exactjson import Alike, Json
+from history.documents.exactjson import Json, SnapshotCache
 from history.entities import ROOT
 from history.record import ChangeType
 from history.timeline import NoVersionError, compose
@@ -16,42 +16,42 @@ from history.timeline.sources import statements
 from tests.db.store import HOST, Store, queries
 
 
-def blamed(id: str = "A1") -> dict[str, int]:
-    return {leaf.path: leaf.origin.version for leaf in timeline.blame(HOST, ROOT, id).leaves}
+def blame_numbers(id: str = "A1") -> dict[str, int]:
+    return {leaf.path: leaf.origin.version for leaf in timeline.blame_leaves(HOST, ROOT, id).leaves}
 
 
-def test_blame_says_where_it_cannot_know(store: Store) -> None:
+def test_blame_is_inexact_after_a_gap(store: Store) -> None:
     store.add("A1", 3, {"a": 1, "b": 1, "c": 1}, 3)
     store.add("A1", 4, {"a": 1, "b": 2, "c": 1}, 4)
     store.add("A1", 7, {"a": 1, "b": 2, "c": 2}, 7)
     found = {
         leaf.path: (leaf.origin.version, leaf.origin.exact)
-        for leaf in timeline.blame(HOST, ROOT, "A1").leaves
+        for leaf in timeline.blame_leaves(HOST, ROOT, "A1").leaves
     }
     assert found == {"/a": (3, False), "/b": (4, True), "/c": (7, False)}
 
 
-def test_blame_of_a_deleted_and_of_a_deep_document(store: Store) -> None:
+def test_blame_of_deleted_and_of_deep_document(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "null", 1, type=ChangeType.DELETE)
-    assert blamed() == {"": 1}
+    assert blame_numbers() == {"": 1}
     deep = '{"a":' * 400 + "1" + "}" * 400
     store.add("B1", 0, deep, 0)
     store.add("B1", 1, deep.replace("1", "2"), 1)
-    assert list(blamed("B1").values()) == [1]
+    assert list(blame_numbers("B1").values()) == [1]
     with pytest.raises(NoVersionError):
-        timeline.blame(HOST, ROOT, "nobody")
+        timeline.blame_leaves(HOST, ROOT, "nobody")
 
 
-def test_pages_of_a_field_go_on_where_retention_has_removed_the_next_version(
+def test_field_pages_go_on_when_retention_removed_next_version(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in range(4):
         store.add("A1", version, {"rate": version}, version)
-    first = timeline.field(HOST, ROOT, "A1", "/rate", 1)
+    first = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", 1)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM product_instance_aud WHERE version = 2")
-    rest = timeline.field(HOST, ROOT, "A1", "/rate", 50, first.next_token)
+    rest = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", 50, first.next_token)
     assert [value.value for value in rest.values] == [1, 0]
 
 
@@ -69,14 +69,14 @@ def test_blame_reads_each_version_once(
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(statements, "fetch", fetch)
-    assert blamed() == {"/old": 0, "/new": versions[-1]}
+    monkeypatch.setattr(statements, "fetch_rows", fetch)
+    assert blame_numbers() == {"/old": 0, "/new": versions[-1]}
     # All keys, and each version; only where a batch ends one is read a second time.
     assert sum(read) <= 2 * len(versions) + 10
     assert len(read) <= 6
 
 
-def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
+def test_blame_looks_once_at_version_that_set_many_leaves(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # With an archive, the list of archived days is asked. No file is read.
@@ -86,18 +86,18 @@ def test_blame_of_many_leaves_looks_once_at_the_version_that_set_them(
     store.add("A2", 7, {"field0": 0}, 0)
     parsed: list[bytes] = []
 
-    class Noted(Alike):
-        def value(self, text: bytes, other: bytes = b"") -> Json:
+    class Noted(SnapshotCache):
+        def parse(self, text: bytes, other: bytes = b"") -> Json:
             parsed.append(text)
-            return super().value(text, other)
+            return super().parse(text, other)
 
-    monkeypatch.setattr(compose, "Alike", Noted)
+    monkeypatch.setattr(compose, "SnapshotCache", Noted)
     said: dict[str, int] = {}
     for id in ("A2", "A1"):
-        blamed(id)  # reads the labels
+        blame_numbers(id)  # reads the labels
         parsed.clear()
         with queries(monkeypatch) as statements:
-            assert set(blamed(id).values()) == {7}
+            assert set(blame_numbers(id).values()) == {7}
         said[id] = len(statements)
         assert len(parsed) == 1  # the newest, to be shown
     assert said["A1"] == said["A2"]

@@ -22,13 +22,13 @@ searching = import_module("history.timeline.search")
 PERSON, REALTY, TASK = "participant-role", "realty-info", "product-task"
 
 
-def index(name: str, value: str, entity: str, id: str) -> None:
+def index_key(name: str, value: str, entity: str, id: str) -> None:
     """What ingest does for the search in addition to storing the row."""
     SearchKey.objects.create(value=value, name=name, entity=entity, id=id, day=T0.date())
 
 
 @pytest.fixture
-def client_777(store: Store) -> Store:
+def client_with_four_applications(store: Store) -> Store:
     """A client with four applications: A3 changed last, then A1, A2, and A4 of which the store has
     only the client. In A1 the client is borrower and guarantor."""
     for number, at in ((1, 20), (2, 10), (3, 30)):
@@ -36,7 +36,7 @@ def client_777(store: Store) -> Store:
         store.add(f"A{number}", 1, {"name": f"Ипотека {number}"}, at)
     for id, application in (("P1", "A1"), ("P2", "A2"), ("P3", "A3"), ("P4", "A4"), ("P5", "A1")):
         store.add(id, 0, {"clientId": "777"}, 5, entity=PERSON, application=application)
-        index("clientId", "777", PERSON, id)
+        index_key("clientId", "777", PERSON, id)
     return store
 
 
@@ -48,13 +48,13 @@ def test_key_is_found_in_each_unicode_form(
     """A release that kept values as they came stored it; the application is there once."""
     store.add("A1", 0, {"name": "Ипотека"}, 0)
     store.add("P1", 0, {"clientId": stored}, 5, entity=PERSON, application="A1")
-    index("clientId", stored, PERSON, "P1")
-    index("clientId", "Юрий-7" if stored != "Юрий-7" else "other", PERSON, "P1")
+    index_key("clientId", stored, PERSON, "P1")
+    index_key("clientId", "Юрий-7" if stored != "Юрий-7" else "other", PERSON, "P1")
     answer = auditor.get("/api/v1/search", {"q": typed}).json()["data"]
     assert [(hit["id"], hit["foundBy"]) for hit in answer["results"]] == [("A1", "clientId")]
 
 
-def test_ids_are_compared_exactly_by_the_search(store: Store, auditor: Client) -> None:
+def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
     store.add("Заявка-й", 0, {"name": "Ипотека"}, 0)
     found = [
         auditor.get("/api/v1/search", {"q": typed}).json()["data"]["results"]
@@ -64,11 +64,13 @@ def test_ids_are_compared_exactly_by_the_search(store: Store, auditor: Client) -
 
 
 @pytest.mark.parametrize("at", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
-def test_what_changes_between_two_pages_is_on_the_next(client_777: Store, at: datetime) -> None:
+def test_next_search_page_has_what_changed_between_pages(
+    client_with_four_applications: Store, at: datetime
+) -> None:
     """Of now, or a version that was on its way while the first page was read."""
     first = timeline.search(HOST, "777", 1)
-    client_777.add("A2", 2, {"name": "again"}, at)
-    client_777.add("A3", 2, {"name": "again"}, at)
+    client_with_four_applications.add("A2", 2, {"name": "again"}, at)
+    client_with_four_applications.add("A3", 2, {"name": "again"}, at)
     seen = [found.id for found in first.found]
     following = first.next_token
     while following is not None:
@@ -78,7 +80,7 @@ def test_what_changes_between_two_pages_is_on_the_next(client_777: Store, at: da
     assert seen == ["A3", "A2", "A1", "A4"]
 
 
-def test_no_application_is_lost_or_repeated_while_all_of_them_change(
+def test_search_pages_lose_and_repeat_no_application_while_all_change(
     store: Store, client: Client
 ) -> None:
     """Also with the most hits, and the token always fits into an address with the longest text."""
@@ -114,8 +116,8 @@ def test_no_application_is_lost_or_repeated_while_all_of_them_change(
     assert len(set(seen)) == count
 
 
-def test_a_value_of_too_many_documents_says_so(
-    client_777: Store, monkeypatch: pytest.MonkeyPatch
+def test_search_says_that_too_many_documents_have_the_value(
+    client_with_four_applications: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not timeline.search(HOST, "777").limited
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 5)

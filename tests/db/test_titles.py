@@ -12,11 +12,11 @@ from history import timeline
 from history.daily import days
 from history.documents.fields import FIELD_BYTES, select_fields
 from history.documents.jsonb import to_store
-from history.entities import root
+from history.entities import get_root
 from history.models import FieldLabel, SearchKey
-from history.packing import pack
+from history.packing import pack_day
 from history.record import ChangeType
-from history.timeline.sources.tables import newest_documents
+from history.timeline.sources.tables import fetch_newest_documents
 from tests.db.partitioned import raw
 from tests.db.screens import text
 from tests.db.store import HOST, T0, Store
@@ -103,8 +103,8 @@ def test_first_page_says_what_changed_when_documents_are_small(
 def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client) -> None:
     FieldLabel.objects.create(path="/name", russian="Название", sensitive=True)
     store.add("A1", 0, {"name": "Тайна", "status": "draft"}, 0)
-    reader = timeline.on_host().with_fields(FIELDS)
-    [(_, data)] = timeline.documents(reader, [(root(), "A1")]).items()
+    reader = timeline.make_host_reader().limit_to_fields(FIELDS)
+    [(_, data)] = timeline.fetch_newest_documents(reader, [(get_root(), "A1")]).items()
     assert isinstance(data, dict)
     assert str(data["name"]).startswith("masked:")
     assert "Тайна" not in text(support.get("/admin/history/?q=A1"))
@@ -129,10 +129,12 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
 )
 def test_reader_for_fields_gives_only_these(store: Store, document: object, shown: object) -> None:
     store.add("A1", 0, document, 0)
-    reader = HOST.with_fields(FIELDS)
-    assert timeline.newest(reader, root(), "A1").data == shown
-    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): shown}
-    [found] = newest_documents(root(), ["A1"])
+    reader = HOST.limit_to_fields(FIELDS)
+    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == shown
+    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+        (get_root(), "A1"): shown
+    }
+    [found] = fetch_newest_documents(get_root(), ["A1"])
     assert json.loads(select_fields(found.data, FIELDS)) == shown
 
 
@@ -140,9 +142,11 @@ def test_reader_for_fields_gives_only_these(store: Store, document: object, show
 def test_deletion_without_document_stays_one_when_only_titles_are_read(store: Store) -> None:
     store.add("A1", 0, {"name": "Ипотека"}, 0)
     store.add("A1", 1, None, 1, type=ChangeType.DELETE)
-    reader = HOST.with_fields(FIELDS)
-    assert timeline.newest(reader, root(), "A1").data is None
-    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): {"name": "Ипотека"}}
+    reader = HOST.limit_to_fields(FIELDS)
+    assert timeline.fetch_newest_version(reader, get_root(), "A1").data is None
+    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+        (get_root(), "A1"): {"name": "Ипотека"}
+    }
 
 
 @pytest.mark.django_db
@@ -157,18 +161,20 @@ def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) 
 
 
 def newest_bytes(id: str, most: int) -> int:
-    return HOST.newest_bytes([(root(), id)], most)[root(), id]
+    return HOST.measure_newest_documents([(get_root(), id)], most)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
     with raw() as plain:
-        days.create(plain, root().table, T0.date())
+        days.create_partition(plain, get_root().table, T0.date())
         store = Store()
         for number in range(3):
             store.add("A1", number, {"name": f"Ипотека {number}", "items": [number]}, number)
-        pack(plain, root(), T0.date())
-    reader = HOST.with_fields(FIELDS)
-    assert timeline.newest(reader, root(), "A1").data == {"name": "Ипотека 2"}
-    assert timeline.documents(reader, [(root(), "A1")]) == {(root(), "A1"): {"name": "Ипотека 2"}}
-    assert timeline.newest(HOST.without_documents(), root(), "A1").data == {}
-    assert HOST.newest_bytes([(root(), "A1")], 1_000)[root(), "A1"] > 0
+        pack_day(plain, get_root(), T0.date())
+    reader = HOST.limit_to_fields(FIELDS)
+    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == {"name": "Ипотека 2"}
+    assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
+        (get_root(), "A1"): {"name": "Ипотека 2"}
+    }
+    assert timeline.fetch_newest_version(HOST.omit_documents(), get_root(), "A1").data == {}
+    assert HOST.measure_newest_documents([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0

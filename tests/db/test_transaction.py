@@ -12,13 +12,13 @@ import pytest
 from django.core.management import call_command
 from psycopg.errors import DeadlockDetected
 
-from history.blocks.stored import BLOCK
+from history.blocks.stored import BLOCK_COLUMNS
 from history.daily import days
 from history.entities import BY_NAME, ROOT
 from ingest.consumer.lanes import Lane
 from ingest.consumer.writers import RetryingWriter
 from ingest.quarantine import messages
-from ingest.quarantine.messages import Selection
+from ingest.quarantine.messages import MessageSelection
 from ingest.source.decode import Reason, decode_message
 from ingest.source.message import Message
 from ingest.store import transaction as writing
@@ -26,7 +26,7 @@ from ingest.store.batch import Batch, Limits
 from ingest.store.copy import RowsDroppedError
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.consuming import until
+from tests.consuming import wait_until
 from tests.db.ingested import (
     CHILD_SOURCE,
     SOURCES,
@@ -41,15 +41,15 @@ from tests.db.ingested import (
     searched,
 )
 from tests.messages import (
+    FOUND_BY_POSTGRESQL,
     HOSTILE,
-    LATER,
     NOW,
     SOURCE,
     TOPIC,
     WINDOW,
-    message,
-    value,
-    with_data,
+    make_message,
+    make_value,
+    make_value_with_data,
 )
 
 TASK = BY_NAME["product-task"]
@@ -63,12 +63,12 @@ WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted"
 
 def test_a_row_is_the_message(ingested: Ingested) -> None:
     ingested.write(
-        with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
+        make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
                   updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
     )  # fmt: skip
     [row] = rows()
     assert row.pop("text") == '{"a": "ыA", "b": 12345678901234567890.10}'
-    row = {name: row[name] for name in row if name not in {"data", *BLOCK}}
+    row = {name: row[name] for name in row if name not in {"data", *BLOCK_COLUMNS}}
     assert row == {
         "id": "02xdf2pQLJL5mLfJZodiHa",
         "version": 7,
@@ -81,14 +81,15 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
 
 
 def test_the_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
-    ingested.write(with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
+    ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
 
 
 def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
     ingested.write(
-        value(productInstanceId="A1", author=None, type="DELETE", data=None), source=CHILD_SOURCE
+        make_value(productInstanceId="A1", author=None, type="DELETE", data=None),
+        source=CHILD_SOURCE,
     )
     [row] = rows(TASK)
     assert (row["product_instance_id"], row["author"], row["type"]) == ("A1", None, 2)
@@ -98,32 +99,32 @@ def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
 def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> None:
     moments = [NOW, NOW - timedelta(days=3), NOW + timedelta(days=2)]
     written = ingested.write(
-        *(value(id=str(n), updatedAt=each.isoformat()) for n, each in enumerate(moments))
+        *(make_value(id=str(n), updatedAt=each.isoformat()) for n, each in enumerate(moments))
     )
     assert sum(written.stored.values()) == 3
     found = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
                   " 'product_instance_aud'::regclass")  # fmt: skip
     assert {row["name"] for row in found} == {
-        days.partition_name(ROOT.table, each.date()) for each in moments
+        days.build_partition_name(ROOT.table, each.date()) for each in moments
     }
     assert faults() == []
 
 
 def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
-    ingested.write(value(version=1), value(version=2))
+    ingested.write(make_value(version=1), make_value(version=2))
     assert [row["version"] for row in rows()] == [1, 2]
     assert rows()[0]["updated_at"] == rows()[1]["updated_at"]
 
 
 def test_a_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
-    ingested.write(value(), value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
+    ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
     assert len(rows()) == 2
 
 
 def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
-    ingested.write(value(id="a"), value(id="a"), value(id="b"))
+    ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
     assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
-    ingested.write(value(id="b"), value(id="c"), value(id="a"))
+    ingested.write(make_value(id="b"), make_value(id="c"), make_value(id="a"))
     assert counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
     assert ids() == ["a", "b", "c"]
     assert quarantined() == []
@@ -131,9 +132,9 @@ def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
 
 
 def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
-    ingested.write(value(id="a"), value(id="b"))
-    batch = ingested.batch(value(id="a"), source=TWIN_SOURCE)
-    ingested.fill(batch, value(id="c"))
+    ingested.write(make_value(id="a"), make_value(id="b"))
+    batch = ingested.batch(make_value(id="a"), source=TWIN_SOURCE)
+    ingested.fill(batch, make_value(id="c"))
     ingested.store(batch)
     assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
     assert counts() == {"next_offset": 3, "read": 3, "stored": 3}
@@ -149,7 +150,7 @@ def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
 def test_a_repeat_that_says_otherwise_is_not_dropped(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
-    bodies = value(id="a"), value(id="a", **changes), value(id="b")
+    bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
     if apart:
         for body in bodies:
             ingested.write(body)
@@ -165,18 +166,18 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
 
 
 def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
-    ingested.write(value(productInstanceId="A1"), source=CHILD_SOURCE)
-    ingested.write(value(productInstanceId="A2"), source=CHILD_SOURCE)
+    ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
+    ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
     assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
 
 
-@pytest.mark.parametrize("name", ["cut off", *LATER])
+@pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
 def test_hostile_among_good(ingested: Ingested, name: str) -> None:
     """What only PostgreSQL finds, and one that decoding finds: test_decode.py has the others."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
-    bad = message(body, 2, headers=headers)
-    ingested.write(value(id="a"), value(id="b"), bad, value(id="c"))
+    bad = make_message(body, 2, headers=headers)
+    ingested.write(make_value(id="a"), make_value(id="b"), bad, make_value(id="c"))
     assert ids() == ["a", "b", "c"]
     [held] = quarantined()
     assert held["reason"] == reason
@@ -195,11 +196,11 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
 
 def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
-    ingested.write(message(b"bad", 0, headers=headers))
+    ingested.write(make_message(b"bad", 0, headers=headers))
     [held] = quarantined()
     assert held["headers"][0] == ["plain", "31"]
     with open_connection() as plain:
-        [locked] = messages.lock(plain, Selection(), 1)
+        [locked] = messages.lock_messages(plain, MessageSelection(), 1)
     names = ["plain", r"n\u0000ul", r"\udcff", "ы", ""]
     assert locked.message.headers == tuple(
         (name, value) for name, (_, value) in zip(names, headers, strict=True)
@@ -212,18 +213,18 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
 def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     ingested: Ingested,
 ) -> None:
-    ingested.write(value(id="x"), value(id="x"))
+    ingested.write(make_value(id="x"), make_value(id="x"))
     for number in range(writing.SLOW_PATH_BATCHES * 2):
-        ingested.write(value(id=f"{number}"))
+        ingested.write(make_value(id=f"{number}"))
     assert len(rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
-    ingested.write(value(id="x"))
+    ingested.write(make_value(id="x"))
     assert counts()["repeated"] == 2
     assert faults() == []
 
 
 def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
-    ingested.write(value(id="a"))
-    good = ingested.batch(value(id="b"), b"bad")
+    ingested.write(make_value(id="a"))
+    good = ingested.batch(make_value(id="b"), b"bad")
     with open_connection() as other:
         other.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
         try:
@@ -239,16 +240,16 @@ def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
 
 
 def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
-    ingested.write(value(id="a"))
+    ingested.write(make_value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
-    RetryingWriter(ingested.writer).write(ingested.batch(value(id="b")), ingested.claims, {})
+    RetryingWriter(ingested.writer).write(ingested.batch(make_value(id="b")), ingested.claims, {})
     assert ids() == ["a", "b"]
     assert faults() == []
 
 
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
     """The connection breaks after COMMIT was done and before it was said."""
-    batch = ingested.batch(value(id="a"), b"bad")
+    batch = ingested.batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
 
@@ -277,8 +278,8 @@ def test_timestamps_of_messages(ingested: Ingested) -> None:
 
 def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
     ingested.write(
-        value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
-        value(id="c", data={"realtyCrmId": "no\0"}),
+        make_value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
+        make_value(id="c", data={"realtyCrmId": "no\0"}),
     )
     found = query("SELECT value, name, id FROM search_key ORDER BY value")
     assert [tuple(row.values()) for row in found] == [
@@ -290,17 +291,17 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
 def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     """A divergent repeat, in a batch that has another row at the same time as another writer. The
     next version has the same key; its lane read it while the refused one was written."""
-    ingested.write(value(id="a", data={"number": "N-1"}))
+    ingested.write(make_value(id="a", data={"number": "N-1"}))
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
-    ingested.fill(lane.filling, value(id="a", data={"number": "N-2"}), value(id="b"))
+    ingested.fill(lane.filling, make_value(id="a", data={"number": "N-2"}), make_value(id="b"))
     with ThreadPoolExecutor(1) as pool, open_connection() as other:
         with other.transaction():
             other.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
-            until(lambda: query(WAITING), "it does not wait")
-            ingested.fill(lane.filling, value(id="a", version=8, data={"number": "N-2"}))
+            wait_until(lambda: query(WAITING), "it does not wait")
+            ingested.fill(lane.filling, make_value(id="a", version=8, data={"number": "N-2"}))
         assert [each.reason for each in written.result(30).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
     lane.remember(written.result().fingerprints)
@@ -314,7 +315,7 @@ def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
     for version, keys in enumerate((1, 0)):
-        ingested.fill(lane.filling, value(id="a", version=version, data={"number": "N-1"}))
+        ingested.fill(lane.filling, make_value(id="a", version=version, data={"number": "N-1"}))
         batch = lane.launch(claims, 1, 0).batch
         assert len(batch.keys) == keys
         lane.flight = None
@@ -323,7 +324,7 @@ def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
-    ingested.write(*(value(id=id, version=n) for n, id in enumerate("bacab")))
+    ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
     found = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
     assert [tuple(row.values()) for row in found] == [
         *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
@@ -333,7 +334,7 @@ def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> 
 def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     """Live topic and migration twin, each read by a process of its own, bring the same versions:
     each is stored once, in any order of the two."""
-    bodies = [value(id=f"{number:04}") for number in range(600)]
+    bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
 
@@ -342,7 +343,7 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
         for start in range(0, len(part), 60):
             batch = Batch(Limits(1_000, 1 << 30))
             for offset, body in enumerate(part[start : start + 60], start):
-                sent = message(body, offset, source.topic)
+                sent = make_message(body, offset, source.topic)
                 batch.add(decode_message(sent, WINDOW), source, offset)
             writer.write(batch, claims, {})
         writer.writer.close()
@@ -364,15 +365,15 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
     compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
     ingested.write(
-        with_data(b'{"a": 1.0, "b": 2, "c": "\xd1\x8b"}', id="a"),
-        with_data(long.join((b'{"a":', b"}")), id="b"),
+        make_value_with_data(b'{"a": 1.0, "b": 2, "c": "\xd1\x8b"}', id="a"),
+        make_value_with_data(long.join((b'{"a":', b"}")), id="b"),
     )
     ingested.write(
-        with_data(b'{"b": 2, "c": "\\u044b", "a": 1.00}', id="a"),
-        with_data(long.join((b'{"a":', b"}")), id="b"),
+        make_value_with_data(b'{"b": 2, "c": "\\u044b", "a": 1.00}', id="a"),
+        make_value_with_data(long.join((b'{"a":', b"}")), id="b"),
     )
     assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
-    ingested.write(with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
+    ingested.write(make_value_with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
     assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
     assert faults() == []
 
@@ -380,14 +381,14 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
 def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""
-    ingested.write(value(id="first"))  # its day exists now
-    batch = ingested.batch(value(id="a"), value(id="z"))
+    ingested.write(make_value(id="first"))  # its day exists now
+    batch = ingested.batch(make_value(id="a"), make_value(id="z"))
     with ThreadPoolExecutor(1) as pool, open_connection() as other:
         with suppress(DeadlockDetected), other.transaction(force_rollback=True):
             other.execute(INSERT, ("z", NOW))
             writer = RetryingWriter(ingested.writer)
             written = pool.submit(writer.write, batch, ingested.claims, {})
-            until(lambda: query(WAITING), "the writer does not wait")
+            wait_until(lambda: query(WAITING), "the writer does not wait")
             other.execute(INSERT, ("a", NOW))
         assert sum(written.result(30).stored.values()) == 2
     assert ids() == ["a", "first", "z"]
@@ -406,7 +407,7 @@ def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) ->
         )
         try:
             with pytest.raises(RowsDroppedError, match="took 1 of 2 rows"):
-                ingested.write(value(id="a"), value(id="b"))
+                ingested.write(make_value(id="a"), make_value(id="b"))
         finally:
             plain.execute("DROP TRIGGER drops ON product_instance_aud")
             plain.execute("DROP FUNCTION drop_it()")

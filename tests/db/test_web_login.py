@@ -19,7 +19,7 @@ from ingest.models import Quarantined
 from ingest.store.session import open_connection
 from tests.db.as_role import Plain, logged_in
 from tests.db.ingested import Ingested
-from tests.messages import value
+from tests.messages import make_value
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,15 +28,17 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Django works as a login of the web. A1 is an application, and a message is in quarantine."""
     ingested.write(
-        value(id="A1", version=0), value(id="A1", version=1, data={"rate": "9.75"}), b"bad"
+        make_value(id="A1", version=0),
+        make_value(id="A1", version=1, data={"rate": "9.75"}),
+        b"bad",
     )
-    journal.create()
+    journal.create_coming_days()
     call_command("grants", apply=True, stdout=StringIO())
     with logged_in(WEB, monkeypatch) as login:
         yield login
 
 
-def person(name: str) -> Client:
+def log_in(name: str) -> Client:
     """A browser in which this demo login has filled in the form."""
     client = Client()
     form = {"username": name, "password": name}
@@ -44,11 +46,11 @@ def person(name: str) -> Client:
     return client
 
 
-def test_the_history_is_shown(web: str) -> None:
+def test_web_login_can_show_history(web: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user")
         assert cursor.fetchone() == (web,)
-    support = person("support")
+    support = log_in("support")
     for address in (
         "/admin/applications/A1/",
         "/admin/history/product-instance/A1/",
@@ -80,7 +82,7 @@ def owner() -> Iterator[Plain]:
 
 
 @pytest.mark.parametrize(
-    "taken, said",
+    "acquired, text",
     [
         ("INSERT ON access_journal", "INSERT on access_journal.login"),
         ("SELECT ON participant_role_aud", "SELECT on participant_role_aud"),
@@ -88,30 +90,30 @@ def owner() -> Iterator[Plain]:
         ("SELECT (status) ON ingest_quarantine", "SELECT on ingest_quarantine.status"),
     ],
 )
-def test_a_web_without_one_of_its_rights_is_not_ready(
-    owner: Plain, web: str, taken: str, said: str, caplog: pytest.LogCaptureFixture
+def test_web_is_not_ready_when_right_is_missing(
+    owner: Plain, web: str, acquired: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert Client().get("/readyz").json()["checks"]["rights"] == "ok"
-    owner.execute(f"REVOKE {taken} FROM {WEB}")
+    owner.execute(f"REVOKE {acquired} FROM {WEB}")
     answer = Client().get("/readyz")
     assert answer.status_code == 503
     assert "run `annals grants --apply`" in answer.json()["checks"]["rights"]
-    assert said in caplog.text
+    assert text in caplog.text
 
 
-def test_a_login_without_any_right_is_told_what_to_run(owner: Plain, web: str) -> None:
+def test_login_without_rights_is_told_what_to_run(owner: Plain, web: str) -> None:
     owner.execute(f"REVOKE {WEB} FROM {web}")
     checks = Client().get("/readyz").json()["checks"]
     assert "annals grants --apply" in checks["rights"]
     assert checks["migrations"] == "the database login may not read them"
 
 
-def test_people_and_labels_are_edited(web: str) -> None:
-    admin = person("admin")
-    given = {"login": "i.ivanov", "full_name": "Ivanov", "kind": "person"}
-    assert admin.post("/admin/history/person/add/", given).status_code == 302
+def test_web_login_can_edit_people_and_labels(web: str) -> None:
+    admin = log_in("admin")
+    values = {"login": "i.ivanov", "full_name": "Ivanov", "kind": "person"}
+    assert admin.post("/admin/history/person/add/", values).status_code == 302
     page = "/admin/history/person/i.ivanov"
-    changed = given | {"full_name": "Ivanov I."}
+    changed = values | {"full_name": "Ivanov I."}
     assert admin.post(f"{page}/change/", changed).status_code == 302
     assert Person.objects.get(login="i.ivanov").full_name == "Ivanov I."
     assert admin.get(f"{page}/history/").status_code == 200
@@ -119,16 +121,16 @@ def test_people_and_labels_are_edited(web: str) -> None:
     assert not Person.objects.filter(login="i.ivanov").exists()
     label = {"path": "/own", "russian": "Свой", "kind": "text", "words": "{}"}
     assert admin.post("/admin/history/fieldlabel/add/", label).status_code == 302
-    made = FieldLabel.objects.get(path="/own")
-    page = f"/admin/history/fieldlabel/{made.pk}"
+    created = FieldLabel.objects.get(path="/own")
+    page = f"/admin/history/fieldlabel/{created.pk}"
     assert admin.post(f"{page}/change/", label | {"russian": "Иной"}).status_code == 302
-    made.refresh_from_db()
-    assert made.russian == "Иной"
+    created.refresh_from_db()
+    assert created.russian == "Иной"
     assert admin.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
 
 
-def test_a_login_is_switched_off(web: str) -> None:
-    admin, support = person("admin"), person("support")
+def test_web_login_can_switch_login_off(web: str) -> None:
+    admin, support = log_in("admin"), log_in("support")
     user = User.objects.get(username="support")
     page = f"/admin/auth/user/{user.pk}/change/"
     form = {
@@ -149,25 +151,25 @@ def test_a_login_is_switched_off(web: str) -> None:
     assert admin.get("/admin/auth/user/?is_active__exact=0&q=supp").status_code == 200
 
 
-def test_the_quarantine_is_shown_without_contents(web: str) -> None:
-    ops = person("ops")
-    [held] = Quarantined.objects.values_list("id", flat=True)
-    for address in ("", "?status=new&reason=not_json", "?q=1", f"{held}/change/"):
+def test_web_login_shows_quarantine_without_contents(web: str) -> None:
+    ops = log_in("ops")
+    [pending] = Quarantined.objects.values_list("id", flat=True)
+    for address in ("", "?status=new&reason=not_json", "?q=1", f"{pending}/change/"):
         assert ops.get(f"/admin/ingest/quarantined/{address}").status_code == 200, address
 
 
-def test_the_privacy_officer_unmasks_and_reads_the_journal(web: str) -> None:
+def test_web_login_can_unmask_and_read_journal(web: str) -> None:
     FieldLabel.objects.create(path="/rate", russian="Ставка", sensitive=True)
-    labels.forget()
-    privacy = person("privacy")
+    labels.forget_catalogue()
+    privacy = log_in("privacy")
     page = "/admin/history/product-instance/A1/versions/1/unmask/"
     form = {"path": "/rate", "reason": "asked by the client"}
-    shown = privacy.post(page, form)
-    assert (shown.status_code, b"9.75" in shown.content) == (200, True)
+    content = privacy.post(page, form)
+    assert (content.status_code, b"9.75" in content.content) == (200, True)
     assert "asked by the client" in privacy.get("/admin/journal/").content.decode()
 
 
-def test_the_commands_of_the_web(web: str, tmp_path: Path) -> None:
+def test_web_login_can_run_its_commands(web: str, tmp_path: Path) -> None:
     """Those that docs/operations.md names."""
     people, names = tmp_path / "people.csv", tmp_path / "labels.json"
     for _ in range(2):  # a second time it changes what is there

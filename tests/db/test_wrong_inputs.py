@@ -14,7 +14,7 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.db.wrong_inputs import FILES, INPUTS, SECRET, Wrong
-from tests.forked import Done, Forking
+from tests.forked import CommandForker, CommandResult
 
 # What only programmers know.
 CODE = re.compile(r"Traceback|Errno|`\w+`, got|matching regex|NoneType")
@@ -65,10 +65,10 @@ def env(urls: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def forking(env: dict[str, str]) -> Iterator[Forking]:
-    made = Forking({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+def forking(env: dict[str, str]) -> Iterator[CommandForker]:
+    made = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
     yield made
-    made.close()
+    made.close_process()
 
 
 @pytest.fixture
@@ -96,16 +96,20 @@ def mount(stack: ExitStack, folder: Path, options: str) -> None:
     stack.callback(subprocess.run, ["umount", folder], check=True)
 
 
-def ask(forking: Forking, env: Mapping[str, str], places: Places, given: Wrong) -> Done:
+def ask(
+    forking: CommandForker, env: Mapping[str, str], places: Places, given: Wrong
+) -> CommandResult:
     chosen = {**env, **given.env}
-    return forking.run(
+    return forking.run_command(
         *map(places, given.words),
         env={name: places(value) for name, value in chosen.items() if value},
         constants=given.constants,
     )
 
 
-def faults(given: Wrong, done: Done, places: Places, secrets: tuple[str, ...]) -> Iterator[str]:
+def faults(
+    given: Wrong, done: CommandResult, places: Places, secrets: tuple[str, ...]
+) -> Iterator[str]:
     """What is not as it should be."""
     if done.code != given.code:
         yield f"exit code {done.code}, not {given.code}"
@@ -122,7 +126,7 @@ def faults(given: Wrong, done: Done, places: Places, secrets: tuple[str, ...]) -
 
 
 def test_wrong_inputs_are_refused_in_a_sentence(
-    forking: Forking, env: dict[str, str], places: Places
+    forking: CommandForker, env: dict[str, str], places: Places
 ) -> None:
     """One test for all of the table: processes of pytest would share them out, and start the
     process that has imported Annals each."""

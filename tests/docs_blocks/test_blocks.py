@@ -21,7 +21,7 @@ from history.kinds import declared
 from history.need_to_know import Application
 from outbox import answer as request
 from outbox import conf
-from outbox.answer import Request
+from outbox.answer import VersionRequest
 from outbox.inbox import conf as inbox_conf
 from outbox.inbox import message
 from scripts.pages import ROOT
@@ -109,22 +109,22 @@ WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
 def test_the_variables_are_settings() -> None:
-    known = {*map(env.variable, env.Settings.__struct_fields__), "PGPASSFILE"}
+    known = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
     found = [name for _, line in LINES for name in settings(line)]
     assert len(found) >= 10
     assert {each for each in found if not each.startswith(env.KAFKA_PREFIX)} <= known
     given = dict.fromkeys((each for each in found if each.startswith(env.KAFKA_PREFIX)), "x")
-    assert len(env.librdkafka(given)) == len(given)
+    assert len(env.read_librdkafka_settings(given)) == len(given)
 
 
 @pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
 def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
-    private_files.write(tmp_path / "secret", "x" * 40)
+    private_files.write_private_file(tmp_path / "secret", "x" * 40)
     text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
     (tmp_path / "file.toml").write_text(text)
     [form] = set(re.findall(r"^\[\[(\w+)\]\]", text, re.MULTILINE))
     readers: dict[str, Callable[[Path], tuple[object, ...]]] = {
-        "provider": providers.read, "kind": declared.read
+        "provider": providers.read_providers, "kind": declared.read_kinds_file
     }  # fmt: skip
     assert len(readers[form](tmp_path / "file.toml")) == 1
 
@@ -136,13 +136,15 @@ def test_the_messages_are_json() -> None:
 
 
 def test_the_request_is_one() -> None:
-    assert request.read(one("json", "docs/gaps.md")) == Request("product-instance", "A1", 3, 4)
+    assert request.parse_request(one("json", "docs/gaps.md")) == VersionRequest(
+        "product-instance", "A1", 3, 4
+    )
 
 
 def test_the_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
-    private_files.write(file, one("properties", "docs/kafka.md"))
-    found = env.librdkafka({}, file)
+    private_files.write_private_file(file, one("properties", "docs/kafka.md"))
+    found = env.read_librdkafka_settings({}, file)
     assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(found)
 
 
@@ -150,7 +152,7 @@ def test_the_values_are_those_of_the_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
     given = yaml.safe_load(one("yaml", "docs/kubernetes.md"))
     of_web = set(given["web"].pop("settings"))
-    assert of_web <= {env.variable(name) for name in env.Settings.__struct_fields__}
+    assert of_web <= {env.get_variable_name(name) for name in env.Settings.__struct_fields__}
     assert isinstance(chart["web"]["settings"], dict)
     assert [each for each in keys(given) if each not in set(keys(chart))] == []
 
@@ -217,7 +219,7 @@ def test_the_settings_of_a_service_are_read() -> None:
     head, _, models = one("python", "docs/outbox.md").partition("# models.py\n")
     place: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
     run(head, place)
-    conf.Conf.read(place["OUTBOX"])
+    conf.OutboxConf.from_setting(place["OUTBOX"])
     imported = "".join(re.findall(r"^from .*\n", models, re.MULTILINE))
     run(imported, place)
     assert {"Recorded", "Kind"} <= set(place)
@@ -227,5 +229,5 @@ def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
     monkeypatch.setattr(message, "_handlers", {})
     run(one("python", "docs/inbox.md"), place)
-    inbox_conf.InboxConf.read(place["INBOX"])
-    assert [set(each.topics) for each in message.handlers().values()] == [{"shop.order"}]
+    inbox_conf.InboxConf.from_setting(place["INBOX"])
+    assert [set(each.topics) for each in message.list_handlers().values()] == [{"shop.order"}]

@@ -16,13 +16,13 @@ from typing import Final
 import psycopg
 import pytest
 
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from history.base import private_files
 from history.daily import days
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES, EntityKind
 from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
 from tests.docs_blocks.pages import HERE, SHELL, Block, commands, lines, of_annals
-from tests.forked import Done, Forking
+from tests.forked import CommandForker, CommandResult
 
 TOPIC: Final = "top-storage.export.product-instance"
 MIGRATION: Final = "top-storage.export.migration.product-instance"
@@ -58,27 +58,27 @@ WORD: Final = "of-the-tests"
 class Place:
     """A server, where its owner finds it, and the process that runs commands."""
 
-    server: Postgres
+    server: EmbeddedPostgres
     env: Mapping[str, str]
-    forking: Forking
+    forking: CommandForker
     home: Path
 
     def admin(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
-        return psycopg.connect(self.server.url(database), autocommit=True)
+        return psycopg.connect(self.server.build_url(database), autocommit=True)
 
     def owner(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.env["DATABASE_URL"], autocommit=True)
 
-    def run(self, words: tuple[str, ...]) -> Done:
+    def run(self, words: tuple[str, ...]) -> CommandResult:
         constants = SOON if words[0] in ASK_KAFKA else {}
         here = [self.here(each) for each in words]
-        return self.forking.run(*here, env=self.env, constants=constants)
+        return self.forking.run_command(*here, env=self.env, constants=constants)
 
     def here(self, word: str) -> str:
         """A word of the page, with a place of this test where the page has one of its own."""
         if re.fullmatch(r"\w+\.password|FILE", word):
             file = self.home / word
-            private_files.write(file, f"{WORD}-{word}-of-the-logins")
+            private_files.write_private_file(file, f"{WORD}-{word}-of-the-logins")
             return str(file)
         return {"/export": str(self.home / "export"), "ID": "A1", "NAME": "m.operator"}.get(
             word, word
@@ -89,9 +89,9 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     """Empty: the owner and the database are made by the SQL of the pages."""
     home = Path(tempfile.mkdtemp(prefix="annals-docs-"))
-    server = Postgres(home / "postgres", {"fsync": "off"})
+    server = EmbeddedPostgres(home / "postgres", {"fsync": "off"})
     server.start()
-    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+    with psycopg.connect(server.build_url("postgres"), autocommit=True) as admin:
         admin.execute("DROP DATABASE annals")
         admin.execute("DROP ROLE owner_login")
     env = {
@@ -102,12 +102,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
         "ANNALS_ALLOWED_HOSTS": "annals.bank.example",
         "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
         "ANNALS_ARCHIVE_URL": str(tmp_path / "archive"),
-        "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.port()}/annals",
+        "DATABASE_URL": f"postgresql://owner_login:{WORD}@127.0.0.1:{server.get_port()}/annals",
         "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
     }
-    forking = Forking({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    forking = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
     yield Place(server, env, forking, tmp_path)
-    forking.close()
+    forking.close_process()
     server.stop("immediate")
     shutil.rmtree(home)
 
@@ -190,9 +190,9 @@ def fill(place: Place) -> None:
         assert ended.code == 0, ended.err
 
 
-def add(owner: psycopg.Connection[tuple[object, ...]], entity: Entity, day: date) -> None:
+def add(owner: psycopg.Connection[tuple[object, ...]], entity: EntityKind, day: date) -> None:
     """A version of this day."""
-    days.create(owner, entity.table, day)
+    days.create_partition(owner, entity.table, day)
     values = {"id": "A1", "version": 0, "data": "{}", "client_id": "test", "type": 0,
               "updated_at": datetime.combine(day, time(12), UTC)}  # fmt: skip
     if not entity.root:

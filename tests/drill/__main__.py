@@ -20,20 +20,36 @@ from typing import Any
 import psycopg
 
 from annals.embedded import logins
-from annals.embedded.broker import Broker, Daemon
+from annals.embedded.broker import EmbeddedBroker, KafkaServer
 from history.daily import days
 from history.entities import ENTITIES, ROOT
 from tests.apache.broker import Apache
-from tests.consuming import Consumers, Database, Feed, command, environment, make_tables, until
-from tests.drill.servers import GB, START_SECONDS, back_up, primary, restore, size, took
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    make_environment,
+    make_tables,
+    run_command,
+    wait_until,
+)
+from tests.drill.servers import (
+    GB,
+    START_SECONDS,
+    back_up_server,
+    describe_speed,
+    measure_size,
+    restore_server,
+    start_primary,
+)
 from tests.kafka import brokers
 from tests.messages import NOW
 
 RATE = 300
 ROW_BYTES = 2_048
 # Days that are old enough to be sealed, filled with what the backup has to carry.
-FILLED = range(15, 20)
-LOOK = (
+FILLED_DAYS = range(15, 20)
+INSERT_ACCESS = (
     "INSERT INTO access_journal (login, actor, address, request_id, action, entity, entity_id,"
     " application, outcome, status, method, query, reason, identity, path, moment)"
     " VALUES ('drill', 'operator', '', '{id}', 'timeline', '', '', '', 'shown', 200, 'GET', '',"
@@ -41,132 +57,163 @@ LOOK = (
 )
 
 
-class Failed(Exception):
+class DrillError(Exception):
     """The drill shows a fault. The message says which."""
 
 
-def demand(true: object, complaint: str) -> None:
-    if not true:
-        raise Failed(complaint)
+def require(condition: object, complaint: str) -> None:
+    if not condition:
+        raise DrillError(complaint)
 
 
-def fill(database: Database, gigabytes: float) -> str:
+def fill_old_days(database: ProductDatabase, gigabytes: float) -> str:
     """Rows of old days, below the size at which PostgreSQL would compress them."""
     began, table = time.monotonic(), ROOT.table
-    rows = int(gigabytes * GB / ROW_BYTES / len(FILLED))
-    for back in FILLED:
-        day = NOW - timedelta(days=back)
-        with psycopg.connect(database.url_of(logins.OWNER), autocommit=True) as owner:
+    rows = int(gigabytes * GB / ROW_BYTES / len(FILLED_DAYS))
+    for age in FILLED_DAYS:
+        day = NOW - timedelta(days=age)
+        with psycopg.connect(database.build_url(logins.OWNER), autocommit=True) as owner:
             for entity in ENTITIES:
-                days.create(owner, entity.table, day.date())
+                days.create_partition(owner, entity.table, day.date())
             owner.execute(
                 f"INSERT INTO {table} (id, version, data, updated_at, client_id, type)"
                 " SELECT 'fill' || %s || '-' || i, 0, jsonb_build_object('n', i, 'text',"
                 " repeat(md5(i::text), 58)), %s, 'drill', 0 FROM generate_series(1, %s) AS i",
-                (back, day, rows),
+                (age, day, rows),
             )
-    return took("filled", database.server.data, began)
+    return describe_speed("filled", database.server.data, began)
 
 
-def ledger(env: dict[str, str]) -> dict[str, Any]:
+def read_ledger(env: dict[str, str]) -> dict[str, Any]:
     """What `annals ledger --json` says; it asks Kafka for the ends."""
-    done = command(env, "ledger", "--json")
-    demand(done.returncode == 0, f"the ledger does not add up: {done.stdout}{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)["totals"]
-    return found
+    finished = run_command(env, "ledger", "--json")
+    require(
+        finished.returncode == 0, f"the ledger does not add up: {finished.stdout}{finished.stderr}"
+    )
+    totals: dict[str, Any] = json.loads(finished.stdout)["totals"]
+    return totals
 
 
-def manage(env: dict[str, str], *words: str) -> str:
-    done = command(env, *words)
-    demand(done.returncode == 0, f"manage.py {' '.join(words)}: {done.stdout}{done.stderr}")
-    return done.stdout
+def run_successfully(env: dict[str, str], *arguments: str) -> str:
+    finished = run_command(env, *arguments)
+    require(
+        finished.returncode == 0,
+        f"manage.py {' '.join(arguments)}: {finished.stdout}{finished.stderr}",
+    )
+    return finished.stdout
 
 
-def drill(folder: Path, gigabytes: float, kind: str, say: Callable[[str], None]) -> None:
+def run_drill(
+    folder: Path, gigabytes: float, kind: str, print_progress: Callable[[str], None]
+) -> None:
     """The whole drill. Raises Failed."""
-    server, archive = primary(folder)
-    broker: Daemon = {"apache": Apache, "embedded": Broker}[kind](folder / "broker")
+    server, archive = start_primary(folder)
+    broker: KafkaServer = {"apache": Apache, "embedded": EmbeddedBroker}[kind](folder / "broker")
     restored = None
     consumers = None
     try:
         broker.start()
-        brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
-        database = Database(server, "annals", server.url())
-        env = environment(broker, database)
+        brokers.create_topics(broker, [topic for entity in ENTITIES for topic in entity.topics])
+        database = ProductDatabase(server, "annals", server.build_url())
+        env = make_environment(broker, database)
         make_tables(env, server)
-        manage(env, "partitions", "maintain")
-        consumers, feed = Consumers(env, folder), Feed(broker.client() | {"log_level": 0})
-        running = consumers.start()
-        running.until_reading()
-        say(fill(database, gigabytes))
-        feed.send(RATE)
-        until(lambda: database.read() == RATE, running.said)
-        manage(env, "partitions", "maintain")
+        run_successfully(env, "partitions", "maintain")
+        consumers, feed = (
+            ConsumerStarter(env, folder),
+            MessageFeed(broker.make_client_config() | {"log_level": 0}),
+        )
+        running = consumers.start_consumer()
+        running.wait_until_reading()
+        print_progress(fill_old_days(database, gigabytes))
+        feed.send_many(RATE)
+        wait_until(lambda: database.count_read() == RATE, running.read_log)
+        run_successfully(env, "partitions", "maintain")
         seals = database.query("SELECT count(*) FROM day_seal")[0]["count"]
-        demand(seals, "no day was sealed")
-        with feed.pouring(RATE):
-            say(back_up(server, folder / "backup"))
-            database.execute(LOOK.format(id="before"))
+        require(seals, "no day was sealed")
+        with feed.send_in_background(RATE):
+            print_progress(back_up_server(server, folder / "backup"))
+            database.execute(INSERT_ACCESS.format(id="before"))
             time.sleep(3)
             [row] = database.query("SELECT clock_timestamp() AS moment")
-            had = database.read()
-            database.execute(LOOK.format(id="after"))
+            read_at_moment = database.count_read()
+            database.execute(INSERT_ACCESS.format(id="after"))
             time.sleep(3)
-        until(lambda: database.read() == feed.produced.total(), running.said)
+        wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
         running.terminate(10)
         database.execute("SELECT pg_switch_wal()")
-        last = "SELECT last_archived_wal IS NOT NULL AND failed_count = 0 AS good,"
-        last += " last_archived_time > %s::timestamptz + interval '3 s' AS new"
-        until(
-            lambda: database.query(f"{last} FROM pg_stat_archiver", row["moment"])[0]["new"],
+        archived_query = "SELECT last_archived_wal IS NOT NULL AND failed_count = 0 AS good,"
+        archived_query += " last_archived_time > %s::timestamptz + interval '3 s' AS new"
+        wait_until(
+            lambda: database.query(f"{archived_query} FROM pg_stat_archiver", row["moment"])[0][
+                "new"
+            ],
             "the WAL is not archived",
         )
         server.kill()
-        say(f"the primary is gone; {feed.produced.total()} messages were stored, {had} at the "
-            f"moment to restore; WAL archived: {size(archive) / GB:.2f} GB")  # fmt: skip
+        print_progress(
+            f"the primary is gone; {feed.produced.total()} messages were stored, "
+            f"{read_at_moment} at the moment to restore; "
+            f"WAL archived: {measure_size(archive) / GB:.2f} GB"
+        )
 
         began = time.monotonic()
-        restored = restore(folder / "backup", archive, row["moment"], server, folder / "restored")
-        copied = took("copied back", restored.data, began)
+        restored = restore_server(
+            folder / "backup", archive, row["moment"], server, folder / "restored"
+        )
+        copy_line = describe_speed("copied back", restored.data, began)
         began = time.monotonic()
         restored.start(START_SECONDS)
-        say(f"{copied}; WAL replayed and promoted in {time.monotonic() - began:.0f} s")
+        print_progress(
+            f"{copy_line}; WAL replayed and promoted in {time.monotonic() - began:.0f} s"
+        )
 
-        after = replace(database, server=restored, url=restored.url())
-        env = environment(broker, after)
-        looks = after.query("SELECT request_id FROM access_journal WHERE login = 'drill'")
-        demand([each["request_id"] for each in looks] == ["before"], f"journal: {looks}")
-        told = ledger(env)
-        there = after.read()
-        demand(told["lag"] == feed.produced.total() - there, f"lag {told['lag']}, {there} there")
-        demand(told["lag"] > 0, "nothing is missing: the drill shows nothing")
-        say(f"the ledger: {there} messages are here, Kafka has to send {told['lag']} again")
+        restored_database = replace(database, server=restored, url=restored.build_url())
+        env = make_environment(broker, restored_database)
+        accesses = restored_database.query(
+            "SELECT request_id FROM access_journal WHERE login = 'drill'"
+        )
+        require([access["request_id"] for access in accesses] == ["before"], f"journal: {accesses}")
+        totals = read_ledger(env)
+        read_after_restore = restored_database.count_read()
+        require(
+            totals["lag"] == feed.produced.total() - read_after_restore,
+            f"lag {totals['lag']}, {read_after_restore} there",
+        )
+        require(totals["lag"] > 0, "nothing is missing: the drill shows nothing")
+        print_progress(
+            f"the ledger: {read_after_restore} messages are here, Kafka has to send "
+            f"{totals['lag']} again"
+        )
         began = time.monotonic()
         consumers.env = env
-        consumers.drain()
-        say(f"a consumer caught up in {time.monotonic() - began:.0f} s, its start included")
+        consumers.consume_to_end()
+        print_progress(
+            f"a consumer caught up in {time.monotonic() - began:.0f} s, its start included"
+        )
         of_feed = "WHERE id NOT LIKE 'fill%'"
-        demand(after.stored(of_feed) == feed.produced, "lost or doubled messages")
-        told = ledger(env)
-        demand(told["lag"] == 0 and told["lost"] == 0, f"ledger: {told}")
-        demand(told["read"] == feed.produced.total(), f"ledger: {told}")
+        require(
+            restored_database.count_stored(of_feed) == feed.produced, "lost or doubled messages"
+        )
+        totals = read_ledger(env)
+        require(totals["lag"] == 0 and totals["lost"] == 0, f"ledger: {totals}")
+        require(totals["read"] == feed.produced.total(), f"ledger: {totals}")
         began = time.monotonic()
-        manage(env, "partitions", "maintain")
-        manage(env, "partitions", "verify")
-        kept = after.query("SELECT count(*) FROM day_seal")[0]["count"]
-        demand(kept == seals, f"{kept} seals, {seals} before")
-        say(f"{kept} seals verified in {time.monotonic() - began:.0f} s; each of "
+        run_successfully(env, "partitions", "maintain")
+        run_successfully(env, "partitions", "verify")
+        seals_after = restored_database.query("SELECT count(*) FROM day_seal")[0]["count"]
+        require(seals_after == seals, f"{seals_after} seals, {seals} before")
+        print_progress(f"{seals_after} seals verified in {time.monotonic() - began:.0f} s; each of "
             f"{feed.produced.total()} messages is stored once; the ledger adds up")  # fmt: skip
     finally:
         if consumers is not None:
-            consumers.stop()
+            consumers.kill_all()
         broker.kill()
-        for each in (server, restored):
-            if each is not None:
-                each.stop("immediate")
+        for server_ in (server, restored):
+            if server_ is not None:
+                server_.stop("immediate")
 
 
-def main(given: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.drill", description=__doc__)
     add = parser.add_argument
     add("--gb", type=float, default=2,
@@ -176,19 +223,19 @@ def main(given: list[str]) -> int:
         help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
     add("--folder", type=Path, default=Path(tempfile.gettempdir()),
         help="where the servers are made (default: %(default)s)")  # fmt: skip
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     # Servers end with it, also when it is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="annals-drill-", dir=options.folder))
     folder.chmod(0o755)
     began = time.monotonic()
 
-    def say(text: str) -> None:
+    def print_progress(text: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
 
     try:
-        drill(folder, options.gb, options.broker, say)
-    except Failed as fault:
+        run_drill(folder, options.gb, options.broker, print_progress)
+    except DrillError as fault:
         print(f"FAILED  {fault}")
         return 1
     finally:

@@ -8,20 +8,23 @@ from datetime import datetime
 from pathlib import Path
 
 from annals.embedded import postgres, process
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 
 GB = 1 << 30
 START_SECONDS = 3600
 
 
-def took(what: str, folder: Path, began: float) -> str:
-    """What moved the bytes of this folder since then, as a line."""
-    moved, seconds = size(folder), time.monotonic() - began
-    return f"{what}: {moved / GB:.2f} GB in {seconds:.0f} s, {moved / seconds / 1e6:.0f} MB/s"
+def describe_speed(subject: str, folder: Path, began: float) -> str:
+    """Return a line that says how fast the bytes of this folder were moved."""
+    bytes_moved, seconds = measure_size(folder), time.monotonic() - began
+    return (
+        f"{subject}: {bytes_moved / GB:.2f} GB in {seconds:.0f} s, "
+        f"{bytes_moved / seconds / 1e6:.0f} MB/s"
+    )
 
 
-def size(folder: Path) -> int:
-    """The bytes of all files below a folder that may change meanwhile."""
+def measure_size(folder: Path) -> int:
+    """Return the bytes of all files below a folder, which can change meanwhile."""
     total = 0
     for file in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -29,11 +32,11 @@ def size(folder: Path) -> int:
     return total
 
 
-def primary(folder: Path) -> tuple[Postgres, Path]:
-    """A running server, and the folder to which it archives each segment of its WAL."""
+def start_primary(folder: Path) -> tuple[EmbeddedPostgres, Path]:
+    """Start a server, and return it with the folder to which it archives its WAL."""
     archive = folder / "wal"
     archive.mkdir()
-    server = Postgres(
+    server = EmbeddedPostgres(
         folder / "primary",
         {
             "archive_mode": "on",
@@ -47,39 +50,43 @@ def primary(folder: Path) -> tuple[Postgres, Path]:
     return server, archive
 
 
-def back_up(server: Postgres, folder: Path) -> str:
-    """pg_basebackup into folder/data, with the WAL that it needs itself."""
+def back_up_server(server: EmbeddedPostgres, folder: Path) -> str:
+    """Run pg_basebackup into folder/data, with the WAL that the backup needs."""
     began = time.monotonic()
-    source = f"host={process.HOST} port={server.port()} user=annals"
-    with postgres.new_data(folder / "data") as (fresh, owner):
-        what = ("--checkpoint=fast", "--wal-method=stream", "--dbname", source)
+    source = f"host={process.HOST} port={server.get_port()} user=annals"
+    with postgres.create_data_directory(folder / "data") as (fresh, owner):
+        options = ("--checkpoint=fast", "--wal-method=stream", "--dbname", source)
         password = (server.home / "password").read_text()
-        postgres.run(owner, "pg_basebackup", "--pgdata", fresh, *what, PGPASSWORD=password)
-    return took("pg_basebackup", folder / "data", began)
+        postgres.run_program(
+            owner, "pg_basebackup", "--pgdata", fresh, *options, PGPASSWORD=password
+        )
+    return describe_speed("pg_basebackup", folder / "data", began)
 
 
-def restore(backup: Path, archive: Path, to: datetime, source: Postgres, home: Path) -> Postgres:
-    """A server with the base backup and the archived WAL up to a moment; not started yet.
+def restore_server(
+    backup: Path, archive: Path, moment: datetime, source: EmbeddedPostgres, home: Path
+) -> EmbeddedPostgres:
+    """Return a server with the base backup and the WAL up to a moment, not started yet.
 
-    Logins and passwords are those of the backup.
+    Its logins and passwords are those of the backup.
     """
     home.mkdir()
     for file in (source.home / "password", *source.home.glob("*.password")):
         shutil.copy2(file, home / file.name)
-    made = Postgres(
+    restored = EmbeddedPostgres(
         home,
         {
             "restore_command": f"cp {archive}/%f %p",
-            "recovery_target_time": to.isoformat(),
+            "recovery_target_time": moment.isoformat(),
             "recovery_target_action": "promote",
             "max_wal_size": "4GB",
         },
     )
     owner = (backup / "data").stat()
-    shutil.copytree(backup / "data", made.data, symlinks=True)
-    for each in (made.data, *made.data.rglob("*")):
-        os.lchown(each, owner.st_uid, owner.st_gid)
-    signal = made.data / "recovery.signal"
+    shutil.copytree(backup / "data", restored.data, symlinks=True)
+    for path in (restored.data, *restored.data.rglob("*")):
+        os.lchown(path, owner.st_uid, owner.st_gid)
+    signal = restored.data / "recovery.signal"
     signal.touch()
     os.chown(signal, owner.st_uid, owner.st_gid)
-    return made
+    return restored

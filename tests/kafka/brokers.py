@@ -8,64 +8,64 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from tests.apache.broker import Apache
 
 INTERNAL = "__"
 
 
-def admin(broker: Daemon) -> AdminClient:
-    return AdminClient(broker.client())
+def make_admin_client(broker: KafkaServer) -> AdminClient:
+    return AdminClient(broker.make_client_config())
 
 
-def create(
-    broker: Daemon,
+def create_topics(
+    broker: KafkaServer,
     names: Iterable[str],
     partitions: int = 3,
     settings: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Create the topics, with this many partitions each; their names, in the order given.
     settings: of the topics."""
-    wanted = list(names)
-    client = admin(broker)
-    made = client.create_topics(
-        [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in wanted]
+    expected = list(names)
+    client = make_admin_client(broker)
+    futures = client.create_topics(
+        [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in expected]
     )
-    for future in made.values():
+    for future in futures.values():
         future.result(20)
-    _until(lambda: set(wanted) <= set(listed(client)), f"{wanted} not listed")
-    return wanted
+    _wait_until(lambda: set(expected) <= set(list_topics(client)), f"{expected} not listed")
+    return expected
 
 
-def delete(broker: Daemon, names: Iterable[str]) -> None:
+def delete_topics(broker: KafkaServer, names: Iterable[str]) -> None:
     """Delete the topics; returns when the broker lists them no more."""
     unwanted = list(names)
     if not unwanted:
         return
-    client = admin(broker)
+    client = make_admin_client(broker)
     for future in client.delete_topics(unwanted).values():
         future.result(20)
-    _until(lambda: not set(unwanted) & set(listed(client)), f"{unwanted} still listed")
+    _wait_until(lambda: not set(unwanted) & set(list_topics(client)), f"{unwanted} still listed")
 
 
-def clear(broker: Daemon) -> None:
+def delete_all_topics(broker: KafkaServer) -> None:
     """Delete all topics but the broker's own; what was committed for them goes with them."""
-    delete(broker, listed(admin(broker)))
+    delete_topics(broker, list_topics(make_admin_client(broker)))
 
 
-def listed(client: AdminClient) -> list[str]:
+def list_topics(client: AdminClient) -> list[str]:
     names = client.list_topics(timeout=20).topics
     return [name for name in names if not name.startswith(INTERNAL)]
 
 
-def topic_id(broker: Daemon, name: str) -> str:
+def fetch_topic_id(broker: KafkaServer, name: str) -> str:
     """The id that the broker gave to the topic when it was made, as text."""
-    client = admin(broker)
+    client = make_admin_client(broker)
     described = client.describe_topics(TopicCollection([name]))[name].result(20)
     return str(described.topic_id)
 
 
-def cut(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
+def cut_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
     """Have the first partitions of the topic end at this offset, as if the node had lost what it
     had not yet written to its disk. Batches are cut as a whole."""
     node.kill()
@@ -89,7 +89,7 @@ def cut(node: Apache, topic: str, offset: int, partitions: int = 1) -> None:
     node.start()
 
 
-def _until(condition: Callable[[], bool], complaint: str, timeout: float = 20) -> None:
+def _wait_until(condition: Callable[[], bool], complaint: str, timeout: float = 20) -> None:
     deadline = time.monotonic() + timeout
     while True:
         try:

@@ -15,19 +15,19 @@ if __name__ == "__main__":
     from django.core.checks import Warning
     from django.test import Client
 
-    from annals.access.local_logins import make_break_glass
+    from annals.access.local_logins import create_break_glass_login
     from annals.observe import metrics
-    from annals.operations.deploy_checks import first_hour
-    from annals.operations.jobs import jobs
-    from annals.operations.verdict import findings, values_of
+    from annals.operations.deploy_checks import check_first_hour
+    from annals.operations.jobs import list_jobs
+    from annals.operations.verdict import collect_values, find_problems
     from history.base import clock
     from history.models import SealedDay
 
     client = Client(SERVER_NAME="localhost", headers={"Accept-Language": "en"})
-    client.force_login(make_break_glass("operator", clock.now()))
-    found = findings(values_of(metrics.STORE.collect()), jobs())
+    client.force_login(create_break_glass_login("operator", clock.now()))
+    found = find_problems(collect_values(metrics.STORE_COLLECTOR.collect()), list_jobs())
     page = client.get("/admin/operations/")
-    checks = first_hour(databases=["default"])
+    checks = check_first_hour(databases=["default"])
     print(
         json.dumps(
             {

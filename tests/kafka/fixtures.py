@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.broker import Broker, Daemon
+from annals.embedded.broker import EmbeddedBroker, KafkaServer
 from history.entities import ENTITIES
 from tests import need
 from tests.apache.broker import Apache
@@ -18,9 +18,9 @@ from tests.kafka import brokers
 
 
 @pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Broker]:
+def embedded(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """An empty embedded broker."""
-    broker = Broker(tmp_path / "broker")
+    broker = EmbeddedBroker(tmp_path / "broker")
     broker.start()
     yield broker
     broker.kill()
@@ -36,8 +36,8 @@ def apache_node(run_apache: Apache) -> Apache:
 def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """Apache Kafka with all listeners, one for the run: only tests/conftest.py imports it. Tests
     may stop it and leave it stopped."""
-    need.java()
-    need.maven()
+    need.need_java()
+    need.need_maven()
     # A client left over from another test must not make the topics that a later one deleted.
     settings = {"auto.create.topics.enable": "false"}
     node = Apache(
@@ -52,22 +52,22 @@ def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
 def apache(apache_node: Apache) -> Apache:
     """Apache Kafka, running and without topics."""
     apache_node.start()
-    brokers.clear(apache_node)
+    brokers.delete_all_topics(apache_node)
     return apache_node
 
 
 @pytest.fixture(params=["embedded", "apache"])
-def broker(request: pytest.FixtureRequest) -> Daemon:
+def broker(request: pytest.FixtureRequest) -> KafkaServer:
     """A running broker without topics: once the embedded one, once Apache Kafka."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Daemon)
-    return found
+    result = request.getfixturevalue(request.param)
+    assert isinstance(result, KafkaServer)
+    return result
 
 
 @pytest.fixture
-def topics(broker: Daemon) -> list[str]:
+def topics(broker: KafkaServer) -> list[str]:
     """The product's ten topics, empty, with three partitions each."""
-    return brokers.create(broker, [topic for entity in ENTITIES for topic in entity.topics])
+    return brokers.create_topics(broker, [topic for entity in ENTITIES for topic in entity.topics])
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib.metadata import files
 from typing import Any
 
-from annals.embedded.broker import Client
+from annals.embedded.broker import KafkaConfig
 
 RawHeaders = Iterable[tuple[bytes, bytes | None]]
 
@@ -21,18 +21,18 @@ END, TOPIC, PARTITION, VALUE, KEY, FLAGS, TIMESTAMP, HEADERS = 0, 1, 3, 4, 5, 7,
 class RawProducer:
     """Sends to partition 0 of a topic; the names of headers are bytes."""
 
-    def __init__(self, client: Client) -> None:
-        self._library = library()
+    def __init__(self, client: KafkaConfig) -> None:
+        self._library = load_librdkafka()
         self._error = ctypes.create_string_buffer(512)
         settings = self._call("rd_kafka_conf_new")
         for name, value in {**client, "acks": "all", "message.max.bytes": 8_000_000}.items():
-            found = self._library.rd_kafka_conf_set(
+            result = self._library.rd_kafka_conf_set(
                 *(settings, name.encode(), str(value).encode(), self._error, len(self._error))
             )
-            assert found == 0, self._error.value
+            assert result == 0, self._error.value
         self._handle = self._call("rd_kafka_new", PRODUCER, settings, self._error, 512)
 
-    def send(
+    def send_message(
         self,
         topic: str,
         value: bytes | None,
@@ -55,7 +55,7 @@ class RawProducer:
         )
         assert failed == 0
 
-    def close(self) -> None:
+    def flush_and_close(self) -> None:
         """Wait until everything is delivered."""
         assert self._library.rd_kafka_flush(self._handle, 60_000) == 0
         self._library.rd_kafka_destroy(self._handle)
@@ -68,15 +68,15 @@ class RawProducer:
 
 
 @contextmanager
-def raw_producer(client: Client) -> Iterator[RawProducer]:
+def open_raw_producer(client: KafkaConfig) -> Iterator[RawProducer]:
     """A producer; everything is delivered at the end of the block."""
     producer = RawProducer(client)
     yield producer
-    producer.close()
+    producer.flush_and_close()
 
 
-def library() -> ctypes.CDLL:
+def load_librdkafka() -> ctypes.CDLL:
     """librdkafka as confluent_kafka uses it."""
     listed = files("confluent-kafka") or ()
-    [found] = [each for each in listed if each.name.startswith("librdkafka-")]
-    return ctypes.CDLL(str(found.locate()))
+    [results] = [item for item in listed if item.name.startswith("librdkafka-")]
+    return ctypes.CDLL(str(results.locate()))

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from history.entities import ENTITIES
 from tests.consuming import (
-    LIVE,
+    LIVE_TOPICS,
     OWNER_URL,
     ROOT,
-    Consumers,
-    Database,
-    Feed,
-    environment,
-    send,
-    until,
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    make_environment,
+    produce_messages,
+    wait_until,
 )
 from tests.kafka import brokers
-from tests.messages import NOW, TWIN, value
+from tests.messages import NOW, TWIN_TOPIC, make_value
 from tests.processes import database, server
-from tests.soak.clock import FILE_VARIABLE, Clock, moved
+from tests.soak.clock import FILE_VARIABLE, MovedClock, build_moved_url
 
 pytestmark = pytest.mark.kafka
 __all__ = ["database", "server"]
@@ -36,23 +36,23 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 
 
 @dataclass
-class Installation:
+class SmallInstallation:
     """Processes of an installation whose clock can be moved by days."""
 
     env: dict[str, str]
-    database: Database
-    clock: Clock
+    database: ProductDatabase
+    clock: MovedClock
     folder: Path
 
     def run(self, *words: str, login: str = logins.OWNER) -> str:
         """Run a command, or a script, to its end. Return what it printed."""
         program = words if words[0].endswith(".py") else ("manage.py", *words)
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "tests.soak.moved", *program],
             cwd=ROOT, env=self._env(login), capture_output=True, text=True, timeout=300,
         )  # fmt: skip
-        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
+        return process.stdout
 
     def consume(self) -> subprocess.Popen[bytes]:
         """Start a consumer."""
@@ -62,7 +62,7 @@ class Installation:
                 cwd=ROOT, env=self._env(logins.CONSUMER), stdout=log, stderr=log,
             )  # fmt: skip
 
-    def maintain(self) -> dict[str, Any]:
+    def run_cron_jobs(self) -> dict[str, Any]:
         """The cron jobs of docs/first-hour.md. Return what `maintain` did."""
         did: dict[str, Any] = json.loads(self.run("partitions", "maintain", "--json"))
         self.run("gaps")
@@ -70,7 +70,7 @@ class Installation:
         self.run("quarantine", "retry", login=logins.CONSUMER)
         return did
 
-    def look(self, *paths: str) -> dict[str, Any]:
+    def collect_reports(self, *paths: str) -> dict[str, Any]:
         """What operators and clients see."""
         seen: dict[str, Any] = json.loads(
             self.run(str(Path(__file__).with_name("first_hour.py")), *paths).splitlines()[-1]
@@ -80,19 +80,25 @@ class Installation:
     def _env(self, login: str) -> dict[str, str]:
         return {
             **self.env,
-            "DATABASE_URL": moved(self.database.url_of(login)),
+            "DATABASE_URL": build_moved_url(self.database.build_url(login)),
             FILE_VARIABLE: str(self.clock.file),
             "PYTHONPATH": str(ROOT),
         }
 
 
 @pytest.fixture
-def installation(broker: Daemon, database: Database, tmp_path: Path) -> Iterator[Installation]:
+def installation(
+    broker: KafkaServer, database: ProductDatabase, tmp_path: Path
+) -> Iterator[SmallInstallation]:
     """The five live topics, tables, and a running consumer."""
-    brokers.create(broker, LIVE, partitions=1)
-    env = {**environment(broker, database), "ANNALS_RETENTION_DAYS": "30", "ANNALS_LANGUAGE": "en"}
+    brokers.create_topics(broker, LIVE_TOPICS, partitions=1)
+    env = {
+        **make_environment(broker, database),
+        "ANNALS_RETENTION_DAYS": "30",
+        "ANNALS_LANGUAGE": "en",
+    }
     env.pop(OWNER_URL)
-    made = Installation(env, database, Clock(tmp_path / "clock", database.url), tmp_path)
+    made = SmallInstallation(env, database, MovedClock(tmp_path / "clock", database.url), tmp_path)
     made.run("partitions", "maintain")
     consumer = made.consume()
     yield made
@@ -100,71 +106,80 @@ def installation(broker: Daemon, database: Database, tmp_path: Path) -> Iterator
     consumer.wait(30)
 
 
-def asked(database: Database, absent: bool) -> set[str]:
+def find_absent_topics(database: ProductDatabase, absent: bool) -> set[str]:
     rows = database.query("SELECT topic FROM ingest_asked_topic WHERE absent = %s", absent)
     return {row["topic"] for row in rows}
 
 
-def test_a_run_until_idle_notes_which_topics_do_not_exist(
-    broker: Daemon, database: Database, tmp_path: Path
+def test_run_until_idle_notes_absent_topics(
+    broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     """Also those that this run does not read. Nobody asks before the next run."""
-    brokers.create(broker, LIVE)
-    consumers = Consumers(environment(broker, database), tmp_path)
+    brokers.create_topics(broker, LIVE_TOPICS)
+    consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
-        consumers.drain("--topics", ",".join(LIVE[:2]))
-        assert asked(database, absent=True) == set(MIGRATION)
-        brokers.create(broker, MIGRATION)
-        consumers.drain()
-        assert asked(database, absent=True) == set()
+        consumers.consume_to_end("--topics", ",".join(LIVE_TOPICS[:2]))
+        assert find_absent_topics(database, absent=True) == set(MIGRATION)
+        brokers.create_topics(broker, MIGRATION)
+        consumers.consume_to_end()
+        assert find_absent_topics(database, absent=True) == set()
     finally:
-        consumers.stop()
+        consumers.kill_all()
 
 
 @pytest.mark.one_broker
-def test_a_new_installation_with_the_live_topics_is_green_and_packs_its_days(
-    installation: Installation, broker: Daemon, database: Database
+def test_new_installation_with_live_topics_only_is_well_and_packs_days(
+    installation: SmallInstallation, broker: KafkaServer, database: ProductDatabase
 ) -> None:
-    feed = Feed(broker.client(), documents=10)
-    feed.send(60)
-    until(lambda: database.total() == 60, "not stored")
-    until(lambda: asked(database, absent=True) == set(MIGRATION), "nobody asked")
-    installation.maintain()
-    seen = installation.look("history/product-instance/d0", "completeness")
+    feed = MessageFeed(broker.make_client_config(), documents=10)
+    feed.send_many(60)
+    wait_until(lambda: database.count_stored_versions() == 60, "not stored")
+    wait_until(lambda: find_absent_topics(database, absent=True) == set(MIGRATION), "nobody asked")
+    installation.run_cron_jobs()
+    seen = installation.collect_reports("history/product-instance/d0", "completeness")
     assert seen["findings"] == []
     assert "All is well" in seen["page"]
     assert "W117" not in str(seen["warnings"])
     assert "annals.I117" in seen["infos"]
     timeline, store = seen["answers"]
     assert (store["neverRead"], store["completeness"]["lagMessages"]) == ([], 0)
-    assert {each["topic"] for each in store["absent"]} == set(MIGRATION)
+    assert {item["topic"] for item in store["absent"]} == set(MIGRATION)
     fresh = datetime.fromisoformat(timeline["completeness"]["completeTo"])
     assert datetime.now(UTC) - fresh < timedelta(minutes=5)
 
     for _ in range(5):
-        installation.clock.next_day()
-    since = installation.clock.now()
-    until(
+        installation.clock.move_to_next_day()
+    since = installation.clock.get_now()
+    wait_until(
         lambda: database.query(
             "SELECT min(asked_at) > %s AS seen FROM ingest_asked_topic", since
         ) == [{"seen": True}],
         "nobody asked again",
     )  # fmt: skip
-    did = installation.maintain()
+    did = installation.run_cron_jobs()
     assert (did["unsealed"], did["packing_waits"], did["broken"]) == ([], "", [])
     day = str(NOW.date())
     assert did["sealed"]
     assert len(did["packed"]) == len(ENTITIES)
-    seen = installation.look()
+    seen = installation.collect_reports()
     assert (seen["findings"], seen["packed"]) == ([], [day])
-    assert database.stored() == feed.produced
+    assert database.count_stored() == feed.produced
 
     # The migration begins after all: what it brings for the packed day is not lost.
-    brokers.create(broker, MIGRATION, partitions=1)
-    send(broker.client(), (TWIN, value(id="old", version=3, updatedAt=NOW.isoformat()), "old"))
-    until(lambda: asked(database, absent=True) == set(), "nobody saw that they exist")
-    until(lambda: database.total() == 61, "the late version is not stored", seconds=120)
-    seen = installation.look("history/product-instance/old", "completeness")
-    assert [each["version"] for each in seen["answers"][0]["history"]] == [3]
+    brokers.create_topics(broker, MIGRATION, partitions=1)
+    produce_messages(
+        broker.make_client_config(),
+        (TWIN_TOPIC, make_value(id="old", version=3, updatedAt=NOW.isoformat()), "old"),
+    )
+    wait_until(
+        lambda: find_absent_topics(database, absent=True) == set(), "nobody saw that they exist"
+    )
+    wait_until(
+        lambda: database.count_stored_versions() == 61,
+        "the late version is not stored",
+        seconds=120,
+    )
+    seen = installation.collect_reports("history/product-instance/old", "completeness")
+    assert [item["version"] for item in seen["answers"][0]["history"]] == [3]
     assert seen["answers"][1]["absent"] == []
     assert installation.run("partitions", "verify")

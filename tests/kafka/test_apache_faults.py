@@ -15,11 +15,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from annals.embedded.process import free_ports
+from annals.embedded.process import choose_free_ports
 from tests.apache.broker import USER, Apache
-from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    assert_complete,
+    make_environment,
+    produce_messages,
+    wait_until,
+)
 from tests.kafka import brokers
-from tests.messages import TOPIC, value
+from tests.messages import TOPIC, make_value
 from tests.processes import consumers, database, server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.parametrize("broker", ["apache"], indirect=True)]
@@ -27,61 +35,70 @@ __all__ = ["consumers", "database", "server"]
 
 
 @pytest.fixture
-def feed(broker: Apache, topics: list[str]) -> Feed:
+def feed_messages(broker: Apache, topics: list[str]) -> MessageFeed:
     # Without it the producer itself sends twice what a killed broker did not acknowledge.
-    return Feed({**broker.client(), "enable.idempotence": True})
+    return MessageFeed({**broker.make_client_config(), "enable.idempotence": True})
 
 
-def test_killed_and_started_again(
-    consumers: Consumers, database: Database, feed: Feed, broker: Apache
+def test_consumer_survives_broker_restart(
+    consumers: ConsumerStarter,
+    database: ProductDatabase,
+    feed_messages: MessageFeed,
+    broker: Apache,
 ) -> None:
-    running = consumers.start()
-    running.until_reading()
-    with feed.pouring(300):
+    running = consumers.start_consumer()
+    running.wait_until_reading()
+    with feed_messages.send_in_background(300):
         for end in (broker.kill, broker.stop):
-            before = database.read()
-            until(lambda before=before: database.read() > before + 100, running.said)  # type: ignore[misc]
+            before = database.count_read()
+            wait_until(lambda before=before: database.count_read() > before + 100, running.read_log)  # type: ignore[misc]
             end()
             time.sleep(1)
             broker.start()
-        before = database.read()
-        until(lambda: database.read() > before + 100, running.said)
-    until(lambda: database.read() == feed.produced.total(), running.said)
+        before = database.count_read()
+        wait_until(lambda: database.count_read() > before + 100, running.read_log)
+    wait_until(lambda: database.count_read() == feed_messages.produced.total(), running.read_log)
     running.terminate()
-    complete(consumers, database, feed)
+    assert_complete(consumers, database, feed_messages)
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_over_tls_and_with_a_password(
-    database: Database, feed: Feed, broker: Apache, tmp_path: Path, protocol: str
+def test_consumer_reads_over_tls_with_password(
+    database: ProductDatabase,
+    feed_messages: MessageFeed,
+    broker: Apache,
+    tmp_path: Path,
+    protocol: str,
 ) -> None:
-    feed.send(200)
-    secured = Consumers(environment(broker, database, broker.client(protocol)), tmp_path)
+    feed_messages.send_many(200)
+    secured = ConsumerStarter(
+        make_environment(broker, database, broker.make_client_config(protocol)), tmp_path
+    )
     try:
-        running = secured.start("--until-idle", "2", ANNALS_LOG_LEVEL="DEBUG")
-        assert running.end()["stored"] == 200
-        complete(secured, database, feed)
+        running = secured.start_consumer("--until-idle", "2", ANNALS_LOG_LEVEL="DEBUG")
+        assert running.wait_for_end()["stored"] == 200
+        assert_complete(secured, database, feed_messages)
         password = (broker.home / "password").read_text()
-        assert password not in running.said()
+        assert password not in running.read_log()
     finally:
-        secured.stop()
+        secured.kill_all()
 
 
-def test_a_wrong_password_ends_the_start_and_is_not_shown(
-    database: Database, topics: list[str], broker: Apache, tmp_path: Path
+def test_consumer_with_wrong_password_does_not_start_and_hides_it(
+    database: ProductDatabase, topics: list[str], broker: Apache, tmp_path: Path
 ) -> None:
-    client = {**broker.client("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}
-    refused = Consumers(environment(broker, database, client), tmp_path)
+    client = {**broker.make_client_config("SASL_PLAINTEXT"), "sasl.password": "mistaken-password"}
+    refused = ConsumerStarter(make_environment(broker, database, client), tmp_path)
     try:
-        running = refused.start()
+        running = refused.start_consumer()
         assert running.process.wait(60) == 1
-        said = running.said()
+        page_text = running.read_log()
         place = client["bootstrap.servers"]
-        assert f"annals: Kafka at {place} refuses the login: correct ANNALS_KAFKA_SASL" in said
-        assert "mistaken-password" not in said
-        assert "Traceback" not in said
+        assert f"annals: Kafka at {place} refuses the login: correct ANNALS_KAFKA_SASL" in page_text
+        assert "mistaken-password" not in page_text
+        assert "Traceback" not in page_text
     finally:
-        refused.stop()
+        refused.kill_all()
 
 
 def change_password(broker: Apache, password: str) -> None:
@@ -89,17 +106,19 @@ def change_password(broker: Apache, password: str) -> None:
     change = UserScramCredentialUpsertion(
         USER, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192), password.encode()
     )
-    client = AdminClient(broker.client())  # lives until the answer is there
+    client = AdminClient(broker.make_client_config())  # lives until the answer is there
     for future in client.alter_user_scram_credentials([change]).values():
         future.result(20)
 
 
-def test_a_changed_password_is_waited_for_and_said(
-    database: Database, feed: Feed, broker: Apache, tmp_path: Path
+def test_running_consumer_reports_changed_password_and_waits(
+    database: ProductDatabase, feed_messages: MessageFeed, broker: Apache, tmp_path: Path
 ) -> None:
     password = (broker.home / "password").read_text()
-    secured = Consumers(environment(broker, database, broker.client("SASL_PLAINTEXT")), tmp_path)
-    [port] = free_ports([None])
+    secured = ConsumerStarter(
+        make_environment(broker, database, broker.make_client_config("SASL_PLAINTEXT")), tmp_path
+    )
+    [port] = choose_free_ports([None])
     address = f"http://127.0.0.1:{port}/metrics"
 
     def refused() -> bool:
@@ -107,70 +126,74 @@ def test_a_changed_password_is_waited_for_and_said(
             return b'annals_login_refused{server="kafka"} 1.0' in answer.read()
 
     try:
-        running = secured.start("--metrics-port", str(port))
-        running.until_reading()
-        feed.send(50)
-        until(lambda: database.read() == 50, running.said)
+        running = secured.start_consumer("--metrics-port", str(port))
+        running.wait_until_reading()
+        feed_messages.send_many(50)
+        wait_until(lambda: database.count_read() == 50, running.read_log)
         assert not refused()
         change_password(broker, "another-password")
         broker.stop()
         broker.start()
-        until(refused, running.said)
+        wait_until(refused, running.read_log)
         assert running.process.poll() is None
         change_password(broker, password)
-        feed.send(50)
-        until(lambda: database.read() == 100, running.said)
-        until(lambda: not refused(), running.said)
-        said = running.said()
-        assert "refuses the login" in said
-        assert "Nothing is lost; trying again" in said
-        assert password not in said
+        feed_messages.send_many(50)
+        wait_until(lambda: database.count_read() == 100, running.read_log)
+        wait_until(lambda: not refused(), running.read_log)
+        page_text = running.read_log()
+        assert "refuses the login" in page_text
+        assert "Nothing is lost; trying again" in page_text
+        assert password not in page_text
         running.terminate()
     finally:
         change_password(broker, password)
-        secured.stop()
+        secured.kill_all()
 
 
-def test_marks_of_transactions_are_holes_and_no_loss(
-    consumers: Consumers, database: Database, broker: Apache
+def test_transaction_markers_count_as_skipped_and_not_lost(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
     """What was aborted is not read; the marks themselves take offsets too, also at the end: the lag
     is nothing. The wait is the one that docs/kafka.md recommends."""
-    send(broker.client(), (TOPIC, value(id="first")))
-    producer = Producer({**broker.client(), "transactional.id": "upstream"})
+    produce_messages(broker.make_client_config(), (TOPIC, make_value(id="first")))
+    producer = Producer({**broker.make_client_config(), "transactional.id": "upstream"})
     producer.init_transactions(30)
     for number in range(6):
         producer.begin_transaction()
         for part in range(5):
-            body = value(id="kept" if number % 2 else "dropped", version=number * 10 + part)
+            body = make_value(id="kept" if number % 2 else "dropped", version=number * 10 + part)
             producer.produce(TOPIC, body, partition=0)
         producer.flush()
         (producer.commit_transaction if number % 2 else producer.abort_transaction)(30)
     consumers.env["ANNALS_KAFKA_FETCH_WAIT_MAX_MS"] = "500"
-    summary = consumers.drain("--topics", TOPIC)
+    summary = consumers.consume_to_end("--topics", TOPIC)
     assert summary["stored"] == 16
     ids = database.query("SELECT DISTINCT id FROM product_instance_aud ORDER BY id")
     assert [row["id"] for row in ids] == ["first", "kept"]
-    figures = consumers.ledger()
+    figures = consumers.read_ledger()
     assert figures["ok"]
     assert figures["totals"]["skipped"] == 3 * 5 + 6
     assert (figures["totals"]["lost"], figures["totals"]["lag"]) == (0, 0)
-    assert database.count("ingest_gap") == 0
+    assert database.count_rows("ingest_gap") == 0
 
 
-def test_what_the_broker_deleted_unread_is_named_as_lost(
-    consumers: Consumers, database: Database, broker: Apache
+def test_messages_deleted_unread_are_counted_as_lost(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: Apache
 ) -> None:
-    send(broker.client(), *((TOPIC, value(id="a", version=n)) for n in range(10)))
-    assert consumers.drain("--topics", TOPIC)["read"] == 10
-    send(broker.client(), *((TOPIC, value(id="b", version=n)) for n in range(20)))
+    produce_messages(
+        broker.make_client_config(), *((TOPIC, make_value(id="a", version=n)) for n in range(10))
+    )
+    assert consumers.consume_to_end("--topics", TOPIC)["read"] == 10
+    produce_messages(
+        broker.make_client_config(), *((TOPIC, make_value(id="b", version=n)) for n in range(20))
+    )
     doomed = TopicPartition(TOPIC, 0, 25)
-    admin = brokers.admin(broker)
+    admin = brokers.make_admin_client(broker)
     for future in admin.delete_records([doomed]).values():
         future.result(20)
-    assert consumers.drain("--topics", TOPIC)["read"] == 5
-    done = consumers.manage("ledger", "--json")
-    assert done.returncode == 1
-    figures = json.loads(done.stdout)
+    assert consumers.consume_to_end("--topics", TOPIC)["read"] == 5
+    process = consumers.run_command("ledger", "--json")
+    assert process.returncode == 1
+    figures = json.loads(process.stdout)
     assert figures["totals"]["lost"] == 15
     assert "15 messages were deleted by the broker before they were read" in figures["faults"][0]

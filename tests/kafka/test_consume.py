@@ -8,107 +8,135 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.broker import Daemon
-from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
+from annals.embedded.broker import KafkaServer
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    assert_complete,
+    make_environment,
+    produce_messages,
+    wait_until,
+)
 from tests.kafka import brokers
-from tests.messages import TOPIC, TWIN, value
+from tests.messages import TOPIC, TWIN_TOPIC, make_value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "feed", "server"]
 
 
-def test_what_was_produced_is_what_is_stored(
-    consumers: Consumers, database: Database, feed: Feed
+def test_consumer_stores_what_was_produced(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    feed.send(3_000)
-    summary = consumers.drain()
+    feed.send_many(3_000)
+    summary = consumers.consume_to_end()
     assert summary["read"] == summary["stored"] == 3_000
-    complete(consumers, database, feed)
-    again = consumers.drain()
+    assert_complete(consumers, database, feed)
+    again = consumers.consume_to_end()
     assert again["read"] == 0
-    complete(consumers, database, feed)
+    assert_complete(consumers, database, feed)
 
 
 @pytest.mark.one_broker
-def test_without_topics_there_is_nothing_to_wait_for(
-    broker: Daemon, database: Database, tmp_path: Path
+def test_run_until_idle_ends_without_topics(
+    broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
     """No broker assigns a partition then; the embedded one does not even form the group."""
-    consumers = Consumers(environment(broker, database), tmp_path)
+    consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
-        ended = consumers.start("--until-idle", "1")
+        ended = consumers.start_consumer("--until-idle", "1")
         assert ended.process.wait(60) == 1
-        assert "annals: the brokers have no topic top-storage.export." in ended.said()
-        running = consumers.start()
-        until(lambda: "the brokers have no topic " in running.said(), running.said, seconds=60)
-        assert "top-storage.export.product-task" in running.said()
+        assert "annals: the brokers have no topic top-storage.export." in ended.read_log()
+        running = consumers.start_consumer()
+        wait_until(
+            lambda: "the brokers have no topic " in running.read_log(), running.read_log, seconds=60
+        )
+        assert "top-storage.export.product-task" in running.read_log()
         running.terminate()
     finally:
-        consumers.stop()
+        consumers.kill_all()
 
 
-def test_a_running_one_stores_at_once_and_ends_at_sigterm(
-    consumers: Consumers, database: Database, feed: Feed
+def test_consumer_stores_at_once_and_ends_at_sigterm(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    running = consumers.start()
-    running.until_reading()
-    feed.send(1)
-    until(lambda: database.total() == 1, running.said, seconds=10)
-    with feed.pouring(500):
+    running = consumers.start_consumer()
+    running.wait_until_reading()
+    feed.send_many(1)
+    wait_until(lambda: database.count_stored_versions() == 1, running.read_log, seconds=10)
+    with feed.send_in_background(500):
         time.sleep(1)
         summary = running.terminate()
-    assert summary["read"] == summary["stored"] == database.total() > 1
-    assert database.read() == summary["read"]
-    consumers.drain()
-    complete(consumers, database, feed)
+    assert summary["read"] == summary["stored"] == database.count_stored_versions() > 1
+    assert database.count_read() == summary["read"]
+    consumers.consume_to_end()
+    assert_complete(consumers, database, feed)
 
 
 @pytest.mark.one_broker
-def test_only_the_topics_that_are_named(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_consumer_reads_only_named_topics(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    send(broker.client(), (TOPIC, value(id="live"), "a"), (TWIN, value(id="old"), "a"))
-    summary = consumers.drain("--topics", TWIN)
+    produce_messages(
+        broker.make_client_config(),
+        (TOPIC, make_value(id="live"), "a"),
+        (TWIN_TOPIC, make_value(id="old"), "a"),
+    )
+    summary = consumers.consume_to_end("--topics", TWIN_TOPIC)
     assert summary["read"] == 1
     assert [row["id"] for row in database.query("SELECT id FROM product_instance_aud")] == ["old"]
-    wrong = consumers.manage("consume", "--topics", "top-storage.export.loan")
+    wrong = consumers.run_command("consume", "--topics", "top-storage.export.loan")
     assert wrong.returncode != 0
     assert "top-storage.export.loan" in wrong.stderr
 
 
-def test_a_topic_made_again_is_read_from_its_start(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_recreated_topic_is_read_from_its_start(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    send(broker.client(), *((TOPIC, value(id="a", version=n), "a") for n in range(10)))
-    assert consumers.drain("--topics", TOPIC)["stored"] == 10
-    brokers.delete(broker, [TOPIC])
-    brokers.create(broker, [TOPIC])
-    send(broker.client(), *((TOPIC, value(id="b", version=n), "b") for n in range(4)))
-    assert consumers.drain("--topics", TOPIC)["stored"] == 4
-    assert database.count() == 14
-    figures = consumers.ledger()
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id="a", version=n), "a") for n in range(10)),
+    )
+    assert consumers.consume_to_end("--topics", TOPIC)["stored"] == 10
+    brokers.delete_topics(broker, [TOPIC])
+    brokers.create_topics(broker, [TOPIC])
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id="b", version=n), "b") for n in range(4)),
+    )
+    assert consumers.consume_to_end("--topics", TOPIC)["stored"] == 4
+    assert database.count_rows() == 14
+    figures = consumers.read_ledger()
     assert figures["ok"]
-    mine = [each for each in figures["partitions"] if each["partition"] == 0]
-    assert {(each["current"], each["read"]) for each in mine} == {(False, 10), (True, 4)}
+    own_partitions = [
+        partition for partition in figures["partitions"] if partition["partition"] == 0
+    ]
+    assert {(item["current"], item["read"]) for item in own_partitions} == {(False, 10), (True, 4)}
 
 
 # Not on the embedded broker: what that answers to a fetch of the old topic's id makes
 # librdkafka 2.16 itself crash (rd_kafka_metadata_update_op).
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_a_topic_made_again_under_a_running_consumer(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_running_consumer_reads_recreated_topic_from_its_start(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    running = consumers.start("--topics", TOPIC)
-    running.until_reading()
-    send(broker.client(), *((TOPIC, value(id="a", version=n), "a") for n in range(10)))
-    until(lambda: database.count() == 10, running.said)
-    brokers.delete(broker, [TOPIC])
-    brokers.create(broker, [TOPIC])
-    send(broker.client(), *((TOPIC, value(id="b", version=n), "b") for n in range(4)))
-    until(lambda: database.count() == 14, running.said, seconds=90)
+    running = consumers.start_consumer("--topics", TOPIC)
+    running.wait_until_reading()
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id="a", version=n), "a") for n in range(10)),
+    )
+    wait_until(lambda: database.count_rows() == 10, running.read_log)
+    brokers.delete_topics(broker, [TOPIC])
+    brokers.create_topics(broker, [TOPIC])
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id="b", version=n), "b") for n in range(4)),
+    )
+    wait_until(lambda: database.count_rows() == 14, running.read_log, seconds=90)
     running.terminate()
-    assert consumers.manage("ledger").returncode == 0
+    assert consumers.run_command("ledger").returncode == 0
 
 
 CONNECTIONS = (
@@ -116,36 +144,36 @@ CONNECTIONS = (
 )
 
 
-def produce(
-    broker: Daemon, topic: str, partition: int, versions: Iterable[tuple[str, int]]
+def produce_versions(
+    broker: KafkaServer, topic: str, partition: int, versions: Iterable[tuple[str, int]]
 ) -> None:
     """Produce versions of documents to one partition, in this order."""
-    producer = Producer({**broker.client(), "acks": "all"})
+    producer = Producer({**broker.make_client_config(), "acks": "all"})
     for name, version in versions:
-        body = value(id=name, version=version, data={"number": f"N-{name}", "n": version})
+        body = make_value(id=name, version=version, data={"number": f"N-{name}", "n": version})
         producer.produce(topic, body, name, partition=partition)
     assert producer.flush(60) == 0
 
 
 @pytest.mark.one_broker
-def test_a_write_that_waits_stops_no_other_lane(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_waiting_write_does_not_stop_other_lanes(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     """Two batches of one consumer at the same time, over two connections."""
-    running = consumers.start()
-    running.until_reading()
+    running = consumers.start_consumer()
+    running.wait_until_reading()
     for partition in range(2):
-        produce(broker, TOPIC, partition, [(f"first-{partition}", 0)])
-    until(lambda: database.read() == 2, running.said)
+        produce_versions(broker, TOPIC, partition, [(f"first-{partition}", 0)])
+    wait_until(lambda: database.count_read() == 2, running.read_log)
     assert len(database.query(CONNECTIONS, database.name)) == 2
     with psycopg.connect(database.url) as plain:
         plain.execute(
             "SELECT FROM ingest_ledger WHERE topic = %s AND partition = 0 FOR UPDATE", (TOPIC,)
         )
-        produce(broker, TOPIC, 0, [("waits", 0)])
+        produce_versions(broker, TOPIC, 0, [("waits", 0)])
         for number in range(5):
-            produce(broker, TOPIC, 1, [("goes on", number)])
-            until(lambda number=number: database.count() == 3 + number, running.said)  # type: ignore[misc]
-    until(lambda: database.count() == 8, running.said)
+            produce_versions(broker, TOPIC, 1, [("goes on", number)])
+            wait_until(lambda number=number: database.count_rows() == 3 + number, running.read_log)  # type: ignore[misc]
+    wait_until(lambda: database.count_rows() == 8, running.read_log)
     running.terminate()
-    assert consumers.manage("ledger").returncode == 0
+    assert consumers.run_command("ledger").returncode == 0

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from ingest.source import kafka
 from ingest.source.message import KafkaPartition
 from tests.apache.broker import Apache
-from tests.consuming import ROOT, Consumers, Database, send, until
+from tests.consuming import ROOT, ConsumerStarter, ProductDatabase, produce_messages, wait_until
 from tests.kafka import brokers
-from tests.messages import TOPIC, value
+from tests.messages import TOPIC, make_value
 from tests.processes import consumers, database, server
 
 pytestmark = pytest.mark.kafka
@@ -29,13 +29,13 @@ GIVEN = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "1000"}
 PATIENCE_SECONDS = 60
 
 
-class Member:
+class GroupMember:
     """A member of the group in this process. partitions: those that it has, as far as it knows."""
 
-    def __init__(self, broker: Daemon, group: str) -> None:
+    def __init__(self, broker: KafkaServer, group: str) -> None:
         self.partitions: list[int] = []
         self.source = kafka.GroupMember(
-            *(broker.bootstrap_servers(), group, [SHARED], GIVEN),
+            *(broker.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
         )
 
@@ -43,41 +43,41 @@ class Member:
         self.partitions[:] = [partition for _, partition in places]
 
 
-def share(*sharing: Member) -> None:
+def wait_for_fair_shares(*sharing: GroupMember) -> None:
     """Wait until these have each a fair share, and all partitions together."""
 
     def is_fair() -> bool:
         for member in sharing:
             member.source.poll(10, 0.1)
         shares = [member.partitions for member in sharing]
-        fair = all(len(each) >= PARTITIONS // len(sharing) for each in shares)
+        fair = all(len(share) >= PARTITIONS // len(sharing) for share in shares)
         return fair and sorted(chain.from_iterable(shares)) == list(range(PARTITIONS))
 
-    until(is_fair, "partitions are not shared", PATIENCE_SECONDS)
+    wait_until(is_fair, "partitions are not shared", PATIENCE_SECONDS)
 
 
-def test_two_leave_together_and_another_comes(embedded: Daemon, group: str) -> None:
+def test_group_survives_two_members_leaving_together(embedded: KafkaServer, group: str) -> None:
     """The leader leaves during the rebalance that the leaving of the other started."""
-    brokers.create(embedded, [SHARED], PARTITIONS)
-    first = Member(embedded, group)  # alone, and so it leads
-    share(first)
-    second = Member(embedded, group)
-    share(first, second)
+    brokers.create_topics(embedded, [SHARED], PARTITIONS)
+    first = GroupMember(embedded, group)  # alone, and so it leads
+    wait_for_fair_shares(first)
+    second = GroupMember(embedded, group)
+    wait_for_fair_shares(first, second)
     second.source.close()
     first.source.close()
-    third = Member(embedded, group)
-    share(third)
+    third = GroupMember(embedded, group)
+    wait_for_fair_shares(third)
     third.source.close()
 
 
-def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str) -> None:
+def test_client_that_never_rejoins_is_replaced(apache: Apache, group: str) -> None:
     """After a restart of its broker, librdkafka 2.16 was seen to never connect to the coordinator
     again. Here it leaves on its own account: for Annals, and for the brokers, it is the same."""
-    brokers.create(apache, [SHARED], PARTITIONS)
+    brokers.create_topics(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
     source = kafka.GroupMember(
-        *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
+        *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
         *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
     )
 
@@ -88,29 +88,29 @@ def test_a_client_that_never_joins_again_is_replaced(apache: Apache, group: str)
         read.extend(message.value for message in source.poll(10, 0.1))
         return True
 
-    until(lambda: poll() and assigned, "no partitions")
+    wait_until(lambda: poll() and assigned, "no partitions")
     stuck = source._consumer
     source.pause(assigned[0])
     stuck.unsubscribe()
-    until(lambda: poll() and len(assigned) == 2, "it is not replaced")
+    wait_until(lambda: poll() and len(assigned) == 2, "it is not replaced")
     assert lost == [True]
     assert source._consumer is not stuck
-    send(apache.client(), (SHARED, b"after"))
+    produce_messages(apache.make_client_config(), (SHARED, b"after"))
     source.start(dict.fromkeys(assigned[1], 0))
-    until(lambda: poll() and read, "nothing is read")
+    wait_until(lambda: poll() and read, "nothing is read")
     source.close()
     assert read == [b"after"]
 
 
-def test_a_member_without_partitions_is_not_replaced(
+def test_member_without_partitions_is_not_replaced(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More members than partitions: one waits, however long."""
-    brokers.create(apache, [SHARED], 1)
+    brokers.create_topics(apache, [SHARED], 1)
     monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 1)
     sources = [
         kafka.GroupMember(
-            *(apache.bootstrap_servers(), group, [SHARED], GIVEN),
+            *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(lambda _: None, lambda: None, lambda: None),
         )
         for _ in range(2)
@@ -125,29 +125,29 @@ def test_a_member_without_partitions_is_not_replaced(
         source.close()
 
 
-def test_no_group_of_another_broker_is_forgotten(
+def test_offsets_of_group_on_apache_kafka_are_kept(
     apache: Apache, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Offsets committed to Apache Kafka stay, however long a member waits for partitions."""
-    brokers.create(apache, [SHARED], PARTITIONS)
+    brokers.create_topics(apache, [SHARED], PARTITIONS)
     committed = TopicPartition(SHARED, 0, 7)
-    consumer = Consumer({**apache.client(), "group.id": group})
+    consumer = Consumer({**apache.make_client_config(), "group.id": group})
     consumer.commit(offsets=[committed], asynchronous=False)
     consumer.close()
     monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0)
     source = kafka.GroupMember(
-        *(apache.bootstrap_servers(), group, ["missing"], {}),
+        *(apache.get_bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),
     )
     for _ in range(20):
         source.poll(1, 0.1)
-    client = brokers.admin(apache)
-    asked = client.list_consumer_group_offsets(
+    client = brokers.make_admin_client(apache)
+    query = client.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, [TopicPartition(SHARED, 0)])]
     )
-    found = asked[group].result(20).topic_partitions
+    result = query[group].result(20).topic_partitions
     source.close()
-    assert [each.offset for each in found] == [committed.offset]
+    assert [item.offset for item in result] == [committed.offset]
 
 
 # After its first message the client delivers nothing. Annals is not asked and not informed, as with
@@ -169,16 +169,19 @@ kafka.GroupMember.poll = once
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_a_client_that_delivers_nothing_is_replaced(
-    consumers: Consumers, database: Database, broker: Daemon, tmp_path: Path
+def test_client_that_delivers_nothing_is_replaced(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(DEAF)
-    running = consumers.start(PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
-    running.until_reading()
-    send(broker.client(), (TOPIC, value(id="before")))
-    until(lambda: database.count() == 1, running.said)
-    send(broker.client(), *((TOPIC, value(id=f"after-{number}")) for number in range(10)))
-    until(lambda: database.count() == 11, running.said)
-    assert "nothing is delivered although the brokers answer" in running.said()
+    running = consumers.start_consumer(PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    running.wait_until_reading()
+    produce_messages(broker.make_client_config(), (TOPIC, make_value(id="before")))
+    wait_until(lambda: database.count_rows() == 1, running.read_log)
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id=f"after-{number}")) for number in range(10)),
+    )
+    wait_until(lambda: database.count_rows() == 11, running.read_log)
+    assert "nothing is delivered although the brokers answer" in running.read_log()
     running.terminate()
-    assert consumers.manage("ledger").returncode == 0
+    assert consumers.run_command("ledger").returncode == 0

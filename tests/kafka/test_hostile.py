@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from history.documents.jsonb import from_store
 from ingest.source.client import NOT_READABLE
-from tests.consuming import Consumers, Database, send
-from tests.kafka.raw_producer import raw_producer
-from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, value
+from tests.consuming import ConsumerStarter, ProductDatabase, produce_messages
+from tests.kafka.raw_producer import open_raw_producer
+from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, make_value
 from tests.processes import consumers, database, server
 
 pytestmark = pytest.mark.kafka
@@ -24,32 +24,35 @@ HEADERS = [("trace", b"\xff\x00"), ("none", None), ("trace", b"")]
 
 
 @pytest.mark.one_broker
-def test_exactly_what_came_is_stored(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_hostile_messages_are_stored_exactly(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    send(broker.client(), *((TOPIC, body, name.encode()) for name, body in STRANGE.items()))
-    consumers.drain("--topics", TOPIC)
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, body, name.encode()) for name, body in STRANGE.items()),
+    )
+    consumers.consume_to_end("--topics", TOPIC)
     for body in STRANGE.values():
-        given = json.loads(body, parse_float=str)
+        arguments = json.loads(body, parse_float=str)
         [row] = database.query(
             "SELECT data::text AS data, version FROM product_instance_aud WHERE id = %s",
-            given["id"],
+            arguments["id"],
         )
         stored = json.loads(from_store(row["data"].encode()), parse_float=str)
-        if given["id"] == "small":
+        if arguments["id"] == "small":
             assert float(stored["a"]) == 0
             assert len(stored["a"]) > 16_000
         else:
-            assert stored == given["data"], given["id"]
+            assert stored == arguments["data"], arguments["id"]
 
 
 @pytest.mark.parametrize("stamp", [2**62, 253_402_300_800_000, 1], ids=str)
-def test_a_message_that_claims_an_impossible_time(
-    consumers: Consumers, database: Database, broker: Daemon, stamp: int
+def test_message_with_impossible_timestamp_is_read(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, stamp: int
 ) -> None:
-    producer = Producer(broker.client())
+    producer = Producer(broker.make_client_config())
     refused: list[object] = []
-    for body in (value(id="a"), b"bad"):
+    for body in (make_value(id="a"), b"bad"):
         producer.produce(
             TOPIC, body, timestamp=stamp, partition=0,
             on_delivery=lambda error, _: refused.append(error) if error else None,
@@ -58,43 +61,43 @@ def test_a_message_that_claims_an_impossible_time(
     if refused:  # Apache Kafka itself does not take what is dated far ahead
         assert stamp > 1
         return
-    summary = consumers.drain("--topics", TOPIC)
+    summary = consumers.consume_to_end("--topics", TOPIC)
     assert (summary["stored"], summary["quarantined"]) == (1, 1)
-    assert consumers.manage("ledger").returncode == 0
+    assert consumers.run_command("ledger").returncode == 0
 
 
-def headers_of(row: dict[str, Any]) -> list[tuple[bytes, bytes | None]]:
+def decode_headers(row: dict[str, Any]) -> list[tuple[bytes, bytes | None]]:
     """The headers of a quarantined message, as bytes."""
     return [
-        (name.encode(), None if found is None else bytes.fromhex(found))
-        for name, found in row["headers"]
+        (name.encode(), None if header is None else bytes.fromhex(header))
+        for name, header in row["headers"]
     ]
 
 
 @pytest.mark.parametrize("name", [b"na\xffme", b"\xed\xa0\x80"], ids=["byte", "surrogate"])
-def test_a_header_name_that_is_not_utf_8(
-    consumers: Consumers, database: Database, broker: Daemon, name: bytes
+def test_message_with_invalid_header_name_is_read_without_headers(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, name: bytes
 ) -> None:
     """The message is read like any other, and its key and value are kept if it is bad. The client
     gives none of its headers."""
     headers = [(b"trace", b"1"), (name, b"\0\xff"), (b"none", None)]
-    with raw_producer(broker.client()) as producer:
-        producer.send(TOPIC, value(id="good"), b"k", headers)
-        producer.send(TOPIC, b"bad", b"k", headers)
-        producer.send(TOPIC, value(id="last"), b"k")
-    summary = consumers.drain("--topics", TOPIC)
+    with open_raw_producer(broker.make_client_config()) as producer:
+        producer.send_message(TOPIC, make_value(id="good"), b"k", headers)
+        producer.send_message(TOPIC, b"bad", b"k", headers)
+        producer.send_message(TOPIC, make_value(id="last"), b"k")
+    summary = consumers.consume_to_end("--topics", TOPIC)
     assert (summary["read"], summary["stored"], summary["quarantined"]) == (3, 2, 1)
-    [row] = database.quarantined()
+    [row] = database.list_quarantined()
     assert (row["key"], row["value"]) == (b"k", b"bad")
-    assert headers_of(row) == [(NOT_READABLE.encode(), None)]
-    shown = consumers.manage("quarantine", "show", str(row["id"]))
-    assert shown.returncode == 0, shown.stderr
-    assert consumers.manage("quarantine", "retry", "--now").returncode == 0
-    assert consumers.manage("ledger").returncode == 0
+    assert decode_headers(row) == [(NOT_READABLE.encode(), None)]
+    output = consumers.run_command("quarantine", "show", str(row["id"]))
+    assert output.returncode == 0, output.stderr
+    assert consumers.run_command("quarantine", "retry", "--now").returncode == 0
+    assert consumers.run_command("ledger").returncode == 0
 
 
-def test_any_message_whatever(
-    consumers: Consumers, database: Database, broker: Daemon, topics: list[str]
+def test_any_message_is_accounted_for(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, topics: list[str]
 ) -> None:
     """Random keys, values, headers and timestamps through the real client: each offset is
     accounted for, and what is quarantined is what was sent."""
@@ -102,32 +105,32 @@ def test_any_message_whatever(
     pool = [*STRANGE.values(), *(body for _, body in HOSTILE.values()), EXPIRED, b"\0", None]
     pool = [body for body in pool if len(body or b"") < 20_000]
     sent: dict[int, tuple[Any, ...]] = {}
-    with raw_producer(broker.client()) as producer:
+    with open_raw_producer(broker.make_client_config()) as producer:
         for offset in range(600):
-            body = mutated(chance, chance.choice(pool))
+            body = generate_mutated_values(chance, chance.choice(pool))
             key = chance.choice([None, b"", b"\0\xff", chance.randbytes(chance.randrange(2_000))])
             headers = [
-                (header_name(chance), chance.choice([None, b"", chance.randbytes(9)]))
+                (make_header_name(chance), chance.choice([None, b"", chance.randbytes(9)]))
                 for _ in range(chance.choice((0, 0, 1, 1, 4)))
             ]
             stamp = chance.choice([0, 1, 1_700_000_000_000, int(NOW.timestamp() * 1000)])
-            producer.send(TOPIC, body, key, headers, stamp)
+            producer.send_message(TOPIC, body, key, headers, stamp)
             sent[offset] = key, body, headers, stamp
-    summary = consumers.drain("--topics", TOPIC)
+    summary = consumers.consume_to_end("--topics", TOPIC)
     assert summary["read"] == len(sent)
-    assert consumers.manage("ledger").returncode == 0
-    rows = database.quarantined()
+    assert consumers.run_command("ledger").returncode == 0
+    rows = database.list_quarantined()
     assert len(rows) == summary["quarantined"] > 200
     for row in rows:
         key, body, headers, stamp = sent[row["offset"]]
         assert (row["key"], row["value"]) == (key, body)
-        whole = all(readable(name) for name, _ in headers)
-        assert headers_of(row) == (headers if whole else [(NOT_READABLE.encode(), None)])
+        whole = all(is_readable(name) for name, _ in headers)
+        assert decode_headers(row) == (headers if whole else [(NOT_READABLE.encode(), None)])
         if stamp:
             assert row["timestamp"] == datetime.fromtimestamp(stamp / 1000, UTC)
 
 
-def mutated(chance: random.Random, body: bytes | None) -> bytes | None:
+def generate_mutated_values(chance: random.Random, body: bytes | None) -> bytes | None:
     if not body or chance.random() < 0.5:
         return body
     changed = bytearray(body)
@@ -136,14 +139,14 @@ def mutated(chance: random.Random, body: bytes | None) -> bytes | None:
     return bytes(changed)
 
 
-def header_name(chance: random.Random) -> bytes:
+def make_header_name(chance: random.Random) -> bytes:
     """A name without NUL: librdkafka itself ends a name there."""
     return chance.choice(
         [b"", b"trace", b"x" * 500, "имя".encode(), bytes(chance.choices(range(1, 256), k=3))]
     )
 
 
-def readable(name: bytes) -> bool:
+def is_readable(name: bytes) -> bool:
     try:
         name.decode()
     except UnicodeDecodeError:

@@ -6,12 +6,12 @@ import time
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from history.entities import ENTITIES
 from ingest.source.retention import BrokerForecaster
-from tests.consuming import Consumers
+from tests.consuming import ConsumerStarter
 from tests.kafka import brokers
-from tests.messages import value
+from tests.messages import make_value
 from tests.processes import consumers, database, server
 
 pytestmark = pytest.mark.kafka
@@ -34,90 +34,92 @@ def topics() -> list[str]:
     return []
 
 
-def produce(broker: Daemon, topic: str, count: int, age: float = 0.0, partition: int = 0) -> float:
+def produce_old_messages(
+    broker: KafkaServer, topic: str, count: int, age: float = 0.0, partition: int = 0
+) -> float:
     """Good messages, all with a time this many seconds ago. Returns that time."""
-    producer = Producer({**broker.client(), "acks": "all"})
+    producer = Producer({**broker.make_client_config(), "acks": "all"})
     at = time.time() - age
     for number in range(count):
         if number == count - 1:
             # For the embedded broker a partition ends after the first message of its last batch.
             producer.flush(60)
-        body = value(id=f"d{number % 50}", version=number // 50, productInstanceId="a1")
+        body = make_value(id=f"d{number % 50}", version=number // 50, productInstanceId="a1")
         producer.produce(topic, body, partition=partition, timestamp=int(at * 1000))
     assert producer.flush(60) == 0
     return int(at * 1000) / 1000
 
 
-def test_a_forecast_is_made_of_what_the_brokers_say(broker: Daemon) -> None:
+def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:
     """A topic that is kept for an hour, one for ever, and a partition that is read to its end."""
-    brokers.create(broker, [HURRIED], partitions=2, settings=KEPT)
-    brokers.create(broker, [CALM], partitions=1, settings={**KEPT, "retention.ms": "-1"})
-    oldest = produce(broker, HURRIED, 100, age=1000)
-    produce(broker, HURRIED, 100, age=50)
-    produce(broker, CALM, 1)
-    forecaster = BrokerForecaster(str(broker.client()["bootstrap.servers"]), {})
+    brokers.create_topics(broker, [HURRIED], partitions=2, settings=KEPT)
+    brokers.create_topics(broker, [CALM], partitions=1, settings={**KEPT, "retention.ms": "-1"})
+    oldest = produce_old_messages(broker, HURRIED, 100, age=1000)
+    produce_old_messages(broker, HURRIED, 100, age=50)
+    produce_old_messages(broker, CALM, 1)
+    forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
     positions = {(HURRIED, 0): 10, (HURRIED, 1): 0, (CALM, 0): 0, ("missing", 0): 5}
-    found = forecaster.fetch_outlooks({**positions})
+    outlooks = forecaster.fetch_outlooks({**positions})
     forecaster.close()
-    assert found.keys() == positions.keys() - {("missing", 0)}
+    assert outlooks.keys() == positions.keys() - {("missing", 0)}
 
-    log, said = found[HURRIED, 0].log, found[HURRIED, 0].forecast
-    assert said is not None
-    assert (log.start, log.end, said.unread) == (0, 200, 190)
-    size = len(value(id="d1", version=1, productInstanceId="a1"))
+    log, forecast = outlooks[HURRIED, 0].log, outlooks[HURRIED, 0].forecast
+    assert forecast is not None
+    assert (log.start, log.end, forecast.unread) == (0, 200, 190)
+    size = len(make_value(id="d1", version=1, productInstanceId="a1"))
     assert log.message_bytes is not None
     assert size < log.message_bytes < size + 40
-    assert said.at == oldest + 3600
-    assert said.kept == 3600.0
+    assert forecast.at == oldest + 3600
+    assert forecast.kept == 3600.0
 
-    empty = found[HURRIED, 1].forecast
+    empty = outlooks[HURRIED, 1].forecast
     assert empty is not None
     assert (empty.unread, empty.at) == (0, pytest.approx(time.time() + 3600, abs=60))
-    calm = found[CALM, 0].forecast
+    calm = outlooks[CALM, 0].forecast
     assert calm is not None
     assert (calm.unread, calm.at, calm.kept) == (1, None, None)
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_what_is_deleted_already_is_said(broker: Daemon, consumers: Consumers) -> None:
-    brokers.create(broker, [HURRIED], partitions=1, settings=KEPT)
-    produce(broker, HURRIED, 100)
-    assert consumers.drain("--topics", HURRIED)["stored"] == 100
-    produce(broker, HURRIED, 100)
-    admin = brokers.admin(broker)  # without a name it would be gone before the answer
+def test_forecast_reports_deleted_messages(broker: KafkaServer, consumers: ConsumerStarter) -> None:
+    brokers.create_topics(broker, [HURRIED], partitions=1, settings=KEPT)
+    produce_old_messages(broker, HURRIED, 100)
+    assert consumers.consume_to_end("--topics", HURRIED)["stored"] == 100
+    produce_old_messages(broker, HURRIED, 100)
+    admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
     deleted.result(20)
-    forecaster = BrokerForecaster(str(broker.client()["bootstrap.servers"]), {})
-    said = forecaster.fetch_outlooks({(HURRIED, 0): 100})[HURRIED, 0].forecast
+    forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
+    forecast = forecaster.fetch_outlooks({(HURRIED, 0): 100})[HURRIED, 0].forecast
     forecaster.close()
-    assert said is not None
-    assert (said.deleted, said.unread) == (30, 70)
-    ended = consumers.manage("ledger")
+    assert forecast is not None
+    assert (forecast.deleted, forecast.unread) == (30, 70)
+    ended = consumers.run_command("ledger")
     sentence = f"{HURRIED}[0]: the broker has deleted 30 messages that were not read"
     assert (ended.returncode, f"LOST {sentence}" in ended.stdout) == (1, True)
-    ended = consumers.manage("ledger", "--json")
-    found = json.loads(ended.stdout)
-    assert (ended.returncode, found["ok"], found["faults"]) == (1, False, [sentence])
+    ended = consumers.run_command("ledger", "--json")
+    result = json.loads(ended.stdout)
+    assert (ended.returncode, result["ok"], result["faults"]) == (1, False, [sentence])
 
 
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_the_ledger_says_it_although_no_consumer_ever_ran(
-    broker: Daemon, consumers: Consumers
+def test_ledger_forecasts_losses_before_any_consumer_ran(
+    broker: KafkaServer, consumers: ConsumerStarter
 ) -> None:
-    brokers.create(broker, [HURRIED], partitions=1, settings=KEPT)
-    produce(broker, HURRIED, 100, age=1800)
-    said = consumers.manage("ledger").stdout
-    assert f"UNREAD {HURRIED}[0] (never read): 100 messages; data will be lost in 29 min" in said
-    [found] = consumers.ledger()["losses"]
-    assert (found["topic"], found["unread"]) == (HURRIED, 100)
-    assert found["lossSeconds"] == pytest.approx(1750, abs=50)
-    assert found["catchUpSeconds"] is not None
+    brokers.create_topics(broker, [HURRIED], partitions=1, settings=KEPT)
+    produce_old_messages(broker, HURRIED, 100, age=1800)
+    output = consumers.run_command("ledger").stdout
+    assert f"UNREAD {HURRIED}[0] (never read): 100 messages; data will be lost in 29 min" in output
+    [result] = consumers.read_ledger()["losses"]
+    assert (result["topic"], result["unread"]) == (HURRIED, 100)
+    assert result["lossSeconds"] == pytest.approx(1750, abs=50)
+    assert result["catchUpSeconds"] is not None
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
-def test_a_broker_that_does_not_say_it_gives_no_forecast(
-    broker: Daemon, consumers: Consumers
+def test_broker_without_retention_settings_gives_no_forecast(
+    broker: KafkaServer, consumers: ConsumerStarter
 ) -> None:
-    brokers.create(broker, [HURRIED], partitions=1)
-    produce(broker, HURRIED, 2)
-    assert f"NO FORECAST {HURRIED}: " in consumers.manage("ledger").stdout
+    brokers.create_topics(broker, [HURRIED], partitions=1)
+    produce_old_messages(broker, HURRIED, 2)
+    assert f"NO FORECAST {HURRIED}: " in consumers.run_command("ledger").stdout

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from tests import need
-from tests.consuming import ROOT, Consumers, Database, command
+from tests.consuming import ROOT, ConsumerStarter, ProductDatabase, run_command
 from tests.messages import TOPIC
 from tests.processes import consumers, database, server
 
@@ -35,20 +35,26 @@ print(json.dumps([[each.version, each.author.login, each.client_id,
 """
 
 
-def check(
-    consumers: Consumers, database: Database, broker: Daemon, where: Path, *words: str
+def run_and_compare(
+    consumers: ConsumerStarter,
+    database: ProductDatabase,
+    broker: KafkaServer,
+    where: Path,
+    *words: str,
 ) -> None:
     """Run a producer, consume what it sent, and read the timeline."""
-    address = str(broker.client()["bootstrap.servers"])
-    given = (address, TOPIC, "A1")
+    address = str(broker.make_client_config()["bootstrap.servers"])
+    arguments = (address, TOPIC, "A1")
     if "{}" in words[-1]:  # Maven takes the arguments of a program as one word
-        words, given = words[:-1], (words[-1].format(" ".join(given)),)
-    done = subprocess.run([*words, *given], cwd=where, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = consumers.drain("--topics", TOPIC, idle=0.5)
+        words, arguments = words[:-1], (words[-1].format(" ".join(arguments)),)
+    process = subprocess.run(
+        [*words, *arguments], cwd=where, capture_output=True, text=True, timeout=300
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    summary = consumers.consume_to_end("--topics", TOPIC, idle=0.5)
     assert (summary["read"], summary["stored"], summary["quarantined"]) == (3, 3, 0)
-    web = consumers.env | {"DATABASE_URL": database.url_of(logins.WEB)}
-    read = command(web, "shell", "--no-imports", "-c", TIMELINE)
+    web = consumers.env | {"DATABASE_URL": database.build_url(logins.WEB)}
+    read = run_command(web, "shell", "--no-imports", "-c", TIMELINE)
     assert read.returncode == 0, read.stderr
     language = database.query("SELECT DISTINCT client_id FROM product_instance_aud")
     [client] = [row["client_id"] for row in language]
@@ -61,21 +67,27 @@ def check(
 
 
 @pytest.mark.parametrize("broker", ["embedded"], indirect=True)
-def test_python(consumers: Consumers, database: Database, broker: Daemon) -> None:
-    check(consumers, database, broker, PRODUCERS, sys.executable, "produce.py")
+def test_python_example_is_stored(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
+) -> None:
+    run_and_compare(consumers, database, broker, PRODUCERS, sys.executable, "produce.py")
 
 
 @pytest.mark.languages
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_java(consumers: Consumers, database: Database, broker: Daemon, tmp_path: Path) -> None:
-    need.java()
-    need.program("mvn", "maven")
+def test_java_example_is_stored(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
+) -> None:
+    need.need_java()
+    need.need_program("mvn", "maven")
     folder = shutil.copytree(PRODUCERS / "java", tmp_path / "java")
     maven = ("mvn", "--batch-mode", "--quiet", "compile", "exec:java", "-Dexec.args={}")
-    check(consumers, database, broker, folder, *maven)
+    run_and_compare(consumers, database, broker, folder, *maven)
 
 
 @pytest.mark.languages
 @pytest.mark.parametrize("broker", ["apache"], indirect=True)
-def test_go(consumers: Consumers, database: Database, broker: Daemon) -> None:
-    check(consumers, database, broker, PRODUCERS / "go", need.go(), "run", ".")
+def test_go_example_is_stored(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
+) -> None:
+    run_and_compare(consumers, database, broker, PRODUCERS / "go", need.go(), "run", ".")

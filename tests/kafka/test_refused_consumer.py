@@ -14,13 +14,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from annals.embedded.broker import Daemon
-from annals.embedded.process import free_ports
+from annals.embedded.broker import KafkaServer
+from annals.embedded.process import choose_free_ports
 from tests import need
 from tests.apache.broker import USER, Apache
-from tests.consuming import Consumers, Database, Feed, complete, environment, send, until
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    assert_complete,
+    make_environment,
+    produce_messages,
+    wait_until,
+)
 from tests.kafka import brokers
-from tests.messages import TOPIC, TWIN, value
+from tests.messages import TOPIC, TWIN_TOPIC, make_value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.one_broker]
@@ -35,75 +43,83 @@ REVOKED = {
 
 @pytest.mark.parametrize("table", REVOKED)
 def test_run_with_an_end_fails_when_its_login_lacks_rights(
-    table: str, consumers: Consumers, database: Database, feed: Feed
+    table: str, consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """A run without an end says so again and again, and goes on once the right is there."""
-    feed.send(50)
+    feed.send_many(50)
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")
     try:
-        ended = consumers.start("--until-idle", "2")
+        ended = consumers.start_consumer("--until-idle", "2")
         assert ended.process.wait(60) == 1
-        last = ended.said().splitlines()[-1]
+        last = ended.read_log().splitlines()[-1]
         assert last.startswith("annals: the database login of this consumer lacks a right (")
         assert f"permission denied for table {table}" in last
         assert "run `annals grants --apply` as the owner of the tables" in last
-        running = consumers.start()
-        until(lambda: running.said().count("grants --apply` as the owner") > 3, running.said)
+        running = consumers.start_consumer()
+        wait_until(
+            lambda: running.read_log().count("grants --apply` as the owner") > 3, running.read_log
+        )
     finally:
         database.execute(f"GRANT {REVOKED[table]} ON {table} TO annals_consumer")
-    until(lambda: database.total() == 50, running.said)
+    wait_until(lambda: database.count_stored_versions() == 50, running.read_log)
     running.terminate()
-    assert database.quarantined() == []
-    complete(consumers, database, feed)
+    assert database.list_quarantined() == []
+    assert_complete(consumers, database, feed)
 
 
 def test_run_with_an_end_fails_when_tables_are_missing(
-    consumers: Consumers, database: Database, feed: Feed
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    feed.send(5)
+    feed.send_many(5)
     database.execute("ALTER TABLE search_key RENAME TO search_key_away")
     try:
-        ended = consumers.start("--until-idle", "1")
+        ended = consumers.start_consumer("--until-idle", "1")
         assert ended.process.wait(60) == 1
     finally:
         database.execute("ALTER TABLE search_key_away RENAME TO search_key")
-    last = ended.said().splitlines()[-1]
+    last = ended.read_log().splitlines()[-1]
     assert last.startswith("annals: the tables are not those of this release (")
     assert "run `annals migrate`" in last
-    consumers.drain()
-    assert database.total() == 5
-    complete(consumers, database, feed)
+    consumers.consume_to_end()
+    assert database.count_stored_versions() == 5
+    assert_complete(consumers, database, feed)
 
 
 def test_consumer_names_the_topics_that_do_not_exist_and_reads_the_others(
-    broker: Daemon, database: Database, tmp_path: Path
+    broker: KafkaServer, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    brokers.create(broker, [TOPIC])
-    send(broker.client(), (TOPIC, value(id="a")))
-    consumers = Consumers(environment(broker, database), tmp_path)
+    brokers.create_topics(broker, [TOPIC])
+    produce_messages(broker.make_client_config(), (TOPIC, make_value(id="a")))
+    consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
-        ended = consumers.start("--topics", f"{TOPIC},{TWIN}", "--until-idle", "2")
-        assert ended.end()["stored"] == 1
-        assert f"the brokers have no topic {TWIN}; the others are read" in ended.said()
+        ended = consumers.start_consumer("--topics", f"{TOPIC},{TWIN_TOPIC}", "--until-idle", "2")
+        assert ended.wait_for_end()["stored"] == 1
+        assert f"the brokers have no topic {TWIN_TOPIC}; the others are read" in ended.read_log()
     finally:
-        consumers.stop()
+        consumers.kill_all()
 
 
 def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
-    consumers: Consumers,
+    consumers: ConsumerStarter,
 ) -> None:
     token = "a-token-of-prometheus"
-    [port, other] = free_ports([None, None])
-    refused = consumers.start("--metrics-port", str(port), "--metrics-address", EVERY_ADDRESS)
+    [port, second] = choose_free_ports([None, None])
+    refused = consumers.start_consumer(
+        "--metrics-port", str(port), "--metrics-address", EVERY_ADDRESS
+    )
     assert refused.process.wait(60) == 1
-    assert "ANNALS_METRICS_TOKEN is not set" in refused.said()
-    plain = consumers.start("--metrics-port", str(port))
-    guarded = consumers.start(
-        "--metrics-port", str(other), "--metrics-address", EVERY_ADDRESS, ANNALS_METRICS_TOKEN=token
+    assert "ANNALS_METRICS_TOKEN is not set" in refused.read_log()
+    plain = consumers.start_consumer("--metrics-port", str(port))
+    guarded = consumers.start_consumer(
+        "--metrics-port",
+        str(second),
+        "--metrics-address",
+        EVERY_ADDRESS,
+        ANNALS_METRICS_TOKEN=token,
     )
     for running in (plain, guarded):
-        running.until_reading()
-    [(address, _)] = listeners(port)
+        running.wait_until_reading()
+    [(address, _)] = list_listening_addresses(port)
     assert address == "127.0.0.1"
 
     def status(port: int, path: str, **headers: str) -> int:
@@ -111,26 +127,26 @@ def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
         return requests.get(url, headers=headers, timeout=10).status_code
 
     assert status(port, "/metrics") == 200
-    assert status(other, "/metrics") == status(other, "/metrics", Authorization="Bearer x") == 403
-    assert status(other, "/metrics", Authorization=f"Bearer {token}") == 200
-    assert status(other, "/healthz") == 200
+    assert status(second, "/metrics") == status(second, "/metrics", Authorization="Bearer x") == 403
+    assert status(second, "/metrics", Authorization=f"Bearer {token}") == 200
+    assert status(second, "/healthz") == 200
 
 
-def listeners(port: int) -> list[tuple[str, int]]:
+def list_listening_addresses(port: int) -> list[tuple[str, int]]:
     """The addresses of this machine on which somebody listens at this port."""
-    found = []
+    results = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         address, number = line.split()[1].split(":")
         if line.split()[3] == "0A" and int(number, 16) == port:
-            found.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), port))
-    return found
+            results.append((socket.inet_ntoa(bytes.fromhex(address)[::-1]), port))
+    return results
 
 
 @pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Apache]:
+def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
     """Apache Kafka of its own that asks for rights: its login has none yet."""
-    need.java()
-    need.maven()
+    need.need_java()
+    need.need_maven()
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",  # of the listeners without a password
@@ -141,7 +157,7 @@ def guarded(tmp_path: Path) -> Iterator[Apache]:
     node.kill()
 
 
-def allow(broker: Apache, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: AclOperation) -> None:
     """Give the login rights."""
     rights = [
         AclBinding(
@@ -150,47 +166,56 @@ def allow(broker: Apache, kind: ResourceType, name: str, *operations: AclOperati
         )
         for operation in operations
     ]  # fmt: skip
-    client = brokers.admin(broker)  # lives until the answer is there
+    client = brokers.make_admin_client(broker)  # lives until the answer is there
     for future in client.create_acls(rights).values():
         future.result(20)
 
 
 def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
-    guarded: Apache, database: Database, tmp_path: Path
+    guarded_broker: Apache, database: ProductDatabase, tmp_path: Path
 ) -> None:
-    brokers.create(guarded, [TOPIC, TWIN])
-    send(guarded.client(), (TOPIC, value(id="a")), (TWIN, value(id="b")))
-    consumers = Consumers(
-        environment(guarded, database, guarded.client("SASL_PLAINTEXT")), tmp_path
+    brokers.create_topics(guarded_broker, [TOPIC, TWIN_TOPIC])
+    produce_messages(
+        guarded_broker.make_client_config(),
+        (TOPIC, make_value(id="a")),
+        (TWIN_TOPIC, make_value(id="b")),
     )
-    words = ("--topics", f"{TOPIC},{TWIN}", "--until-idle", "3")
+    consumers = ConsumerStarter(
+        make_environment(
+            guarded_broker, database, guarded_broker.make_client_config("SASL_PLAINTEXT")
+        ),
+        tmp_path,
+    )
+    words = ("--topics", f"{TOPIC},{TWIN_TOPIC}", "--until-idle", "3")
 
     def refused() -> str:
-        ended = consumers.start(*words)
-        assert ended.process.wait(60) == 1, ended.said()
-        last = ended.said().splitlines()[-1]
-        assert last.startswith("annals: the brokers do not let this login read "), ended.said()
+        ended = consumers.start_consumer(*words)
+        assert ended.process.wait(60) == 1, ended.read_log()
+        last = ended.read_log().splitlines()[-1]
+        assert last.startswith("annals: the brokers do not let this login read "), ended.read_log()
         assert "docs/kafka.md has the rights" in last
         return last
 
     try:
-        nothing = refused()
-        assert f"the topic {TOPIC}" in nothing
-        assert f"the topic {TWIN}" in nothing
-        allow(guarded, ResourceType.TOPIC, TOPIC, AclOperation.READ)
-        allow(guarded, ResourceType.TOPIC, TWIN, AclOperation.DESCRIBE)
+        empty = refused()
+        assert f"the topic {TOPIC}" in empty
+        assert f"the topic {TWIN_TOPIC}" in empty
+        allow_rights(guarded_broker, ResourceType.TOPIC, TOPIC, AclOperation.READ)
+        allow_rights(guarded_broker, ResourceType.TOPIC, TWIN_TOPIC, AclOperation.DESCRIBE)
         assert f"the group {consumers.group}" in refused()
-        allow(guarded, ResourceType.GROUP, consumers.group, AclOperation.READ)
+        allow_rights(guarded_broker, ResourceType.GROUP, consumers.group, AclOperation.READ)
         partly = refused()
-        assert f"the topic {TWIN}" in partly
+        assert f"the topic {TWIN_TOPIC}" in partly
         assert f"the topic {TOPIC}" not in partly
-        assert database.total() == 1  # what could be read is stored
-        running = consumers.start("--topics", f"{TOPIC},{TWIN}")
-        until(lambda: running.said().count("do not let this login read") > 1, running.said)
-        allow(guarded, ResourceType.TOPIC, TWIN, AclOperation.READ)
-        until(lambda: database.total() == 2, running.said)
+        assert database.count_stored_versions() == 1  # what could be read is stored
+        running = consumers.start_consumer("--topics", f"{TOPIC},{TWIN_TOPIC}")
+        wait_until(
+            lambda: running.read_log().count("do not let this login read") > 1, running.read_log
+        )
+        allow_rights(guarded_broker, ResourceType.TOPIC, TWIN_TOPIC, AclOperation.READ)
+        wait_until(lambda: database.count_stored_versions() == 2, running.read_log)
         running.terminate()
-        assert consumers.drain("--topics", f"{TOPIC},{TWIN}")["read"] == 0
-        assert database.quarantined() == []
+        assert consumers.consume_to_end("--topics", f"{TOPIC},{TWIN_TOPIC}")["read"] == 0
+        assert database.list_quarantined() == []
     finally:
-        consumers.stop()
+        consumers.kill_all()

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from history.search_index.keys import Fingerprint
+from history.search_index.keys import KeyFingerprint
 from ingest.consumer import writers
 from ingest.consumer.writers import RetryingWriter
 from ingest.source.decode import decode_message
@@ -34,7 +34,7 @@ class Consumer:
         self._writer = RetryingWriter(BatchWriter(self._connect))
         self._claims: dict[TopicPartition, Claim] = {}
         self._next: dict[str, int] = {}
-        self._known: dict[str, Fingerprint] = {}
+        self._known: dict[str, KeyFingerprint] = {}
         self.batch = self._new_batch()
 
     def claim(self) -> None:

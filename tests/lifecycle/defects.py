@@ -14,18 +14,18 @@ from annals.management.actions import partitions
 from history import packing
 from history.archive import manifest, restore, write
 from history.archive.manifest import Manifest
-from history.archive.rows import Rows
-from history.archive.store import ArchiveError, Store
+from history.archive.rows import MergedDayRows
+from history.archive.store import ArchiveError, ArchiveStore
 from history.base import clock
 from history.blocks import dictionaries, form
 from history.blocks.dictionaries import Dictionary
-from history.blocks.stored import count
+from history.blocks.stored import count_versions
 from history.daily import days, rebuild
 from history.daily.canonical import Connection
 from history.daily.days import DayState
 from history.daily.window import Window
 from history.database import forms
-from history.entities import Entity
+from history.entities import EntityKind
 from history.seals import finished, seal
 from ingest.quarantine import messages
 from ingest.source.decode import ExpiredVersion, RejectedMessage, decode
@@ -39,17 +39,17 @@ Replace = Callable[[Any, str, Any], None]
 def _archive_overwritten(replace: Replace) -> None:
     def archive(
         connection: Connection,
-        store: Store,
-        entity: Entity,
+        store: ArchiveStore,
+        entity: EntityKind,
         day: date,
         source: sql.Composable,
     ) -> Manifest:
-        rows = Rows(connection, store, entity, source)
-        known = manifest.load(store, entity.table, day)
-        if known and rows.digest() == known.digest:
+        rows = MergedDayRows(connection, store, entity, source)
+        known = manifest.load_manifest(store, entity.table, day)
+        if known and rows.compute_digest() == known.digest:
             return known
         number = known.generation + 1 if known else 1
-        return write._write(rows, write._Generation(store, entity, day, number))
+        return write._write_generation(rows, write._Generation(store, entity, day, number))
 
     replace(write, "archive", archive)
     replace(write.DayArchiver, "_check_known", lambda *_: None)
@@ -65,7 +65,7 @@ def _dropped_day_created(replace: Replace) -> None:
 
 
 def _row_in_flight_dropped(replace: Replace) -> None:
-    replace(restore._Merge, "settle", lambda *_: None)
+    replace(restore._RestoreMerge, "settle", lambda *_: None)
 
 
 def _hold_in_vain(replace: Replace) -> None:
@@ -90,12 +90,14 @@ def _is_old(message: Message, window: Window) -> bool:
 
 
 def _filled_in_place(replace: Replace) -> None:
-    def fill(connection: Connection, store: Store, entity: Entity, wanted: Manifest) -> None:
+    def fill(
+        connection: Connection, store: ArchiveStore, entity: EntityKind, wanted: Manifest
+    ) -> None:
         place = _make_room(connection, wanted)
         with connection.transaction():
-            days.create_detached(connection, place, wanted.day, days.RESTORED)
+            days.create_detached_table(connection, place, wanted.day, days.RESTORED)
         try:
-            restore._fill(connection, store, entity, place.child, wanted)
+            restore._load_archived_rows(connection, store, entity, place.child, wanted)
         except BaseException:
             connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             raise
@@ -117,28 +119,28 @@ def _filled_in_place(replace: Replace) -> None:
 
 def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:
     """Drop an empty partition of the day, and what an interrupted restore left."""
-    place = days.locate(connection, wanted.table, wanted.day)
+    place = days.locate_day(connection, wanted.table, wanted.day)
 
     def check_empty(_: days.DayTable) -> None:
-        if rows := count(connection, place.child):
+        if rows := count_versions(connection, place.child):
             raise ArchiveError(f"{wanted.table} {wanted.day} is there and has {rows} rows")
 
     if place.state is DayState.DETACHED and place.comment == days.RESTORED:
         connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
     elif place.state is not DayState.ABSENT:
         check_empty(place)
-        days.drop(connection, wanted.table, wanted.day, confirm=check_empty)
-    return days.locate(connection, wanted.table, wanted.day)
+        days.drop_partition(connection, wanted.table, wanted.day, confirm=check_empty)
+    return days.locate_day(connection, wanted.table, wanted.day)
 
 
 def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
     with connection.transaction():
         connection.execute(f"SET LOCAL lock_timeout = {days.LOCK_TIMEOUT_MS}")
-        days.attach(connection, place, day)
+        days.attach_table(connection, place, day)
 
 
 def _empty_days_sealed(replace: Replace) -> None:
-    due, check = finished.due, seal._check_rows
+    due, check = finished.find_days_to_seal, seal._check_rows
 
     def settled(existing: Any, today: date, after_days: int, _: Any) -> Any:
         return due(existing, today, after_days, lambda _: {})
@@ -156,32 +158,36 @@ def _blocks_not_looked_into(replace: Replace) -> None:
     def marks(connection: Any, table: str, wanted: Any) -> dict[date, bool]:
         return dict.fromkeys(found(connection, table, wanted), False)
 
-    found = days.marks
+    found = days.load_sealed_days
     replace(days, "marks", marks)
 
 
 def _swapped_uncompared(replace: Replace) -> None:
-    pack = form.Packer.pack
-    replace(form.Packer, "pack", lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]))
-    replace(packing._Rewrite, "_compare", lambda *_: None)
+    pack = form.BlockPacker.pack_block
+    replace(
+        form.BlockPacker,
+        "pack_block",
+        lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]),
+    )
+    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
 
 
 def _dictionary_not_kept(replace: Replace) -> None:
     made = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
 
     def unkept(*_: Any) -> Dictionary:
-        dictionaries._known[made.number] = made
+        dictionaries._dictionaries_by_number[made.number] = made
         return made
 
-    replace(packing._Rewrite, "_dictionary", unkept)
+    replace(packing._Rewrite, "_choose_dictionary", unkept)
 
 
 def _block_of_two_applications(replace: Replace) -> None:
     def cut(rows: Any) -> Any:
-        return form.cut([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
+        return form.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
     replace(packing, "cut", cut)
-    replace(packing._Rewrite, "_compare", lambda *_: None)
+    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
 
 
 def _only_noted_rows_kept(replace: Replace) -> None:
@@ -191,11 +197,11 @@ def _only_noted_rows_kept(replace: Replace) -> None:
         " ON stored.id = row_id AND stored.version = late_row.version"
     )
 
-    def add(self: Any, connection: Connection, entity: Entity, place: days.DayTable) -> int:
-        return rebuild.add_missing(connection, entity, place, noted.format(old=place.child))
+    def add(self: Any, connection: Connection, entity: EntityKind, place: days.DayTable) -> int:
+        return rebuild.add_missing_rows(connection, entity, place, noted.format(old=place.child))
 
-    replace(rebuild.Watch, "add_noted", add)
-    replace(rebuild.Watch, "settle", add)
+    replace(rebuild.TableWatch, "add_noted_rows", add)
+    replace(rebuild.TableWatch, "settle", add)
     replace(rebuild, "count_cheaply", lambda *_: None)
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 import psycopg
 from psycopg import sql
 
-from history.archive.store import Store
+from history.archive.store import ArchiveStore
 
 _this_thread = threading.local()
 _UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}
@@ -81,7 +81,7 @@ def trapped(trap: Trap | None) -> Iterator[None]:
 @contextmanager
 def installed() -> Iterator[None]:
     """Make every statement of psycopg, and every file written to the archive, a possible point."""
-    wait, write = psycopg.Connection.wait, Store.write
+    wait, write = psycopg.Connection.wait, ArchiveStore.write
 
     def waiting(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
         # To begin a pipeline, psycopg sends nothing: nothing can happen after it.
@@ -92,17 +92,17 @@ def installed() -> Iterator[None]:
             return wait(self, gen, *args, **kwargs)
 
     @contextmanager
-    def writing(self: Store, name: str) -> Iterator[IO[bytes]]:
+    def writing(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
         with _point(None, f"file {name}"), write(self, name) as sink:
             yield sink
 
     psycopg.Connection.wait = waiting  # type: ignore[method-assign]
-    Store.write = writing  # type: ignore[method-assign]
+    ArchiveStore.write = writing  # type: ignore[method-assign]
     try:
         yield
     finally:
         psycopg.Connection.wait = wait  # type: ignore[method-assign]
-        Store.write = write  # type: ignore[method-assign]
+        ArchiveStore.write = write  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 
-from history.entities import BY_NAME, Entity
+from history.entities import BY_NAME, EntityKind
 
 ROOT, CHILD = BY_NAME["product-instance"], BY_NAME["participant-role"]
 ENTITIES = (ROOT, CHILD)
@@ -142,7 +142,7 @@ def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     return Sent(draft.topic, offset, value, now, entity.table, day, row, readable)
 
 
-def _row(entity: Entity, fields: dict[str, Any], at: datetime, number: str) -> Row:
+def _row(entity: EntityKind, fields: dict[str, Any], at: datetime, number: str) -> Row:
     return Row(
         entity.table,
         fields["id"],

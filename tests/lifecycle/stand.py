@@ -31,9 +31,9 @@ from history.base import clock
 from history.blocks import dictionaries
 from history.blocks.dictionaries import Dictionary
 from history.database import forms
-from history.entities import Entity
+from history.entities import EntityKind
 from history.partitions import plan, strategy
-from ingest.completeness.holds import may_get_rows, unsettled
+from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.store import fast_path, session
 from tests.lifecycle.sent import ENTITIES
 
@@ -93,7 +93,7 @@ class Stand:
         self.plain = _connect(self.name)
         # Its consumer is there in every night, though its ledger says nothing of the moved clock:
         # what only the absence of consumers holds is tested in tests/db/test_partition_holds.py.
-        partitions.PartitionsRun.holds = staticmethod(unsettled)
+        partitions.PartitionsRun.holds = staticmethod(find_unsettled_days)
         self.set_retention(RETENTION)
         self.set_clock(START)
 
@@ -145,7 +145,7 @@ class Stand:
         connection.close()
         connection.settings_dict["OPTIONS"] = self._options
         session.SEARCH_PATH = "public"
-        partitions.PartitionsRun.holds = staticmethod(may_get_rows)
+        partitions.PartitionsRun.holds = staticmethod(find_days_to_hold)
         self.plain.close()
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
@@ -200,7 +200,7 @@ def prepared() -> Iterator[None]:
             plain.execute(_CLOCK.format(start=START.isoformat()))
             for entity in ENTITIES:  # the days are too small to train one
                 text = f'{{"of": "{entity.name}", "exact": 12345678901234567890.10, "number": "N'
-                dictionaries.keep(plain, entity.table, Dictionary(text.encode()))
+                dictionaries.store_dictionary(plain, entity.table, Dictionary(text.encode()))
         with _less(ENTITIES):
             yield
     finally:
@@ -213,14 +213,14 @@ def prepared() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _less(few: tuple[Entity, ...]) -> Iterator[None]:
+def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
     """Show the commands only these kinds of entities, and one spare day: a third of the time. Who
     cannot read blocks is not given long to say so.
 
     They are replaced in all modules, and where they are the default of an argument.
     """
-    versions = tuple(each for each in strategy.VERSIONS if each.rows in few)
-    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(strategy.VERSIONS): versions}
+    versions = tuple(each for each in strategy.VERSION_TABLES if each.rows in few)
+    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(strategy.VERSION_TABLES): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
         stack.enter_context(mock.patch.object(forms, "ANNOUNCED_S", 0.2))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tests.oracle.reference import Stored, World
-from tests.oracle.values import ABSENT, Value, named, pointed
+from tests.oracle.reference import ReferenceStore, StoredVersion
+from tests.oracle.values import ABSENT, Value, find_at_pointer, get_item_key
 
 KEYS = ("pid", "id")
 # What is nested deeper is one leaf.
@@ -13,19 +13,22 @@ DEEPEST = 100
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ReferenceLeaf:
     """origins: the versions that may have set it; several where items without a key are matched
     by what they hold, which has more than one right answer."""
 
     path: str
     value: Value
-    origins: list[Stored]
+    origins: list[StoredVersion]
 
 
-def leaves(world: World, kind: str, id: str) -> list[Leaf]:
+def list_leaves(world: ReferenceStore, kind: str, id: str) -> list[ReferenceLeaf]:
     """The leaves of the newest snapshot in document order."""
-    chain = list(world.chain(kind, id))
-    return [Leaf(path, value, _origins(chain, path, value)) for path, value in _all(chain[0].data)]
+    chain = list(world.list_chain(kind, id))
+    return [
+        ReferenceLeaf(path, value, _origins(chain, path, value))
+        for path, value in _all(chain[0].data)
+    ]
 
 
 def _all(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Value]]:
@@ -40,24 +43,24 @@ def _all(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Va
             yield from _all(inner, f"{path}/{index}", level + 1)
 
 
-def _origins(chain: list[Stored], path: str, value: Value) -> list[Stored]:
+def _origins(chain: list[StoredVersion], path: str, value: Value) -> list[StoredVersion]:
     for place, (one, before) in enumerate(pairwise(chain)):
         try:
-            path_before = _followed(path, one.data, before.data)
-        except Ambiguous:
+            path_before = _follow_pointer(path, one.data, before.data)
+        except AmbiguousItemError:
             older = pairwise(chain[place:])
             return [each for each, lower in older if each.data != lower.data] + chain[-1:]
-        if path_before is None or pointed(path_before, before.data) != value:
+        if path_before is None or find_at_pointer(path_before, before.data) != value:
             return [one]
         path = path_before
     return chain[-1:]
 
 
-class Ambiguous(Exception):
+class AmbiguousItemError(Exception):
     """The item has no key by which it could be found in the older list."""
 
 
-def _followed(path: str, new: Value, old: Value) -> str | None:
+def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
     """Where the value at a pointer was in the older snapshot; None if it was not there."""
     found = ""
     for segment in path.split("/")[1:]:
@@ -70,7 +73,7 @@ def _followed(path: str, new: Value, old: Value) -> str | None:
             inner = str(index)
         else:
             return None
-        new, old = pointed(f"/{segment}", new), pointed(f"/{inner}", old)
+        new, old = find_at_pointer(f"/{segment}", new), find_at_pointer(f"/{inner}", old)
         if old is ABSENT:
             return None
         found += f"/{inner}"
@@ -82,12 +85,12 @@ def _item(new: list[Value], old: list[Value], index: int) -> int | None:
     if new == old:
         return index
     for key in KEYS:
-        names, old_names = [named(i, key) for i in new], [named(i, key) for i in old]
-        if _distinct(names) and _distinct(old_names):
+        names, old_names = [get_item_key(i, key) for i in new], [get_item_key(i, key) for i in old]
+        if _has_distinct_names(names) and _has_distinct_names(old_names):
             return old_names.index(names[index]) if names[index] in old_names else None
     matched: dict[int, int] = {}
     for key in KEYS:
-        names, old_names = [named(i, key) for i in new], [named(i, key) for i in old]
+        names, old_names = [get_item_key(i, key) for i in new], [get_item_key(i, key) for i in old]
         for place, name in enumerate(names):
             if name is not None and names.count(name) == old_names.count(name) == 1:
                 origin = old_names.index(name)
@@ -96,19 +99,19 @@ def _item(new: list[Value], old: list[Value], index: int) -> int | None:
     if index in matched:
         return matched[index]
     left = [item for origin, item in enumerate(old) if origin not in matched.values()]
-    if any(not _conflict(item, new[index]) for item in left):
-        raise Ambiguous
+    if any(not _has_conflict(item, new[index]) for item in left):
+        raise AmbiguousItemError
     return None
 
 
-def _distinct(names: list[str | None]) -> bool:
+def _has_distinct_names(names: list[str | None]) -> bool:
     return None not in names and len(set(names)) == len(names)
 
 
-def _conflict(old: Value, new: Value) -> bool:
+def _has_conflict(old: Value, new: Value) -> bool:
     """Whether the first key that both have tells them apart."""
     for key in KEYS:
-        was, now = named(old, key), named(new, key)
+        was, now = get_item_key(old, key), get_item_key(new, key)
         if was is not None and now is not None:
             return was != now
     return False

@@ -12,7 +12,7 @@ from history.documents.jsonb import to_store
 from history.record import Record
 from tests.db.store import T0
 from tests.oracle.reference import KINDS, ROOT
-from tests.oracle.values import Number, Value
+from tests.oracle.values import ExactNumber, Value
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 APPLICATIONS = ("A1", "A2")
@@ -24,7 +24,7 @@ MOMENTS = tuple(T0 + timedelta(microseconds=slot) for slot in SLOTS)
 
 
 @dataclass(frozen=True)
-class Made:
+class GeneratedVersion:
     """A version to store. type: 0, 1 or 2. text: the snapshot as JSON text."""
 
     kind: str
@@ -39,7 +39,7 @@ class Made:
 
 
 def encode(value: Value) -> str:
-    if isinstance(value, Number):
+    if isinstance(value, ExactNumber):
         return value.text
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(key)}:{encode(v)}" for key, v in value.items()) + "}"
@@ -63,15 +63,15 @@ NUMBERS = st.sampled_from(
         "-0.5",
         "12345678901234567890.10",
     ]
-).map(Number)
+).map(ExactNumber)
 SCALARS = st.one_of(
     st.sampled_from(["a", "b", "a", "b", "", "ё🏠", "1", "\0", None, True, False]), NUMBERS
 )
 ODD_KEYS = (
     *("", " ", "*", "[pid=a]", "[", "a/b", "~", "~1", "~4", "0", "1", "=", "ё", "\ufffd", "\0"),
 )
-NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", Number("7"), "7", "", True, None])
-IDS = st.sampled_from([Number("1"), Number("2"), "1", "x"])
+NAMES = st.sampled_from(["a", "b", "c", "d", "d/e=~]", ExactNumber("7"), "7", "", True, None])
+IDS = st.sampled_from([ExactNumber("1"), ExactNumber("2"), "1", "x"])
 
 
 def _items(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
@@ -110,7 +110,7 @@ VALUES = st.one_of(
 )
 # Values of business keys; some are ids too, some cannot be searched for.
 KEY_VALUES = st.sampled_from(
-    [*["77"] * 6, "A1", "C1", Number("77"), " 77", "", "x" * 101, "7\0", True, None]
+    [*["77"] * 6, "A1", "C1", ExactNumber("77"), " 77", "", "x" * 101, "7\0", True, None]
 )
 DOCUMENTS = st.fixed_dictionaries(
     {"docs": _LISTS, **dict.fromkeys(("clientId", "realtyCrmId"), KEY_VALUES)},
@@ -125,19 +125,19 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @st.composite
-def edited(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
+def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
     """The value with some of its parts replaced, removed, added or in another order."""
     if not levels:
         return value
     if isinstance(value, dict):
-        found = {key: draw(edited(inner, levels - 1)) for key, inner in value.items()}
+        found = {key: draw(edit_value(inner, levels - 1)) for key, inner in value.items()}
         if found and draw(st.integers(0, 5)) == 0:
             del found[draw(st.sampled_from(sorted(found)))]
         if draw(st.integers(0, 7)) == 0:
             found[draw(st.sampled_from(("x", "pid", "id", "rate", *ODD_KEYS)))] = draw(SCALARS)
         return found
     if isinstance(value, list):
-        items = [draw(edited(item, levels - 1)) for item in value]
+        items = [draw(edit_value(item, levels - 1)) for item in value]
         roll = draw(st.integers(0, 9))
         if roll == 0:
             return draw(st.permutations(items))
@@ -150,7 +150,7 @@ def edited(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
 
 
 @st.composite
-def versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Made]:
+def generate_versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[GeneratedVersion]:
     """The versions of one entity, in the order of their numbers."""
     slots = st.integers(0, len(MOMENTS) - 1)
     places = st.tuples(st.integers(0, 7), slots)
@@ -164,7 +164,7 @@ def versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Made]:
         type = draw(st.sampled_from([1, 1, 1, 1, 0, 2])) if version else 0
         text = "null" if type == 2 and draw(st.booleans()) else encode(document)
         made.append(
-            Made(
+            GeneratedVersion(
                 kind=kind,
                 id=id,
                 version=version,
@@ -178,25 +178,25 @@ def versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Made]:
                 text=text,
             )
         )
-        document = draw(edited(document))
+        document = draw(edit_value(document))
     return made
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Made]:
+def generate_histories(draw: st.DrawFn) -> list[GeneratedVersion]:
     """All versions of a few entities. Ids may be shared by several kinds."""
-    made = draw(versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
+    made = draw(generate_versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
     if draw(st.integers(0, 3)) == 0:
-        made += draw(versions(ROOT, "A2", 3))
+        made += draw(generate_versions(ROOT, "A2", 3))
     children = st.tuples(st.sampled_from(KINDS[1:4]), st.sampled_from(["C1", "C2", "A1"]))
     count = draw(st.integers(0 if made else 2, 3))
     for kind, id in sorted(draw(st.sets(children, min_size=count, max_size=count))):
-        made += draw(versions(kind, id, 4))
+        made += draw(generate_versions(kind, id, 4))
     return made
 
 
 @st.composite
-def batches(draw: st.DrawFn, made: list[Made]) -> list[list[Made]]:
+def generate_batches(draw: st.DrawFn, made: list[GeneratedVersion]) -> list[list[GeneratedVersion]]:
     """The versions as they are delivered: in any order, some again, in batches of any size."""
     again = draw(st.lists(st.sampled_from(made), max_size=4))
     order = draw(st.permutations([*made, *again])) if draw(st.booleans()) else [*made, *again]
@@ -205,7 +205,7 @@ def batches(draw: st.DrawFn, made: list[Made]) -> list[list[Made]]:
     return [order[first:end] for first, end in pairwise(edges)]
 
 
-def record(made: Made) -> Record:
+def make_record(made: GeneratedVersion) -> Record:
     """The version as ingest stores it."""
     return Record(
         entity=made.kind,

@@ -25,33 +25,33 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from history.archive import provenance
-from history.archive.store import Store as Files
-from history.archive.write import archive
+from history.archive.store import ArchiveStore as Files
+from history.archive.write import archive_day
 from history.blocks import dictionaries
 from history.blocks import stored as stored_rows
 from history.blocks.dictionaries import Dictionary
-from history.blocks.form import Packer, cut
+from history.blocks.form import BlockPacker, split_into_blocks
 from history.daily import canonical, days, rebuild
-from history.entities import BY_NAME, ENTITIES, Entity
-from history.fallback.client import Service
-from history.search_index.keys import Fingerprint, NewKeys
-from history.search_index.upsert import upsert
-from history.versions import Subject, VersionRow
+from history.entities import BY_NAME, ENTITIES, EntityKind
+from history.fallback.client import OldServiceEndpoint
+from history.search_index.keys import KeyFingerprint, NewSearchKeys
+from history.search_index.upsert import upsert_keys
+from history.versions import TimelineSubject, VersionRow
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
-from tests.oracle.checks import COUNTS, Api
+from tests.oracle.checks import COUNTS, OracleApi
 from tests.oracle.histories import (
     APPLICATIONS,
     AUTHORS,
     CLIENTS,
     MOMENTS,
-    Made,
-    batches,
-    histories,
-    record,
+    GeneratedVersion,
+    generate_batches,
+    generate_histories,
+    make_record,
 )
-from tests.oracle.reference import KINDS, TYPES, Filters, Stored, World
-from tests.oracle.values import Path, Step, Value
+from tests.oracle.reference import KINDS, TYPES, ReferenceFilters, ReferenceStore, StoredVersion
+from tests.oracle.values import Path, PathStep, Value
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "8"))
 SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes minutes
@@ -65,12 +65,12 @@ def with_days(store: Store) -> None:
             store.day(entity, moment)
 
 
-def asked_by(client: Client, monkeypatch: pytest.MonkeyPatch) -> Api:
+def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
     """With so small steps that a page filtered by path is read in several, and cut."""
-    monkeypatch.setattr("history.timeline.budget.BATCH", 3)
-    monkeypatch.setattr("history.timeline.budget.SCAN", 5)
+    monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
+    monkeypatch.setattr("history.timeline.budget.SCAN_VERSIONS", 5)
     client.force_login(User.objects.get(username="auditor"))
-    return Api(client)
+    return OracleApi(client)
 
 
 @pytest.fixture
@@ -82,18 +82,20 @@ def store(db: None) -> Store:
 
 
 @pytest.fixture
-def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> Api:
-    return asked_by(client, monkeypatch)
+def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
+    return make_api(client, monkeypatch)
 
 
-def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
+def store_versions(
+    store: Store, made: list[GeneratedVersion], batches: list[list[GeneratedVersion]]
+) -> ReferenceStore:
     """Writes the versions, and their keys as a consumer does that gets these batches; the world as
     the database has it."""
     for one in made:
         store.add(
             one.id,
             one.version,
-            bytes(record(one).data).decode(),
+            bytes(make_record(one).data).decode(),
             one.at,
             entity=one.kind,
             type=one.type,  # type: ignore[arg-type]
@@ -101,13 +103,13 @@ def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
             client=one.client,
             application=one.application,
         )
-    known: dict[str, Fingerprint] = {}
+    known: dict[str, KeyFingerprint] = {}
     for batch in batches:
-        keys = NewKeys(known)
+        keys = NewSearchKeys(known)
         for one in batch:
-            keys.add(record(one))
-        if found_keys := keys.rows():
-            upsert(connection.connection, found_keys)
+            keys.add_record(make_record(one))
+        if found_keys := keys.list_rows():
+            upsert_keys(connection.connection, found_keys)
         known |= keys.fingerprints
     found = []
     with connection.cursor() as cursor:
@@ -121,47 +123,49 @@ def stored(store: Store, made: list[Made], batches: list[list[Made]]) -> World:
             for id, version, at, type, author, client, application, text in cursor.fetchall():
                 data = values.read(json.loads(text) if text.startswith('"') else text)
                 found.append(
-                    Stored(kind, id, version, at, TYPES[type], author, client, application, data)
+                    StoredVersion(
+                        kind, id, version, at, TYPES[type], author, client, application, data
+                    )
                 )
     assert len(found) == len(made)
-    return World(found)
+    return ReferenceStore(found)
 
 
-def paths(world: World, entity: tuple[str, str]) -> list[Path]:
+def generate_paths(world: ReferenceStore, entity: tuple[str, str]) -> list[Path]:
     """Paths that lead somewhere in one of the entity's snapshots. Not that of the whole: the API
     refuses empty parameters."""
-    found: dict[Path, None] = {(Step("key", "docs"),): None}
-    for one in world.of(*entity):
-        for path in _paths(one.data, 4):
+    found: dict[Path, None] = {(PathStep("key", "docs"),): None}
+    for one in world.list_versions(*entity):
+        for path in _generate_paths(one.data, 4):
             found.setdefault(path)
     return list(found)
 
 
-def _paths(value: Value, levels: int) -> list[Path]:
+def _generate_paths(value: Value, levels: int) -> list[Path]:
     if not levels or not isinstance(value, dict | list):
         return []
     found: list[Path] = []
-    for steps, inner in _steps(value):
-        below = [(), *_paths(inner, levels - 1)]
+    for steps, inner in _generate_steps(value):
+        below = [(), *_generate_paths(inner, levels - 1)]
         found += [(step, *path) for step in steps for path in below]
-    return [*found, (Step("any"),)]
+    return [*found, (PathStep("any"),)]
 
 
-def _steps(value: Value) -> list[tuple[list[Step], Value]]:
+def _generate_steps(value: Value) -> list[tuple[list[PathStep], Value]]:
     if isinstance(value, dict):
-        return [([Step("key", key)], inner) for key, inner in value.items()]
+        return [([PathStep("key", key)], inner) for key, inner in value.items()]
     found = []
     for index, item in enumerate(value):
-        steps = [Step("key", str(index)), Step("any")]
+        steps = [PathStep("key", str(index)), PathStep("any")]
         for field in ("pid", "id", "s"):
-            name = values.named(item, field)
-            steps += [Step("item", name, field)] if name is not None else []
+            name = values.get_item_key(item, field)
+            steps += [PathStep("item", name, field)] if name is not None else []
         found.append((steps, item))
     return found
 
 
 FILTERS = st.builds(
-    Filters,
+    ReferenceFilters,
     since=st.sampled_from([None, None, *MOMENTS[1:4]]),
     until=st.sampled_from([None, None, *MOMENTS[4:]]),
     author=st.sampled_from([None, *AUTHORS]),
@@ -181,7 +185,7 @@ budget = settings(
 
 
 @pytest.mark.parametrize("module", [values, reference, blame, checks])
-def test_the_reference_uses_nothing_that_it_judges(module: ModuleType) -> None:
+def test_reference_imports_nothing_that_it_judges(module: ModuleType) -> None:
     tree = ast.parse(inspect.getsource(module))
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert imports
@@ -190,21 +194,21 @@ def test_the_reference_uses_nothing_that_it_judges(module: ModuleType) -> None:
 
 
 @budget
-@given(made=histories(), data=st.data())
-def test_every_answer_is_that_of_the_reference(
-    store: Store, api: Api, made: list[Made], data: st.DataObject
+@given(made=generate_histories(), data=st.data())
+def test_answers_from_tables_equal_reference(
+    store: Store, api: OracleApi, made: list[GeneratedVersion], data: st.DataObject
 ) -> None:
     compare_all(store, api, made, data)
 
 
 @settings(budget, max_examples=max(4, HISTORIES // 4))
-@given(made=histories(), data=st.data())
-def test_every_answer_of_packed_days_is_that_of_the_reference(
+@given(made=generate_histories(), data=st.data())
+def test_answers_from_packed_days_equal_reference(
     store: Store,
-    api: Api,
+    api: OracleApi,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[Made],
+    made: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Most versions are in blocks; the others came late. Then a day leaves for the archive."""
@@ -221,30 +225,32 @@ DICTIONARY = Dictionary(b'{"docs": [{"pid": "a", "id": "x"}], "clientId": "C1", 
 def pack(draw: Any) -> None:
     """Put the versions of each document and day into blocks, but for some."""
     plain = connection.connection
-    dictionaries.keep(plain, ENTITIES[0].table, DICTIONARY)
+    dictionaries.store_dictionary(plain, ENTITIES[0].table, DICTIONARY)
     for entity, day in {(entity, moment.date()) for entity in ENTITIES for moment in MOMENTS}:
-        table = days.locate(plain, entity.table, day).child
-        rows = [row for row in canonical.versions(plain, entity, table) if not draw(LATE)]
-        packer = Packer(draw(st.sampled_from([None, DICTIONARY])))
+        table = days.locate_day(plain, entity.table, day).child
+        rows = [row for row in canonical.stream_versions(plain, entity, table) if not draw(LATE)]
+        packer = BlockPacker(draw(st.sampled_from([None, DICTIONARY])))
         texts = [(*row[:-1], row[-1].encode()) for row in rows]
         made = [
-            packer.pack(block) for _, of in groupby(texts, itemgetter(0)) for block in cut(list(of))
+            packer.pack_block(block)
+            for _, of in groupby(texts, itemgetter(0))
+            for block in split_into_blocks(list(of))
         ]
         for id, version, at, *_ in rows:
             moment = stored_rows.EPOCH + timedelta(microseconds=at)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             plain.execute(query.format(table), [id, version, moment])
-        rebuild.copy_in(plain, entity, table, made, frozen=False)
+        rebuild.write_rows(plain, entity, table, made, frozen=False)
         COUNTS["blocks"] += len(made)
 
 
 @settings(budget, max_examples=max(5, HISTORIES // 4))
-@given(made=histories(), data=st.data())
-def test_every_answer_of_the_tables_and_the_old_service_is_that_of_the_reference(
+@given(made=generate_histories(), data=st.data())
+def test_answers_from_tables_and_old_service_equal_reference(
     store: Store,
-    api: Api,
+    api: OracleApi,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[Made],
+    made: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Some versions are in the tables, the others in the old service, some in both."""
@@ -255,40 +261,40 @@ def test_every_answer_of_the_tables_and_the_old_service_is_that_of_the_reference
 
 
 @settings(budget, max_examples=max(5, HISTORIES // 4))
-@given(made=histories(), data=st.data())
-def test_every_timeline_of_the_tables_and_the_archive_is_that_of_the_reference(
+@given(made=generate_histories(), data=st.data())
+def test_timelines_from_tables_and_archive_equal_reference(
     store: Store,
-    api: Api,
+    api: OracleApi,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[Made],
+    made: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Some versions are in the tables, the others in the archive, some in both."""
     given = replace(django_settings.ANNALS, archive_url="/none")
     monkeypatch.setattr(django_settings, "ANNALS", given)
     with monkeypatch.context() as patched, transaction.atomic():
-        world = stored(store, made, data.draw(batches(made)))
+        world = store_versions(store, made, data.draw(generate_batches(made)))
         some = [one for one in made if data.draw(st.booleans())]
-        found = [_row(one, old=False) for one in some]
-        forget(some, data.draw)
+        found = [_make_row(one, old=False) for one in some]
+        remove_some(some, data.draw)
 
-        def versions(_store: Files, entity: Entity, id: str) -> list[VersionRow]:
+        def versions(_store: Files, entity: EntityKind, id: str) -> list[VersionRow]:
             return [row for row in found if (row.entity, row.id) == (entity, id)]
 
-        patched.setattr("history.archive.read.versions", versions)
-        for entity in world.entities():
-            _timelines(api, world, entity, data.draw, archive="true")
+        patched.setattr("history.archive.read.read_versions", versions)
+        for entity in world.list_entities():
+            _compare_timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
-def _row(one: Made, *, old: bool) -> VersionRow:
+def _make_row(one: GeneratedVersion, *, old: bool) -> VersionRow:
     return VersionRow(
         *(one.version, one.at, one.type, one.client, one.author, one.application),
         *(_text(one).encode(), one.id, BY_NAME[one.kind], old),
     )
 
 
-def _text(one: Made) -> str:
+def _text(one: GeneratedVersion) -> str:
     """As the tables have it: keys in their order, by which blame is compared."""
     table = sql.Identifier(BY_NAME[one.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
@@ -298,7 +304,7 @@ def _text(one: Made) -> str:
     return str(json.loads(found[0]) if found[0].startswith('"') else found[0])
 
 
-def forget(some: list[Made], draw: Any) -> None:
+def remove_some(some: list[GeneratedVersion], draw: Any) -> None:
     """Remove these versions from the tables, but for some."""
     for one in some:
         if not draw(LATE):
@@ -307,7 +313,9 @@ def forget(some: list[Made], draw: Any) -> None:
             connection.connection.execute(query.format(table), [one.id, one.version, one.at])
 
 
-def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
+def move_to_old_service(
+    made: list[GeneratedVersion], draw: Any, patched: pytest.MonkeyPatch
+) -> None:
     """Put versions into the old service, but for numbers that were given twice: it has one of a
     number; and for a child that moved: asked for an application, it does not tell of versions of
     another one. Some stay in the tables also."""
@@ -317,10 +325,12 @@ def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
         (kind, id) for kind, id, _ in {(one.kind, one.id, one.application) for one in made}
     )
     theirs = [one for one in once if moved[one.kind, one.id] == 1 and draw(st.booleans())]
-    found = [_row(one, old=True) for one in theirs]
-    forget(theirs, draw)
+    found = [_make_row(one, old=True) for one in theirs]
+    remove_some(theirs, draw)
 
-    def fetch(_service: Service, subject: Subject, _seconds: float) -> list[VersionRow]:
+    def fetch(
+        _service: OldServiceEndpoint, subject: TimelineSubject, _seconds: float
+    ) -> list[VersionRow]:
         documents = {
             (one.entity, one.id)
             for one in found
@@ -329,25 +339,25 @@ def move(made: list[Made], draw: Any, patched: pytest.MonkeyPatch) -> None:
         }
         return [one for one in found if (one.entity, one.id) in documents]
 
-    patched.setattr("history.fallback.client.fetch", fetch)
+    patched.setattr("history.fallback.client.fetch_timeline", fetch)
     COUNTS["versions in the old service"] += len(found)
 
 
-def archived(files: Files, day: date) -> None:
+def move_day_to_archive(files: Files, day: date) -> None:
     """Move a day out of the tables."""
     plain = connection.connection
     for entity in ENTITIES:
-        table = days.locate(plain, entity.table, day).child
-        if stored_rows.count(plain, table):
-            provenance.note(archive(plain, files, entity, day, table))
+        table = days.locate_day(plain, entity.table, day).child
+        if stored_rows.count_versions(plain, table):
+            provenance.note_archived_day(archive_day(plain, files, entity, day, table))
             plain.execute(sql.SQL("DELETE FROM {}").format(table))
             COUNTS["archived days"] += 1
 
 
 def compare_all(
     store: Store,
-    api: Api,
-    made: list[Made],
+    api: OracleApi,
+    made: list[GeneratedVersion],
     data: st.DataObject,
     *,
     files: Files | None = None,
@@ -357,38 +367,42 @@ def compare_all(
     are packed before, and at last one is archived."""
     with transaction.atomic():
         COUNTS["histories"] += 1
-        world = stored(store, made, data.draw(batches(made)))
+        world = store_versions(store, made, data.draw(generate_batches(made)))
         if files:
             pack(data.draw)
         if old:
-            move(made, data.draw, old)
-        for entity in world.entities():
-            _entity(api, world, entity, data.draw)
+            move_to_old_service(made, data.draw, old)
+        for entity in world.list_entities():
+            _compare_entity(api, world, entity, data.draw)
         for id in APPLICATIONS:
-            checks.application(api, world, id, Filters(), pageSize=500, order="desc")
+            checks.check_application_timeline(
+                api, world, id, ReferenceFilters(), pageSize=500, order="desc"
+            )
             for _ in range(QUESTIONS):
                 form = {"pageSize": data.draw(SIZES), "order": data.draw(ORDERS)}
-                checks.application(api, world, id, data.draw(FILTERS), **form)
+                checks.check_application_timeline(api, world, id, data.draw(FILTERS), **form)
             for moment in MOMENTS:
-                checks.application_at(api, world, id, moment)
+                checks.check_application_at(api, world, id, moment)
         # The search is of the store alone.
         for text in () if old else ("A1", "C1", "77", " 77", "nobody", "A2"):
-            checks.search(api, world, text, data.draw(SIZES))
+            checks.check_search(api, world, text, data.draw(SIZES))
         if files:
-            archived(files, data.draw(st.sampled_from(MOMENTS)).date())
-            for entity in world.entities():
-                _timelines(api, world, entity, data.draw, archive="true")
+            move_day_to_archive(files, data.draw(st.sampled_from(MOMENTS)).date())
+            for entity in world.list_entities():
+                _compare_timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
-def _timelines(api: Api, world: World, entity: tuple[str, str], draw: Any, **more: object) -> None:
+def _compare_timelines(
+    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any, **more: object
+) -> None:
     whole = {"sort": "version", "order": "asc", "pageSize": 500, **more}
     for one, answer in zip(
-        world.timeline(*entity, Filters(), "version", "asc"),
-        api.get(checks.address(entity), **whole)["history"],
+        world.list_timeline(*entity, ReferenceFilters(), "version", "asc"),
+        api.get_data(checks.make_address(entity), **whole)["history"],
         strict=True,
     ):
-        checks.version(answer, one, world)
+        checks.check_version(answer, one, world)
     for _ in range(QUESTIONS):
         form = {
             "sort": draw(st.sampled_from(["updatedAt", "version"])),
@@ -396,22 +410,24 @@ def _timelines(api: Api, world: World, entity: tuple[str, str], draw: Any, **mor
             "pageSize": draw(SIZES),
             **more,
         }
-        checks.timeline(api, world, entity, draw(FILTERS), **form)
+        checks.check_timeline(api, world, entity, draw(FILTERS), **form)
 
 
-def _entity(api: Api, world: World, entity: tuple[str, str], draw: Any) -> None:
-    _timelines(api, world, entity, draw)
-    known = st.sampled_from(paths(world, entity))
+def _compare_entity(
+    api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any
+) -> None:
+    _compare_timelines(api, world, entity, draw)
+    known = st.sampled_from(generate_paths(world, entity))
     for path in draw(st.lists(known, min_size=1, max_size=4 * QUESTIONS, unique=True)):
-        checks.path_filter(api, world, entity, path, draw(SIZES))
+        checks.check_path_filter(api, world, entity, path, draw(SIZES))
         if not any(step.kind == "any" for step in path):
-            checks.field(api, world, entity, path, draw(SIZES))
-    checks.blamed(api, world, entity)
+            checks.check_field_history(api, world, entity, path, draw(SIZES))
+    checks.check_blame(api, world, entity)
     for moment in MOMENTS:
-        checks.at(api, world, entity, moment)
-    numbers = sorted({one.version for one in world.of(*entity)})
+        checks.check_version_at(api, world, entity, moment)
+    numbers = sorted({one.version for one in world.list_versions(*entity)})
     for number in range(numbers[-1] + 2):
-        checks.single(api, world, entity, number)
+        checks.check_single_version(api, world, entity, number)
     some = st.sampled_from(numbers)
     for _ in range(QUESTIONS):
-        checks.compare(api, world, entity, draw(some), draw(some))
+        checks.check_comparison(api, world, entity, draw(some), draw(some))

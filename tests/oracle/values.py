@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 Value = Any
 
 
-class Number:
+class ExactNumber:
     """A number with the text it was written as. Equal to every number of the same value."""
 
     def __init__(self, text: str) -> None:
@@ -16,7 +16,7 @@ class Number:
         self.value = Decimal(text)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and self.value == other.value
+        return isinstance(other, ExactNumber) and self.value == other.value
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -25,31 +25,31 @@ class Number:
         return self.text
 
 
-class Absent:
+class AbsentValue:
     """Not there, which null is not."""
 
     def __repr__(self) -> str:
         return "absent"
 
 
-ABSENT = Absent()
+ABSENT = AbsentValue()
 
 
 def read(text: str | bytes) -> Value:
     """JSON text as values that == compares as JSON: 1 is 1.0, true is not 1."""
-    return json.loads(text, parse_int=Number, parse_float=Number)
+    return json.loads(text, parse_int=ExactNumber, parse_float=ExactNumber)
 
 
-def exact(value: Value) -> object:
+def make_exact(value: Value) -> object:
     """Equal for two values if and only if all numbers have the same digits too."""
     if isinstance(value, dict):
-        return {key: exact(inner) for key, inner in value.items()}
+        return {key: make_exact(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [exact(inner) for inner in value]
-    return ("number", value.text) if isinstance(value, Number) else value
+        return [make_exact(inner) for inner in value]
+    return ("number", value.text) if isinstance(value, ExactNumber) else value
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of a path: `key` (also an index), `item` by a field, or `any`."""
 
     kind: str
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     field: str = ""
 
     @property
-    def written(self) -> str:
+    def format_step(self) -> str:
         if self.kind == "any":
             return "*"
         if self.kind == "item":
@@ -68,11 +68,11 @@ class Step(NamedTuple):
         return f"~2{text[1:]}" if text.startswith("[") else text
 
 
-Path = tuple[Step, ...]
+Path = tuple[PathStep, ...]
 
 
-def written(path: Path) -> str:
-    return "".join(f"/{step.written}" for step in path)
+def format_path(path: Path) -> str:
+    return "".join(f"/{step.format_step}" for step in path)
 
 
 def _escape(text: str) -> str:
@@ -85,21 +85,21 @@ def _unescape(text: str) -> str:
     return text
 
 
-def parsed(path: str) -> Path:
+def parse_path(path: str) -> Path:
     """The steps of a pointer or key path that the API gave."""
     steps = []
     for segment in path.split("/")[1:]:
         if segment.startswith("["):
             field, _, value = segment[1:-1].partition("=")
-            steps.append(Step("item", _unescape(value), _unescape(field)))
+            steps.append(PathStep("item", _unescape(value), _unescape(field)))
         elif segment == "*":
-            steps.append(Step("any"))
+            steps.append(PathStep("any"))
         else:
-            steps.append(Step("key", _unescape(segment)))
+            steps.append(PathStep("key", _unescape(segment)))
     return tuple(steps)
 
 
-def pointed(pointer: str, document: Value) -> Value:
+def find_at_pointer(pointer: str, document: Value) -> Value:
     """The value at an RFC 6901 pointer, ABSENT if there is none."""
     for segment in pointer.split("/")[1:]:
         key = segment.replace("~1", "/").replace("~0", "~")
@@ -112,10 +112,10 @@ def pointed(pointer: str, document: Value) -> Value:
     return document
 
 
-def named(item: Value, field: str) -> str | None:
+def get_item_key(item: Value, field: str) -> str | None:
     """The key that an item has in a field: text, or a whole number."""
     value = item.get(field) if isinstance(item, dict) else None
-    if isinstance(value, Number):
+    if isinstance(value, ExactNumber):
         return value.text if value.text.lstrip("-").isdecimal() else None
     return value if isinstance(value, str) else None
 
@@ -128,7 +128,7 @@ def select(path: Path, document: Value) -> list[Value]:
     return found
 
 
-def _inside(step: Step, value: Value) -> list[Value]:
+def _inside(step: PathStep, value: Value) -> list[Value]:
     if step.kind == "any":
         return (
             list(value.values() if isinstance(value, dict) else value)[:]
@@ -137,7 +137,7 @@ def _inside(step: Step, value: Value) -> list[Value]:
         )
     if step.kind == "item":
         items = value if isinstance(value, list) else []
-        return [item for item in items if named(item, step.field) == step.text]
+        return [item for item in items if get_item_key(item, step.field) == step.text]
     if isinstance(value, dict):
         return [value[step.text]] if step.text in value else []
     if isinstance(value, list) and step.text.isdecimal() and str(int(step.text)) == step.text:
@@ -145,18 +145,19 @@ def _inside(step: Step, value: Value) -> list[Value]:
     return []
 
 
-def differ(path: Path, old: Value, new: Value) -> bool:
+def is_different(path: Path, old: Value, new: Value) -> bool:
     """Whether what a path without `*` selects differs; several items of one key in their order."""
     if not path:
         return old is not new if ABSENT in (old, new) else old != new
     before = [] if old is ABSENT else _inside(path[0], old)
     after = [] if new is ABSENT else _inside(path[0], new)
     return any(
-        differ(path[1:], was, now) for was, now in zip_longest(before, after, fillvalue=ABSENT)
+        is_different(path[1:], was, now)
+        for was, now in zip_longest(before, after, fillvalue=ABSENT)
     )
 
 
-def patched(document: Value, operations: list[dict[str, Any]]) -> Value:
+def apply_patch(document: Value, operations: list[dict[str, Any]]) -> Value:
     """The document after RFC 6902 operations."""
     whole = {"": _copy(document)}
     for operation in operations:

@@ -1,56 +1,65 @@
-"""Compares what is recorded with what the database has: each document, and no other one."""
+"""Compares the recorded documents with the rows of the database."""
 
 import json
 from typing import Any
 
 from outbox import message
-from outbox.block import kind_of
-from outbox.message import Version
+from outbox.block import get_kind
+from outbox.message import RecordedVersion
 from tests.outbox import stored
 from tests.outbox.ways.models import KINDS
 
-Documents = dict[str, Any]
+SnapshotByDocument = dict[str, Any]
 
 
-def recorded() -> Documents:
-    """The newest snapshot of each document that is not deleted."""
-    newest: dict[str, Version] = {}
-    for each in stored.versions():
-        known = newest.get(each.document)
-        if known is None or known.version < each.version:
-            newest[each.document] = each
-    return {name: json.loads(each.data) for name, each in newest.items() if each.type != 2}
+def load_recorded() -> SnapshotByDocument:
+    """Return the newest snapshot of each document that is not deleted."""
+    newest: dict[str, RecordedVersion] = {}
+    for version in stored.load_versions():
+        newest_version = newest.get(version.document)
+        if newest_version is None or newest_version.version < version.version:
+            newest[version.document] = version
+    return {name: json.loads(version.data) for name, version in newest.items() if version.type != 2}
 
 
-def actual() -> Documents:
-    """The snapshot of each row, now."""
+def load_actual() -> SnapshotByDocument:
+    """Return the present snapshot of each row."""
     changes = [
-        kind_of(model).change(row)  # type: ignore[union-attr]
+        get_kind(model).change(row)  # type: ignore[union-attr]
         for model in KINDS
         for row in model._base_manager.all()
     ]
-    found = {each.key: json.loads(message.text(each.data, each.key)) for each in changes}
-    assert len(found) == len(changes)
-    return found
+    snapshots = {
+        change.key: json.loads(message.encode_snapshot(change.data, change.key))
+        for change in changes
+    }
+    assert len(snapshots) == len(changes)
+    return snapshots
 
 
-def check() -> None:
-    """Raises AssertionError."""
-    there, told = actual(), recorded()
+def compare_documents() -> None:
+    """Assert that each document has the snapshot of its row, and that there is no other
+    document.
+    """
+    actual_documents, recorded_documents = load_actual(), load_recorded()
     wrong = {
-        name: {"recorded": told.get(name), "actual": there.get(name)}
-        for name in there.keys() | told.keys()
-        if told.get(name) != there.get(name)
+        name: {"recorded": recorded_documents.get(name), "actual": actual_documents.get(name)}
+        for name in actual_documents.keys() | recorded_documents.keys()
+        if recorded_documents.get(name) != actual_documents.get(name)
     }
     assert not wrong, wrong
 
 
-def numbers() -> dict[str, list[int]]:
-    """The types of the versions of each document, in order; numbers without gaps."""
-    found: dict[str, list[Version]] = {}
-    for each in stored.versions():
-        found.setdefault(each.document, []).append(each)
-    for versions in found.values():
-        versions.sort(key=lambda each: each.version)
-        assert [each.version for each in versions] == list(range(1, len(versions) + 1))
-    return {name: [each.type for each in versions] for name, versions in found.items()}
+def check_numbers() -> dict[str, list[int]]:
+    """Assert that version numbers have no gaps, and return the types of each document's
+    versions.
+    """
+    versions_by_document: dict[str, list[RecordedVersion]] = {}
+    for version in stored.load_versions():
+        versions_by_document.setdefault(version.document, []).append(version)
+    for versions in versions_by_document.values():
+        versions.sort(key=lambda item: item.version)
+        assert [item.version for item in versions] == list(range(1, len(versions) + 1))
+    return {
+        name: [item.type for item in versions] for name, versions in versions_by_document.items()
+    }

@@ -1,4 +1,4 @@
-"""The inbox for the tests: messages, a worker in this process, and consumers as processes."""
+"""Helpers for tests of the inbox: messages, a processor in this process, and consumer processes."""
 
 import json
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import Any
 
 from outbox.inbox import Message, queue
 from outbox.inbox.conf import InboxConf
-from outbox.inbox.message import handlers
+from outbox.inbox.message import list_handlers
 from outbox.inbox.models import Waiting
-from outbox.inbox.worker import Worker
+from outbox.inbox.worker import MessageProcessor
 from tests.outbox import processes, settings
 from tests.outbox.processes import Process
 from tests.outbox.shop.inbox import EVENTS
@@ -20,46 +20,60 @@ SESSION = {"session.timeout.ms": 6_000}
 QUICK = {"RETRY_FIRST_SECONDS": 0.01, "RETRY_MOST_SECONDS": 0.02, "ATTEMPTS": 3}
 
 
-def message(
+def make_message(
     offset: int, key: str | None = "A", *, topic: str = EVENTS, id: str | None = None, **value: Any
 ) -> Message:
-    """A message with this value as JSON; id: its idempotency key."""
+    """Return a message with this value as JSON.
+
+    Args:
+        id: Its idempotency key.
+    """
     headers = () if id is None else (("idempotency-key", id.encode()),)
     raw = json.dumps({"n": offset, **value}).encode()
     return Message(topic, 0, offset, None if key is None else key.encode(), raw, headers)
 
 
-def put(*messages: Message) -> dict[tuple[str, str], int]:
+def store_messages(*messages: Message) -> dict[tuple[str, str], int]:
     """Store messages as one batch."""
-    return dict(queue.store(messages, handlers(), "default"))
+    return dict(queue.store_messages(messages, list_handlers(), "default"))
 
 
-def worker(**changes: Any) -> Worker:
-    """A worker for all handlers. changes: of settings.INBOX."""
-    return Worker(InboxConf.read({**settings.INBOX, **QUICK, **changes}), "default", handlers())
+def make_processor(**changes: Any) -> MessageProcessor:
+    """Return a processor for all handlers.
+
+    Args:
+        changes: Of settings.INBOX.
+    """
+    return MessageProcessor(
+        InboxConf.from_setting({**settings.INBOX, **QUICK, **changes}), "default", list_handlers()
+    )
 
 
-def work(**changes: Any) -> Worker:
-    """Process what is due now, with a new worker."""
-    made = worker(**changes)
-    while made.one():
+def process_due(**changes: Any) -> MessageProcessor:
+    """Process what is due now, with a new processor."""
+    processor = make_processor(**changes)
+    while processor.process_next():
         pass
-    return made
+    return processor
 
 
-def effects(handler: str = "shop") -> list[tuple[str, int]]:
-    """Key and number, in the order of the commits."""
-    found = Effect.objects.filter(handler=handler).order_by("id")
-    return list(found.values_list("key", "n"))
+def list_effects(handler: str = "shop") -> list[tuple[str, int]]:
+    """Return key and number of each effect, in the order of the commits."""
+    rows = Effect.objects.filter(handler=handler).order_by("id")
+    return list(rows.values_list("key", "n"))
 
 
-def states() -> dict[int, str]:
-    """By offset: the state of what is not processed."""
+def map_states() -> dict[int, str]:
+    """Return the state of each unprocessed message by its offset."""
     return dict(Waiting.objects.order_by("id").values_list("offset", "state"))
 
 
-def start(client: Mapping[str, Any], database: str, log: Path, **changes: Any) -> Process:
-    """A consumer as a process of its own. client: settings for Kafka. changes: of
-    settings.INBOX."""
-    given = {"KAFKA": {**client, **SESSION}, **QUICK, **changes}
-    return processes.start("inbox consume", database, log, INBOX_TEST_SETTINGS=given)
+def start_consumer(client: Mapping[str, Any], database: str, log: Path, **changes: Any) -> Process:
+    """Start a consumer process.
+
+    Args:
+        client: Settings for Kafka.
+        changes: Of settings.INBOX.
+    """
+    variables = {"KAFKA": {**client, **SESSION}, **QUICK, **changes}
+    return processes.start_command("inbox consume", database, log, INBOX_TEST_SETTINGS=variables)

@@ -1,4 +1,4 @@
-"""Events for the inbox in a topic: of some keys, numbered, some of them sent twice."""
+"""Events for the inbox: numbered messages of some keys, some of them sent twice."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from outbox.inbox import Message
 from outbox.inbox.models import Waiting
 from tests.outbox import consumers, processes, relays
@@ -20,13 +20,13 @@ from tests.outbox.shop.inbox import EVENTS
 
 KEYS = 40
 _OFFSETS = count()
-# Keys of which one message kills the process, raises for ever, or hangs once.
+# One message of each of these keys kills the process, always raises, or hangs once.
 KILLER, BAD, SLOW = "K0", "K1", "K2"
 
 
 @dataclass(slots=True)
-class Events:
-    """Sends events. deliver: takes each. numbers: by key, those that were sent."""
+class EventSender:
+    """Sends events with `deliver`, and remembers their numbers by key."""
 
     deliver: Callable[[str, bytes, bytes], None]
     seed: int
@@ -38,19 +38,25 @@ class Events:
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
 
-    def send(self, number: int, extra: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Events of random keys, a tenth of them twice. extra: what the next one of a key does."""
-        left = dict(extra or {})
+    def send_events(
+        self, number: int, extra: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """Send events of random keys, a tenth of them twice.
+
+        Args:
+            extra: More fields for the next event of a key.
+        """
+        remaining = dict(extra or {})
         for _ in range(number):
             key = f"K{self._random.randrange(KEYS)}"
-            self._one(key, **left.pop(key, {}))
-        for key, what in left.items():
-            self._one(key, **what)
+            self._send_event(key, **remaining.pop(key, {}))
+        for key, extra_fields in remaining.items():
+            self._send_event(key, **extra_fields)
 
-    def _one(self, key: str, **what: Any) -> None:
+    def _send_event(self, key: str, **extra_fields: Any) -> None:
         numbers = self.numbers.setdefault(key, [])
         numbers.append(len(numbers) + 1)
-        value = json.dumps({"n": len(numbers), **what}).encode()
+        value = json.dumps({"n": len(numbers), **extra_fields}).encode()
         for _ in range(1 + (self._random.random() < 0.1)):
             identity = f"{key}/{len(numbers)}".encode()
             self.deliver(key, value, identity)
@@ -58,9 +64,9 @@ class Events:
         self.repeated = self.sent - sum(map(len, self.numbers.values()))
 
 
-def to_topic(broker: Daemon) -> Callable[[str, bytes, bytes], None]:
-    """Deliver through Kafka."""
-    producer = Producer({**broker.client(), "enable.idempotence": True, "linger.ms": 1})
+def make_topic_delivery(broker: KafkaServer) -> Callable[[str, bytes, bytes], None]:
+    """Return a delivery through Kafka."""
+    producer = Producer({**broker.make_client_config(), "enable.idempotence": True, "linger.ms": 1})
 
     def deliver(key: str, value: bytes, identity: bytes) -> None:
         producer.produce(EVENTS, value, key, headers=[("idempotency-key", identity)])
@@ -69,16 +75,22 @@ def to_topic(broker: Daemon) -> Callable[[str, bytes, bytes], None]:
     return deliver
 
 
-def to_table(key: str, value: bytes, identity: bytes) -> None:
-    """Deliver as a consumer does that has read a message."""
+def deliver_to_table(key: str, value: bytes, identity: bytes) -> None:
+    """Deliver as a consumer that has read a message."""
     headers = [("idempotency-key", identity)]
-    consumers.put(Message(EVENTS, 0, next(_OFFSETS), key.encode(), value, headers))
+    consumers.store_messages(Message(EVENTS, 0, next(_OFFSETS), key.encode(), value, headers))
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """events: with an effect, each once. repeats: that the topic had more than once. dead: letters.
-    behind: messages that wait for a dead letter."""
+class EventReport:
+    """What became of the events.
+
+    Attributes:
+        events: Events with an effect, each once.
+        repeats: Events that the topic had more than once.
+        dead: Dead letters.
+        behind: Messages that wait for a dead letter.
+    """
 
     events: int
     repeats: int
@@ -86,67 +98,79 @@ class Report:
     behind: int
 
 
-def kills(events: Events, start: Callable[[], Process], times: int, size: int = 100) -> Report:
-    """Two consumers of which one is killed at a random moment and started again; a message of one
-    key kills its process each time, one of another key raises each time, one hangs once. In the end
-    each message has had its effect once, in order of its key, but for those behind dead letters."""
-    chosen = random.Random(events.seed)
-    bad: Mapping[str, Mapping[str, Any]]
-    bad = {KILLER: {"do": "kill"}, BAD: {"do": "raise"}, SLOW: {"do": "hang", "times": 1}}
-    with processes.kept([start(), start()]) as running:
-        events.send(size)
-        relays.until(consumers.effects)
-        for turn in range(times):
-            events.send(chosen.randrange(size // 5, size), bad if turn == times // 3 else None)
-            time.sleep(chosen.uniform(0.0, 0.6))
-            place = chosen.randrange(2)
-            running[place].send_signal(signal.SIGKILL)
-            running[place].wait()
-            _restart(running, start)
-        relays.until(lambda: _restart(running, start) and finished(events), 120)
-        for process in running:
+def kill_consumers_under_load(
+    events: EventSender, start: Callable[[], Process], times: int, size: int = 100
+) -> EventReport:
+    """Run two consumers under load, and kill one at random moments.
+
+    A message of one key kills its process each time, one of another key always raises, one hangs
+    once. In the end each message has had its effect once, in the order of its key, except those
+    behind dead letters.
+    """
+    random_source = random.Random(events.seed)
+    bad_events: Mapping[str, Mapping[str, Any]]
+    bad_events = {KILLER: {"do": "kill"}, BAD: {"do": "raise"}, SLOW: {"do": "hang", "times": 1}}
+    with processes.kill_at_end([start(), start()]) as consumer_processes:
+        events.send_events(size)
+        relays.wait_until(consumers.list_effects)
+        for round_number in range(times):
+            events.send_events(
+                random_source.randrange(size // 5, size),
+                bad_events if round_number == times // 3 else None,
+            )
+            time.sleep(random_source.uniform(0.0, 0.6))
+            index = random_source.randrange(2)
+            consumer_processes[index].send_signal(signal.SIGKILL)
+            consumer_processes[index].wait()
+            _restart_ended(consumer_processes, start)
+        relays.wait_until(
+            lambda: _restart_ended(consumer_processes, start) and is_finished(events), 120
+        )
+        for process in consumer_processes:
             process.send_signal(signal.SIGTERM)
         # One that has just been started may not have its handler yet.
-        assert {process.wait(30) for process in running} <= {0, -signal.SIGTERM}
-    return check(events)
+        assert {process.wait(30) for process in consumer_processes} <= {0, -signal.SIGTERM}
+    return check_events(events)
 
 
-def finished(events: Events) -> bool:
-    """Whether everything is processed, dead, or behind a dead letter."""
-    # First that all are there: what is stored later could be anything.
-    known = len(consumers.effects()) + Waiting.objects.count()
-    if known < sum(map(len, events.numbers.values())):
+def is_finished(events: EventSender) -> bool:
+    """Return whether everything is processed, dead, or behind a dead letter."""
+    # Check first that all have arrived: later ones could be in any state.
+    present = len(consumers.list_effects()) + Waiting.objects.count()
+    if present < sum(map(len, events.numbers.values())):
         return False
-    return not Waiting.objects.exclude(state="dead").exclude(key__in=_dead_keys()).exists()
+    return not Waiting.objects.exclude(state="dead").exclude(key__in=_list_dead_keys()).exists()
 
 
-def check(events: Events) -> Report:
-    """Each event had its effect once, in order, or is dead, or behind a dead letter."""
-    done: dict[str, list[int]] = {}
-    for key, n in consumers.effects():
-        done.setdefault(key, []).append(n)
+def check_events(events: EventSender) -> EventReport:
+    """Assert that each event had its effect once and in order, or is dead, or behind a dead
+    letter.
+    """
+    processed: dict[str, list[int]] = {}
+    for key, n in consumers.list_effects():
+        processed.setdefault(key, []).append(n)
     waiting: dict[str, list[int]] = {}
-    for each in Waiting.objects.order_by("id"):
-        key = bytes(each.key or b"").decode()
-        waiting.setdefault(key, []).append(json.loads(bytes(each.value or b""))["n"])
+    for message in Waiting.objects.order_by("id"):
+        key = bytes(message.key or b"").decode()
+        waiting.setdefault(key, []).append(json.loads(bytes(message.value or b""))["n"])
     for key, numbers in events.numbers.items():
-        found = done.get(key, []) + waiting.get(key, [])
-        assert found == numbers, (key, found, numbers)
+        numbers_of_key = processed.get(key, []) + waiting.get(key, [])
+        assert numbers_of_key == numbers, (key, numbers_of_key, numbers)
     dead = Waiting.objects.filter(state="dead")
-    assert {bytes(each.key or b"").decode() for each in dead} == set(waiting), waiting
-    return Report(
-        sum(map(len, done.values())), events.repeated, dead.count(),
+    assert {bytes(message.key or b"").decode() for message in dead} == set(waiting), waiting
+    return EventReport(
+        sum(map(len, processed.values())), events.repeated, dead.count(),
         Waiting.objects.count() - dead.count(),
     )  # fmt: skip
 
 
-def _dead_keys() -> list[bytes]:
-    return [bytes(each.key or b"") for each in Waiting.objects.filter(state="dead")]
+def _list_dead_keys() -> list[bytes]:
+    return [bytes(message.key or b"") for message in Waiting.objects.filter(state="dead")]
 
 
-def _restart(running: list[Process], start: Callable[[], Process]) -> bool:
-    """Always true."""
-    for place, process in enumerate(running):
+def _restart_ended(consumer_processes: list[Process], start: Callable[[], Process]) -> bool:
+    """Start consumers that have ended again. Always returns True."""
+    for index, process in enumerate(consumer_processes):
         if process.poll() is not None:
-            running[place] = start()
+            consumer_processes[index] = start()
     return True

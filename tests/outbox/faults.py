@@ -20,108 +20,114 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.outbox.whole import Whole, whole
+from tests.outbox.whole import FaultStand, run_stand
 
 if TYPE_CHECKING:
-    from tests.outbox.load import Load
+    from tests.outbox.load import WriteLoad
 
 
 @dataclass(slots=True)
-class Faults:
+class FaultRunner:
     """The faults, one method for each."""
 
-    place: Whole
+    place: FaultStand
     kills: int
     random: random.Random = field(default_factory=lambda: random.Random(1))
 
-    def relays(self, load: Load) -> str:
+    def relays(self, load: WriteLoad) -> str:
         """Two relays, killed in turns."""
         for _ in range(self.kills):
             time.sleep(self.random.uniform(0.0, 0.5))
             number = self.random.randrange(2)
             self.place.relays[number].kill()
             self.place.relays[number].wait()
-            load.caught_up()
+            load.wait_until_sent()
             self.place.relays[number] = self.place.start_relay()
         return f"{self.kills} relays killed"
 
-    def database(self, load: Load) -> str:
+    def database(self, load: WriteLoad) -> str:
         """For writers, relays and Annals at the same time; every second time as by a crash."""
         for number in range(6):
-            self._more(load, 50)
+            self._record_more(load, 50)
             time.sleep(self.random.uniform(0.0, 0.3))
             mode = "immediate" if number % 2 else "fast"
-            self.place.restart(mode, self.random.uniform(0.0, 2.0))  # type: ignore[arg-type]
-            load.caught_up()
+            self.place.restart_database(mode, self.random.uniform(0.0, 2.0))  # type: ignore[arg-type]
+            load.wait_until_sent()
         return "PostgreSQL stopped and started 6 times"
 
-    def broker(self, load: Load) -> str:
+    def broker(self, load: WriteLoad) -> str:
         """Stopped, and killed."""
         for number in range(4):
-            self._more(load, 50)
+            self._record_more(load, 50)
             if number % 2:
                 self.place.broker.kill()
             else:
                 self.place.broker.stop(timeout=30)
-            self._more(load, 100)
+            self._record_more(load, 100)
             time.sleep(self.random.uniform(0.0, 3.0))
             self.place.broker.start(timeout=180)
-            load.caught_up()
+            load.wait_until_sent()
         return "Apache Kafka stopped and started 4 times"
 
-    def both(self, load: Load) -> str:
+    def both(self, load: WriteLoad) -> str:
         """PostgreSQL crashes, and while it recovers Kafka is killed."""
         for _ in range(4):
-            self._more(load, 50)
-            self.place.restart("immediate", 0.0)
+            self._record_more(load, 50)
+            self.place.restart_database("immediate", 0.0)
             time.sleep(self.random.uniform(0.0, 5.0))
             self.place.broker.kill()
             time.sleep(self.random.uniform(5.0, 30.0))
             self.place.broker.start(timeout=180)
-            load.caught_up()
+            load.wait_until_sent()
         return "PostgreSQL and soon after Kafka killed and started 4 times"
 
-    def frozen(self, load: Load) -> str:
+    def frozen(self, load: WriteLoad) -> str:
         """A relay that wakes when another has its documents."""
         from tests.outbox import relays
 
         for number in range(5):
-            relays.until(lambda: relays.shares() == [32, 32], 60)
-            self._more(load, 100)
+            relays.wait_until(lambda: relays.list_shares() == [32, 32], 60)
+            self._record_more(load, 100)
             time.sleep(self.random.uniform(0.0, 0.2))
-            chosen = self.place.relays[number % 2]
-            chosen.send_signal(signal.SIGSTOP)
-            relays.until(lambda: relays.shares() == [64], 60)
+            relay = self.place.relays[number % 2]
+            relay.send_signal(signal.SIGSTOP)
+            relays.wait_until(lambda: relays.list_shares() == [64], 60)
             time.sleep(self.random.uniform(0.0, 0.5))
-            chosen.send_signal(signal.SIGCONT)
-            self._more(load, 50)
+            relay.send_signal(signal.SIGCONT)
+            self._record_more(load, 50)
         return "5 relays frozen until others had their documents"
 
-    def inbox(self) -> str:
+    def kill_inbox_consumers(self) -> str:
         """Each message has its effect once, in order of its key."""
         from tests.kafka import brokers
         from tests.outbox import consumers, events
         from tests.outbox.shop.inbox import EVENTS
 
         place = self.place
-        brokers.create(place.broker, [EVENTS])
-        load = events.Events(events.to_topic(place.broker), seed=1)
-        start = partial(consumers.start, place.broker.client(), place.shop, place.log, SECONDS=1)
-        report = events.kills(load, start, self.kills)
+        brokers.create_topics(place.broker, [EVENTS])
+        load = events.EventSender(events.make_topic_delivery(place.broker), seed=1)
+        start = partial(
+            consumers.start_consumer,
+            place.broker.make_client_config(),
+            place.shop,
+            place.log,
+            SECONDS=1,
+        )
+        report = events.kill_consumers_under_load(load, start, self.kills)
         return (
             f"{self.kills} consumers killed: {report.events} effects, each once and in order;"
             f" {report.repeats} messages came twice; {report.dead} dead letters, {report.behind}"
             " messages behind them"
         )
 
-    def _more(self, load: Load, count: int) -> None:
+    def _record_more(self, load: WriteLoad, count: int) -> None:
         from tests.outbox import relays
 
-        wanted = load.recorded + count
-        relays.until(lambda: load.recorded >= wanted, 60)
+        target = load.recorded + count
+        relays.wait_until(lambda: load.recorded >= target, 60)
 
 
-def compare(place: Whole, missing: int = 0) -> str:
+def compare_with_annals(place: FaultStand, missing: int = 0) -> str:
     """Everything recorded is in the topic, in order, and in Annals, once. missing: messages that
     were deleted before Annals read them."""
     from django.db import connection
@@ -131,44 +137,45 @@ def compare(place: Whole, missing: int = 0) -> str:
 
     # The server may have been stopped since.
     connection.close()
-    relays.until(lambda: not relays.waiting(), 120)
+    relays.wait_until(lambda: not relays.count_waiting(), 120)
     documents = dict(Document.objects.values_list("key", "version"))
     newest = {key.partition("/")[2]: number for key, number in documents.items()}
-    messages = sum(place.ends().values())
-    stuck = _await_annals(place, messages - missing)
+    messages = sum(place.fetch_ends().values())
+    stuck = _wait_for_annals(place, messages - missing)
     if not missing:
-        repeats = relays.check(relays.sent(place.broker), newest)
+        repeats = relays.check_sent(relays.read_sent(place.broker), newest)
         assert messages - repeats == sum(newest.values())
-    stored: dict[str, list[int]] = {}
-    for _, id, version, _ in sorted(place.database.stored()):
-        stored.setdefault(id, []).append(version)
-    wrong = [id for id in newest if stored.get(id) != list(range(1, newest[id] + 1))]
-    assert not wrong, [(id, newest[id], stored.get(id)) for id in wrong[:3]]
-    assert set(stored) == set(newest)
-    ledger = place.consumers.ledger()
+    stored_versions: dict[str, list[int]] = {}
+    for _, id, version, _ in sorted(place.database.count_stored()):
+        stored_versions.setdefault(id, []).append(version)
+    wrong = [id for id in newest if stored_versions.get(id) != list(range(1, newest[id] + 1))]
+    assert not wrong, [(id, newest[id], stored_versions.get(id)) for id in wrong[:3]]
+    assert set(stored_versions) == set(newest)
+    ledger = place.consumers.read_ledger()
     totals = ledger["totals"]
     if not missing:
         assert ledger["ok"], ledger["faults"]
         assert totals["stored"] == sum(newest.values())
         assert totals["stored"] + totals["repeated"] == messages == totals["read"]
     return (
-        f"{sum(newest.values()):,} versions recorded, {sum(map(len, stored.values())):,} in Annals;"
+        f"{sum(newest.values()):,} versions recorded, "
+        f"{sum(map(len, stored_versions.values())):,} in Annals;"
         f" {messages:,} messages = {totals['stored']:,} stored + {totals['repeated']:,} repeated"
         + (f" + {missing:,} deleted" if missing else "")
         + stuck
     )
 
 
-def _await_annals(place: Whole, messages: int) -> str:
+def _wait_for_annals(place: FaultStand, messages: int) -> str:
     """Until Annals has read so many. What to say if its consumer did not go on by itself."""
     from tests.outbox import relays
 
     try:
-        relays.until(lambda: place.database.read() >= messages, 120)
+        relays.wait_until(lambda: place.database.count_read() >= messages, 120)
     except AssertionError:
-        place.consumers.all[-1].kill()
-        place.consumers.start()
-        relays.until(lambda: place.database.read() >= messages, 120)
+        place.consumers.all[-1].kill_process()
+        place.consumers.start_consumer()
+        relays.wait_until(lambda: place.database.count_read() >= messages, 120)
         return "; ANNALS' CONSUMER HAD STOPPED READING, and was started again"
     return ""
 
@@ -185,25 +192,25 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25, help="relays and consumers killed")
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these faults")
     options = parser.parse_args()
-    with whole() as place:
+    with run_stand() as place:
         from tests.outbox import hole
-        from tests.outbox.load import Load
+        from tests.outbox.load import WriteLoad
 
-        faults = Faults(place, options.kills)
+        faults = FaultRunner(place, options.kills)
         # The hole comes last: what Annals has missed stays in its ledger.
         for seed, name in enumerate(sorted(options.only, key=NAMES.index), 1):
             began = time.monotonic()
             if name == "hole":
-                said = hole.heal(place)
+                result = hole.make_and_heal_hole(place)
             elif name == "inbox":
-                said = faults.inbox()
+                result = faults.kill_inbox_consumers()
             else:
-                fault: Callable[[Load], str] = getattr(faults, name)
-                load = Load(documents=100, seed=seed, patient=True)
-                with load.running():
-                    did = fault(load)
-                said = f"{did}: {compare(place)}"
-            print(f"{name}: {said} ({time.monotonic() - began:.0f} s)", flush=True)
+                fault: Callable[[WriteLoad], str] = getattr(faults, name)
+                load = WriteLoad(documents=100, seed=seed, patient=True)
+                with load.run_writers():
+                    description = fault(load)
+                result = f"{description}: {compare_with_annals(place)}"
+            print(f"{name}: {result} ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Another Django service in the place of Annals, in this process: its settings, its apps and a
-database of its own. Annals does not have the outbox installed."""
+"""Runs another Django service in the place of Annals in this process.
+
+The service has its own settings, apps and database. Annals does not have the outbox installed.
+"""
 
 import importlib
 import os
@@ -25,92 +27,101 @@ from psycopg.conninfo import make_conninfo
 
 
 @contextmanager
-def database(prefix: str) -> Iterator[str]:
-    """The name of a new database."""
+def create_database(prefix: str) -> Iterator[str]:
+    """Create a database, yield its name, and drop it."""
     name = f"{prefix}_{secrets.token_hex(4)}"
-    _on_server("CREATE DATABASE {}", name)
+    _execute_on_server("CREATE DATABASE {}", name)
     try:
         yield name
     finally:
-        _on_server("DROP DATABASE {} WITH (FORCE)", name)
+        _execute_on_server("DROP DATABASE {} WITH (FORCE)", name)
 
 
 @contextmanager
-def service(settings: ModuleType, database: str, site: admin.AdminSite) -> Iterator[str]:
-    """The service, migrated; the address of its database. site: its admin."""
-    ours = connections["default"]
+def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> Iterator[str]:
+    """Run the service, migrated, and yield the address of its database.
+
+    Args:
+        site: The service's admin site.
+    """
+    own_connection = connections["default"]
     url = make_conninfo(os.environ["DATABASE_URL"], dbname=database)
-    given = {**connections.configure_settings(settings.DATABASES)["default"], "NAME": database}
-    given.update(_address(url))
-    kept = connections.settings["default"]
-    changed = {**_defaults(), **_named(vars(settings))}
-    del changed["DATABASES"]
-    with _own_checks(), _own_admin(site), override_settings(**changed):
+    database_settings = {
+        **connections.configure_settings(settings.DATABASES)["default"],
+        "NAME": database,
+    }
+    database_settings.update(_parse_address(url))
+    earlier_settings = connections.settings["default"]
+    changed_settings = {**_list_defaults(), **_select_settings(vars(settings))}
+    del changed_settings["DATABASES"]
+    with _keep_own_checks(), _use_admin_site(site), override_settings(**changed_settings):
         del connections["default"]
-        connections.settings["default"] = given
-        _register(site)
+        connections.settings["default"] = database_settings
+        _register_pages(site)
         try:
             call_command("migrate", run_syncdb=True, verbosity=0)
             yield url
         finally:
             connection_created.disconnect(dispatch_uid="outbox.default")  # of outbox.database
             connections["default"].close()
-            connections.settings["default"] = kept
-            connections["default"] = ours
+            connections.settings["default"] = earlier_settings
+            connections["default"] = own_connection
 
 
-def _defaults() -> dict[str, Any]:
-    """Django's values of the settings that Annals has."""
+def _list_defaults() -> dict[str, Any]:
+    """Return Django's defaults of the settings that Annals changes."""
     return {
         name: value
-        for name, value in _named(vars(global_settings)).items()
+        for name, value in _select_settings(vars(global_settings)).items()
         if django_settings.is_overridden(name)
     }
 
 
-def _named(values: Mapping[str, Any]) -> dict[str, Any]:
+def _select_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name.isupper()}
 
 
 @contextmanager
-def _own_checks() -> Iterator[None]:
-    """Apps register their checks when they are loaded; another service may not have the app."""
-    kept = set(registry.registered_checks)
+def _keep_own_checks() -> Iterator[None]:
+    """Restore the registered checks: apps register theirs when they are loaded."""
+    checks = set(registry.registered_checks)
     try:
         yield
     finally:
-        registry.registered_checks = kept
+        registry.registered_checks = checks
 
 
 @contextmanager
-def _own_admin(site: admin.AdminSite) -> Iterator[None]:
-    """Django's admin site is one for the process, and that of Annals is another one. Each module
-    of screens registers once in a process, so those of Annals do it now, with its own site."""
+def _use_admin_site(site: admin.AdminSite) -> Iterator[None]:
+    """Use this admin site in the process.
+
+    Each module of screens registers once in a process, so Annals' screens register now, on their
+    own site.
+    """
     importlib.import_module("annals.urls")
     lazy: Any = admin.site
-    kept, lazy._wrapped = lazy._wrapped, site
+    earlier_site, lazy._wrapped = lazy._wrapped, site
     try:
         yield
     finally:
-        lazy._wrapped = kept
+        lazy._wrapped = earlier_site
 
 
-def _register(site: admin.AdminSite) -> None:
-    """The pages of the outbox, which register once in a process: perhaps with another service's
-    admin."""
+def _register_pages(site: admin.AdminSite) -> None:
+    """Register the outbox's pages again if another service's admin has them."""
     for app in filter(apps.is_installed, ("outbox", "outbox.inbox")):
         pages = sys.modules[f"{app}.admin"]
         if all(type(page).__module__ != pages.__name__ for page in site._registry.values()):
             importlib.reload(pages)
 
 
-def _address(url: str) -> dict[str, Any]:
+def _parse_address(url: str) -> dict[str, Any]:
     from psycopg.conninfo import conninfo_to_dict
 
     parts = conninfo_to_dict(url)
     return {name.upper(): str(parts.get(name, "")) for name in ("user", "password", "host", "port")}
 
 
-def _on_server(statement: str, name: str) -> None:
+def _execute_on_server(statement: str, name: str) -> None:
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(sql.SQL(statement).format(sql.Identifier(name)))

@@ -1,4 +1,4 @@
-"""Load for the tests of faults: random versions of some documents, counted."""
+"""A load for fault tests: random versions of some documents, counted."""
 
 import random
 import signal
@@ -13,16 +13,20 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 import outbox
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from outbox.models import Document
 from tests.outbox import processes, relays
 from tests.outbox.processes import Process
 
 
 @dataclass(slots=True)
-class Load:
-    """Writers in threads. newest: the newest version of each document by id. patient: they wait
-    for a database that is away."""
+class WriteLoad:
+    """Writers in threads.
+
+    Attributes:
+        newest: The newest version of each document by id.
+        patient: Whether writers wait while the database is down.
+    """
 
     documents: int
     seed: int
@@ -34,8 +38,8 @@ class Load:
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def record(self, id: str) -> None:
-        """One version."""
+    def record_version(self, id: str) -> None:
+        """Record one version."""
         with transaction.atomic():
             version = outbox.record("product-instance", id, {"n": self.recorded, "t": time.time()})
         assert version is not None
@@ -43,36 +47,36 @@ class Load:
             self.newest[id] = max(version, self.newest.get(id, 0))
             self.recorded += 1
 
-    def slowly(self, id: str, opened: threading.Event, done: threading.Event) -> None:
-        """A version in a transaction that stays open until `done`."""
+    def record_slowly(self, id: str, is_open: threading.Event, may_commit: threading.Event) -> None:
+        """Record a version in a transaction that stays open until the event is set."""
         with transaction.atomic():
             outbox.record("product-instance", id, {})
-            opened.set()
-            done.wait(10)
+            is_open.set()
+            may_commit.wait(10)
         connection.close()
 
     def stop(self) -> None:
-        """Returns when nothing more is recorded."""
+        """Stop the writers, and wait until they have ended."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
 
-    def caught_up(self) -> None:
-        """Wait until what is recorded now is sent. The database may be away."""
-        behind = Document.objects.filter(waiting_since__lt=timezone.now())
+    def wait_until_sent(self) -> None:
+        """Wait until everything recorded so far is sent. The database can be down meanwhile."""
+        unsent = Document.objects.filter(waiting_since__lt=timezone.now())
 
-        def nothing() -> bool:
+        def is_all_sent() -> bool:
             try:
-                return not behind.exists()
+                return not unsent.exists()
             except OperationalError:
                 connection.close()
                 return False
 
-        relays.until(nothing, 90)
+        relays.wait_until(is_all_sent, 90)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """The writers write in the block, or until stop()."""
+    def run_writers(self) -> Iterator[None]:
+        """Run the writers during the block, or until stop()."""
         self._threads = [
             threading.Thread(target=self._write, args=(self.seed * 1_000 + writer,))
             for writer in range(self.writers)
@@ -85,11 +89,11 @@ class Load:
             self.stop()
 
     def _write(self, seed: int) -> None:
-        chosen = random.Random(seed)
+        random_source = random.Random(seed)
         try:
             while not self._stop.is_set():
                 try:
-                    self.record(f"A{chosen.randrange(self.documents)}")
+                    self.record_version(f"A{random_source.randrange(self.documents)}")
                 except OperationalError:
                     if not self.patient:
                         raise
@@ -100,31 +104,36 @@ class Load:
             connection.close()
 
 
-def kills(broker: Daemon, database: str, log: Path, *, times: int, seed: int) -> int:
-    """Two relays under load; each time one of them is killed at a random moment and started again.
-    All versions are in the topic in the end, in order. Returns how many they are."""
-    chosen = random.Random(seed)
-    load = Load(documents=100, seed=seed)
-    started = [relays.start(broker, database, log) for _ in range(2)]
-    with processes.kept(started) as running, load.running():
-        relays.until(lambda: load.recorded > 50)
+def kill_relays_under_load(
+    broker: KafkaServer, database: str, log: Path, *, times: int, seed: int
+) -> int:
+    """Run two relays under load, and kill one at random moments. Return how many versions were
+    sent.
+
+    In the end the topic has all versions in order.
+    """
+    random_source = random.Random(seed)
+    load = WriteLoad(documents=100, seed=seed)
+    new_relays = [relays.start_relay(broker, database, log) for _ in range(2)]
+    with processes.kill_at_end(new_relays) as relay_processes, load.run_writers():
+        relays.wait_until(lambda: load.recorded > 50)
         for _ in range(times):
-            time.sleep(chosen.uniform(0.0, 0.5))
-            place = chosen.randrange(2)
-            running[place].send_signal(signal.SIGKILL)
-            running[place].wait()
-            load.caught_up()
-            running[place] = relays.start(broker, database, log)
+            time.sleep(random_source.uniform(0.0, 0.5))
+            index = random_source.randrange(2)
+            relay_processes[index].send_signal(signal.SIGKILL)
+            relay_processes[index].wait()
+            load.wait_until_sent()
+            relay_processes[index] = relays.start_relay(broker, database, log)
         load.stop()
-        relays.until(lambda: not relays.waiting(), 60)
-        _end(running)
-    relays.check(relays.sent(broker), load.newest)
+        relays.wait_until(lambda: not relays.count_waiting(), 60)
+        _terminate_relays(relay_processes)
+    relays.check_sent(relays.read_sent(broker), load.newest)
     return load.recorded
 
 
-def _end(running: list[Process]) -> None:
-    for process in running:
+def _terminate_relays(relay_processes: list[Process]) -> None:
+    for process in relay_processes:
         process.send_signal(signal.SIGTERM)
-    for process in running:
+    for process in relay_processes:
         # One that has just been started may not have its handler yet.
         assert process.wait(30) in (0, -signal.SIGTERM)

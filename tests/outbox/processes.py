@@ -1,4 +1,4 @@
-"""Commands of the service of the tests, as processes of their own."""
+"""Runs commands of the test service as processes of their own."""
 
 import json
 import os
@@ -17,16 +17,22 @@ from outbox import process as commands
 
 ROOT = Path(__file__).parents[2]
 Process = subprocess.Popen[bytes]
-Runs = TypeVar("Runs", bound=commands.Process)
+RunnableProcess = TypeVar("RunnableProcess", bound=commands.Process)
 
 
-def start(command: str, database: str, log: Path, **given: Mapping[str, Any]) -> Process:
-    """`manage.py COMMAND` of the service. given: settings by the variable that takes them."""
+def start_command(
+    command: str, database: str, log: Path, **settings_by_variable: Mapping[str, Any]
+) -> Process:
+    """Start `manage.py COMMAND` of the service.
+
+    Args:
+        given: Settings, by the variable that takes them.
+    """
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.outbox.settings",
         "OUTBOX_TEST_DATABASE": database,
-        **{name: json.dumps(settings) for name, settings in given.items()},
+        **{name: json.dumps(settings) for name, settings in settings_by_variable.items()},
     }
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -39,30 +45,30 @@ def start(command: str, database: str, log: Path, **given: Mapping[str, Any]) ->
 
 
 @contextmanager
-def in_thread(process: Runs) -> Iterator[Runs]:
-    """A process of the outbox in a thread of this one, stopped at the end."""
+def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
+    """Run a process of the outbox in a thread, and stop it at the end."""
 
     def run() -> None:
         process.run()
         connection.close()
 
-    running = threading.Thread(target=run)
-    running.start()
+    thread = threading.Thread(target=run)
+    thread.start()
     try:
         yield process
     finally:
         process.stop.set()
-        running.join(30)
-        assert not running.is_alive()
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 @contextmanager
-def kept(running: list[Process]) -> Iterator[list[Process]]:
-    """Processes that are killed at the end, whatever became of them."""
+def kill_at_end(processes_: list[Process]) -> Iterator[list[Process]]:
+    """Kill the processes at the end of the block."""
     try:
-        yield running
+        yield processes_
     finally:
-        for process in running:
+        for process in processes_:
             process.send_signal(signal.SIGKILL)
-        for process in running:
+        for process in processes_:
             process.wait()

@@ -1,4 +1,4 @@
-"""Relays for the tests, as processes and as threads; and what they sent."""
+"""Relays as processes and as threads, and the messages that they sent."""
 
 import json
 import time
@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from django.db import connection
 
-from annals.embedded.broker import Daemon
-from outbox.conf import Conf
+from annals.embedded.broker import KafkaServer
+from outbox.conf import OutboxConf
 from outbox.message import IDEMPOTENCY_KEY
 from outbox.relay.loop import RelayLoop
 from tests import consuming
@@ -25,7 +25,7 @@ LEASE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """A message in the topic."""
 
     key: str
@@ -34,89 +34,105 @@ class Sent:
     value: bytes
 
 
-def start(broker: Daemon, database: str, log: Path, **changes: Any) -> Process:
-    """A relay as a process of its own. changes: of settings.OUTBOX."""
-    given = {"KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
-    return processes.start("outbox relay", database, log, OUTBOX_TEST_SETTINGS=given)
+def start_relay(broker: KafkaServer, database: str, log: Path, **changes: Any) -> Process:
+    """Start a relay process.
+
+    Args:
+        changes: Of settings.OUTBOX.
+    """
+    setting = {"KAFKA": broker.make_client_config(), "LEASE_SECONDS": LEASE, **changes}
+    return processes.start_command("outbox relay", database, log, OUTBOX_TEST_SETTINGS=setting)
 
 
-def thread(broker: Daemon, **changes: Any) -> AbstractContextManager[RelayLoop]:
-    """A relay in a thread of this process, stopped at the end."""
-    given = {**settings.OUTBOX, "KAFKA": broker.client(), "LEASE_SECONDS": LEASE, **changes}
-    return processes.in_thread(RelayLoop(Conf.read(given), "default"))
+def run_relay(broker: KafkaServer, **changes: Any) -> AbstractContextManager[RelayLoop]:
+    """Run a relay in a thread, and stop it at the end."""
+    setting = {
+        **settings.OUTBOX,
+        "KAFKA": broker.make_client_config(),
+        "LEASE_SECONDS": LEASE,
+        **changes,
+    }
+    return processes.run_in_thread(RelayLoop(OutboxConf.from_setting(setting), "default"))
 
 
-def _end(consumer: Consumer, place: TopicPartition) -> int:
-    """The offset after the last message. A topic that was just created has no leader yet."""
+def _fetch_end(consumer: Consumer, place: TopicPartition) -> int:
+    """Return the offset after the last message. A new topic can still have no leader."""
     deadline = time.monotonic() + 60
     while True:
         try:
             end: int = consumer.get_watermark_offsets(place, timeout=20)[1]
         except KafkaException as error:
-            none_yet = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
-            if not none_yet or time.monotonic() > deadline:
+            has_no_leader = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not has_no_leader or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
         else:
             return end
 
 
-def sent(broker: Daemon, topic: str = TOPIC) -> list[Sent]:
-    """All messages in the topic, by partition in their order."""
-    consumer = Consumer({**broker.client(), "group.id": "none", "enable.auto.commit": False})
+def read_sent(broker: KafkaServer, topic: str = TOPIC) -> list[SentMessage]:
+    """Return all messages in the topic, ordered within each partition."""
+    consumer = Consumer(
+        {**broker.make_client_config(), "group.id": "none", "enable.auto.commit": False}
+    )
     try:
-        known = consumer.list_topics(topic, timeout=20).topics[topic].partitions
-        ends = {number: _end(consumer, TopicPartition(topic, number)) for number in known}
-        left = {number: end for number, end in ends.items() if end}
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in left])
-        found = []
-        while left:
+        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        ends = {
+            number: _fetch_end(consumer, TopicPartition(topic, number)) for number in partitions
+        }
+        unread = {number: end for number, end in ends.items() if end}
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        messages = []
+        while unread:
             for message in consumer.consume(1000, 1.0):
                 assert message.error() is None, message.error()
                 number, offset = message.partition(), message.offset()
                 assert number is not None
                 assert offset is not None
-                if offset >= left.get(number, 0) - 1:
-                    left.pop(number, None)
-                found.append(_sent(message))
-        return found
+                if offset >= unread.get(number, 0) - 1:
+                    unread.pop(number, None)
+                messages.append(_convert_message(message))
+        return messages
     finally:
         consumer.close()
 
 
-def rows(statement: str) -> list[tuple[Any, ...]]:
-    """What a statement finds in the service's database."""
+def select_rows(statement: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement in the service's database."""
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return list(cursor.fetchall())
 
 
-def waiting() -> int:
-    """How many documents are not sent completely."""
-    return len(rows("SELECT FROM outbox_document WHERE waiting_since IS NOT NULL"))
+def count_waiting() -> int:
+    """Return how many documents are not fully sent."""
+    return len(select_rows("SELECT FROM outbox_document WHERE waiting_since IS NOT NULL"))
 
 
-def shares() -> list[int]:
-    """How many buckets each relay has; empty while a bucket has none."""
-    owners = Counter(owner for (owner,) in rows("SELECT owner FROM outbox_bucket"))
+def list_shares() -> list[int]:
+    """Return how many buckets each relay has, or [] while a bucket has no relay."""
+    owners = Counter(owner for (owner,) in select_rows("SELECT owner FROM outbox_bucket"))
     return [] if None in owners else sorted(owners.values())
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait for a condition; fails if it does not become true."""
-    consuming.until(condition, "it does not become true", seconds)
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until the condition holds; fail if it does not."""
+    consuming.wait_until(condition, "it does not become true", seconds)
 
 
-def check(found: list[Sent], documents: dict[str, int]) -> int:
-    """Every version of the documents (newest version by id) is there, in order, and what came
-    again is the same message. Returns how many came again."""
+def check_sent(messages: list[SentMessage], documents: dict[str, int]) -> int:
+    """Assert that all versions are there in order, and return how many messages are repeats.
+
+    Args:
+        documents: The newest version of each document by id.
+    """
     first: dict[str, list[int]] = defaultdict(list)
     values: dict[str, bytes] = {}
-    for each in found:
-        if each.idempotency_key not in values:
-            values[each.idempotency_key] = each.value
-            first[each.key].append(each.version)
-        assert values[each.idempotency_key] == each.value
+    for message in messages:
+        if message.idempotency_key not in values:
+            values[message.idempotency_key] = message.value
+            first[message.key].append(message.version)
+        assert values[message.idempotency_key] == message.value
     wrong = {
         id: numbers
         for id, numbers in first.items()
@@ -124,13 +140,13 @@ def check(found: list[Sent], documents: dict[str, int]) -> int:
     }
     assert wrong == {}
     assert set(first) == set(documents)
-    return len(found) - len(values)
+    return len(messages) - len(values)
 
 
-def _sent(message: Any) -> Sent:
+def _convert_message(message: Any) -> SentMessage:
     value = message.value()
     headers = dict(message.headers() or [])
-    return Sent(
+    return SentMessage(
         message.key().decode(),
         json.loads(value)["version"],
         headers[IDEMPOTENCY_KEY].decode(),

@@ -1,29 +1,29 @@
-"""Who uses the pages of the admin."""
+"""Browsers of people who use the admin."""
 
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 
-def admin() -> Client:
-    """The browser of somebody who may do everything."""
-    somebody, _ = User.objects.get_or_create(username="admin", is_staff=True, is_superuser=True)
-    return _logged_in(somebody)
+def make_admin_browser() -> Client:
+    """Return the browser of a user with all permissions."""
+    user, _ = User.objects.get_or_create(username="admin", is_staff=True, is_superuser=True)
+    return _log_in(user)
 
 
-def viewer(permission: str) -> Client:
-    """The browser of somebody who has this permission only."""
-    somebody, _ = User.objects.get_or_create(username=permission, is_staff=True)
-    somebody.user_permissions.add(Permission.objects.get(codename=permission))
-    return _logged_in(somebody)
+def make_viewer_browser(permission: str) -> Client:
+    """Return the browser of a user with only this permission."""
+    user, _ = User.objects.get_or_create(username=permission, is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename=permission))
+    return _log_in(user)
 
 
-def act(page: str, action: str, chosen: list[str]) -> None:
-    """Do something with the chosen rows of a list."""
-    given = {"action": action, "_selected_action": chosen}
-    assert admin().post(page, given, follow=True).status_code == 200
+def run_action(page: str, action: str, ids: list[str]) -> None:
+    """Run an action on the selected rows of a list."""
+    form = {"action": action, "_selected_action": ids}
+    assert make_admin_browser().post(page, form, follow=True).status_code == 200
 
 
-def _logged_in(somebody: User) -> Client:
+def _log_in(user: User) -> Client:
     client = Client()
-    client.force_login(somebody)
+    client.force_login(user)
     return client

@@ -1,14 +1,14 @@
-"""What the outbox has recorded."""
+"""The versions that the outbox has recorded."""
 
 from django.db import connection
 
-from outbox.message import Version
+from outbox.message import RecordedVersion
 
 COLUMNS = "document, version, type, recorded_at, updated_at, client_id, author, parent, data"
 
 
-def versions() -> list[Version]:
-    """In the order of their recording."""
+def load_versions() -> list[RecordedVersion]:
+    """Return all recorded versions in the order of recording."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {COLUMNS} FROM outbox_message ORDER BY updated_at, version")
-        return [Version(*row) for row in cursor.fetchall()]
+        return [RecordedVersion(*row) for row in cursor.fetchall()]

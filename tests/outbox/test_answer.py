@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 from django.db import connection, transaction
 
 import outbox
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from outbox import answer
-from outbox.answer import Answerer, Request
-from outbox.conf import Conf
+from outbox.answer import RequestAnswerer, VersionRequest
+from outbox.conf import OutboxConf
 from tests.kafka import brokers
 from tests.outbox import processes, relays, settings, stored
 from tests.outbox.relays import TOPIC
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def topic(broker: Daemon) -> str:
-    name, _ = brokers.create(broker, [TOPIC, answer.TOPIC])
+def topic(broker: KafkaServer) -> str:
+    name, _ = brokers.create_topics(broker, [TOPIC, answer.GAPS_TOPIC])
     return name
 
 
-def record(id: str, count: int, sent: int) -> None:
+def record_versions(id: str, count: int, sent: int) -> None:
     for number in range(count):
         with transaction.atomic():
             outbox.record(KIND, id, {"n": number, "text": "ж\n\u2028"}, author="a")
@@ -38,115 +38,136 @@ def record(id: str, count: int, sent: int) -> None:
         )
 
 
-def request(first: object, last: object, id: object = "A1", kind: object = KIND) -> bytes:
+def make_request(first: object, last: object, id: object = "A1", kind: object = KIND) -> bytes:
     return json.dumps({"kind": kind, "id": id, "from": first, "to": last}).encode()
 
 
-def ask(broker: Daemon, *values: bytes | None) -> None:
-    producer = Producer(broker.client())
-    for each in values:
-        producer.produce(answer.TOPIC, each, partition=0)
+def send_requests(broker: KafkaServer, *values: bytes | None) -> None:
+    producer = Producer(broker.make_client_config())
+    for value in values:
+        producer.produce(answer.GAPS_TOPIC, value, partition=0)
     assert producer.flush(20) == 0
 
 
-def answering(broker: Daemon) -> AbstractContextManager[Any]:
+def run_answerer(broker: KafkaServer) -> AbstractContextManager[Any]:
     """An answerer in a thread of this process, stopped at the end."""
-    conf = Conf.read({**settings.OUTBOX, "KAFKA": broker.client()})
-    return processes.in_thread(Answerer(conf, "default"))
+    conf = OutboxConf.from_setting({**settings.OUTBOX, "KAFKA": broker.make_client_config()})
+    return processes.run_in_thread(RequestAnswerer(conf, "default"))
 
 
-def versions(broker: Daemon) -> list[tuple[str, int]]:
-    return [(each.key, each.version) for each in relays.sent(broker)]
+def list_sent_versions(broker: KafkaServer) -> list[tuple[str, int]]:
+    return [(message.key, message.version) for message in relays.read_sent(broker)]
 
 
-def test_what_was_sent_is_sent_again_byte_for_byte_and_no_more(
-    service: str, broker: Daemon, topic: str
+def test_answerer_sends_only_earlier_sent_versions_again_byte_for_byte(
+    service: str, broker: KafkaServer, topic: str
 ) -> None:
-    record("A1", 5, sent=4)
-    record("B", 2, sent=2)
-    wrong = (None, b"", b"{", b"[]", request(2, 1), request("x", 2), request(1, 2, id=""))
-    others = (request(1, 2, kind="of-others"), request(1, 2, id="nobody"))
-    with answering(broker):
-        ask(broker, *wrong, *others, request(2, 2**31 - 1), request(1, 1, "B"))
-        relays.until(lambda: len(versions(broker)) == 4)
-    found = relays.sent(broker)
-    assert {(each.key, each.version) for each in found} == {("A1", n) for n in (2, 3, 4)} | {
-        ("B", 1)
+    record_versions("A1", 5, sent=4)
+    record_versions("B", 2, sent=2)
+    invalid_requests = (
+        None,
+        b"",
+        b"{",
+        b"[]",
+        make_request(2, 1),
+        make_request("x", 2),
+        make_request(1, 2, id=""),
+    )
+    unknown_documents = (make_request(1, 2, kind="of-others"), make_request(1, 2, id="nobody"))
+    with run_answerer(broker):
+        send_requests(
+            broker,
+            *invalid_requests,
+            *unknown_documents,
+            make_request(2, 2**31 - 1),
+            make_request(1, 1, "B"),
+        )
+        relays.wait_until(lambda: len(list_sent_versions(broker)) == 4)
+    messages = relays.read_sent(broker)
+    assert {(message.key, message.version) for message in messages} == {
+        ("A1", n) for n in (2, 3, 4)
+    } | {("B", 1)}
+    recorded = {
+        version.idempotency_key.decode(): version.encode_value()
+        for version in stored.load_versions()
     }
-    recorded = {each.idempotency_key.decode(): each.value() for each in stored.versions()}
-    assert {each.idempotency_key: each.value for each in found}.items() <= recorded.items()
+    assert {
+        message.idempotency_key: message.value for message in messages
+    }.items() <= recorded.items()
     # What was answered is not answered again.
-    with answering(broker):
-        ask(broker, request(3, 3))
-        relays.until(lambda: len(versions(broker)) == 5)
+    with run_answerer(broker):
+        send_requests(broker, make_request(3, 3))
+        relays.wait_until(lambda: len(list_sent_versions(broker)) == 5)
 
 
 @pytest.mark.one_broker
-def test_more_than_fits_at_once(
-    service: str, broker: Daemon, topic: str, monkeypatch: pytest.MonkeyPatch
+def test_answerer_sends_more_versions_than_it_reads_at_once(
+    service: str, broker: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.answer.MOST_VERSIONS", 7)
-    record("A1", 20, sent=20)
-    with answering(broker):
-        ask(broker, request(1, 20))
-        relays.until(lambda: len(versions(broker)) == 20)
+    monkeypatch.setattr("outbox.answer.VERSIONS_AT_A_TIME", 7)
+    record_versions("A1", 20, sent=20)
+    with run_answerer(broker):
+        send_requests(broker, make_request(1, 20))
+        relays.wait_until(lambda: len(list_sent_versions(broker)) == 20)
     expected = [("A1", n) for n in range(1, 21)]
-    assert versions(broker) == expected
+    assert list_sent_versions(broker) == expected
 
 
 @pytest.mark.one_broker
-def test_a_killed_process_is_continued_by_the_next(
-    service: str, broker: Daemon, topic: str, database_name: str, tmp_path: Path
+def test_request_of_a_killed_answerer_is_answered_by_the_next(
+    service: str, broker: KafkaServer, topic: str, database_name: str, tmp_path: Path
 ) -> None:
-    record("A1", 300, sent=300)
-    ask(broker, request(1, 300))
+    record_versions("A1", 300, sent=300)
+    send_requests(broker, make_request(1, 300))
 
     def start(words: str = "") -> Any:
-        given = {"KAFKA": {**broker.client(), "linger.ms": 0}}
-        return processes.start(
+        given = {"KAFKA": {**broker.make_client_config(), "linger.ms": 0}}
+        return processes.start_command(
             f"outbox answer {words}", database_name, tmp_path / "log", OUTBOX_TEST_SETTINGS=given
         )
 
-    with processes.kept([start()]) as [first]:
-        relays.until(lambda: len(versions(broker)) > 5, 60)
+    with processes.kill_at_end([start()]) as [first]:
+        relays.wait_until(lambda: len(list_sent_versions(broker)) > 5, 60)
         first.kill()
-    with processes.kept([start("--until-idle 15")]):
-        relays.until(lambda: len({*versions(broker)}) == 300, 90)
+    with processes.kill_at_end([start("--until-idle 15")]):
+        relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 90)
 
 
-def test_a_process_that_ends_when_idle_answers_before(service: str, apache: Daemon) -> None:
+def test_answerer_answers_before_it_ends_when_idle(service: str, apache: KafkaServer) -> None:
     """Kafka gives a new group its partitions after three seconds."""
-    brokers.create(apache, [TOPIC, answer.TOPIC])
-    record("A1", 3, sent=3)
-    ask(apache, request(1, 3))
-    conf = Conf.read({**settings.OUTBOX, "KAFKA": apache.client()})
-    Answerer(conf, "default", until_idle=5).run()
-    assert len(versions(apache)) == 3
+    brokers.create_topics(apache, [TOPIC, answer.GAPS_TOPIC])
+    record_versions("A1", 3, sent=3)
+    send_requests(apache, make_request(1, 3))
+    conf = OutboxConf.from_setting({**settings.OUTBOX, "KAFKA": apache.make_client_config()})
+    RequestAnswerer(conf, "default", until_idle=5).run()
+    assert len(list_sent_versions(apache)) == 3
 
 
-def test_it_waits_for_brokers_that_are_away(service: str, embedded: Daemon) -> None:
-    record("A1", 3, sent=3)
+def test_answerer_waits_for_brokers_that_are_down(service: str, embedded: KafkaServer) -> None:
+    record_versions("A1", 3, sent=3)
     embedded.kill()
-    with answering(embedded):
+    with run_answerer(embedded):
         embedded.start()  # without topics
-        brokers.create(embedded, [TOPIC, answer.TOPIC])
-        ask(embedded, request(1, 3))
-        relays.until(lambda: len(versions(embedded)) == 3, 90)
+        brokers.create_topics(embedded, [TOPIC, answer.GAPS_TOPIC])
+        send_requests(embedded, make_request(1, 3))
+        relays.wait_until(lambda: len(list_sent_versions(embedded)) == 3, 90)
 
 
 @pytest.mark.parametrize(
     "value, expected",
     [
-        (request(1, 1), Request(KIND, "A1", 1, 1)),
-        (request(0, 2**31 - 1), Request(KIND, "A1", 0, 2**31 - 1)),
-        (request(0, 2**31), None),
-        (request(-1, 1), None),
+        (make_request(1, 1), VersionRequest(KIND, "A1", 1, 1)),
+        (make_request(0, 2**31 - 1), VersionRequest(KIND, "A1", 0, 2**31 - 1)),
+        (make_request(0, 2**31), None),
+        (make_request(-1, 1), None),
         (b'{"kind": "a", "id": "1", "from": Infinity, "to": 1}', None),
-        (request(1, 1, id="a\0"), None),
-        (request(1, 1, id="a\ud800"), None),
+        (make_request(1, 1, id="a\0"), None),
+        (make_request(1, 1, id="a\ud800"), None),
         (b"[" * 100_000, None),
         (b"\xff", None),
     ],
 )
-def test_what_a_request_is(value: bytes, expected: Request | None) -> None:
-    assert answer.read(value) == expected
+def test_only_valid_json_is_parsed_as_a_request(
+    value: bytes, expected: VersionRequest | None
+) -> None:
+    assert answer.parse_request(value) == expected

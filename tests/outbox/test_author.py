@@ -20,49 +20,49 @@ from tests.outbox import stored
 from tests.outbox.shop.models import Order
 
 
-def authors() -> list[str | None]:
-    return [each.author for each in stored.versions()]
+def list_authors() -> list[str | None]:
+    return [version.author for version in stored.load_versions()]
 
 
-def test_the_user_of_the_request(service: str) -> None:
+def test_author_is_the_user_of_the_request(service: str) -> None:
     client = Client()
     client.post("/orders/N1")
-    client.force_login(user("m.prygunov"))
+    client.force_login(get_user("m.prygunov"))
     client.post("/orders/N2")
-    assert authors() == [None, "m.prygunov"]
-    assert author.current() is None
+    assert list_authors() == [None, "m.prygunov"]
+    assert author.get_current_author() is None
 
 
-def test_the_user_of_an_asynchronous_request(service: str) -> None:
+def test_author_is_the_user_of_an_asynchronous_request(service: str) -> None:
     client = AsyncClient()
-    client.force_login(user("later"))
+    client.force_login(get_user("later"))
     async_to_sync(client.post)("/later/N1")
-    assert authors() == ["later"]
+    assert list_authors() == ["later"]
 
 
 def test_author_of_a_streamed_response_is_the_user(service: str) -> None:
     client = Client()
-    client.force_login(user("m.prygunov"))
+    client.force_login(get_user("m.prygunov"))
     response = client.post("/streamed/N1")
-    assert author.current() is None
+    assert author.get_current_author() is None
     assert response.getvalue() == b"0\n1\n"
-    assert authors() == ["m.prygunov"] * 3
-    assert author.current() is None
+    assert list_authors() == ["m.prygunov"] * 3
+    assert author.get_current_author() is None
 
 
 def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(service: str) -> None:
     client = Client()
-    client.force_login(user("m.prygunov"))
+    client.force_login(get_user("m.prygunov"))
     response = client.post("/streamed/N1")
     assert next(iter(response)) == b"0\n"
     response.close()
-    assert [each.id for each in stored.versions()] == ["N1-0", "N1-end"]
-    assert authors() == ["m.prygunov"] * 2
+    assert [version.id for version in stored.load_versions()] == ["N1-0", "N1-end"]
+    assert list_authors() == ["m.prygunov"] * 2
 
 
 def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(service: str) -> None:
     client = AsyncClient()
-    client.force_login(user("later"))
+    client.force_login(get_user("later"))
 
     @async_to_sync
     async def read() -> bytes:
@@ -70,25 +70,25 @@ def test_author_of_a_response_that_is_streamed_asynchronously_is_the_user(servic
         return b"".join([part async for part in response])
 
     assert read() == b"0\n1\n"
-    assert authors() == ["later"] * 2
+    assert list_authors() == ["later"] * 2
 
 
 def test_file_is_left_to_the_web_server() -> None:
     file = Path(__file__).open("rb")  # noqa: SIM115 - the response closes it
-    answer = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
-    response: Any = answer(RequestFactory().get("/"))
+    middleware = author_middleware(lambda _: FileResponse(file))  # type: ignore[arg-type,return-value]
+    response: Any = middleware(RequestFactory().get("/"))
     assert response.file_to_stream is not None
     response.close()
 
 
-def test_a_login_is_cut_to_what_a_message_can_have(service: str) -> None:
+def test_long_login_is_cut_to_the_length_of_an_author(service: str) -> None:
     client = Client()
-    client.force_login(user("x" * 100))
+    client.force_login(get_user("x" * 100))
     client.post("/orders/N1")
-    assert authors() == ["x" * 64]
+    assert list_authors() == ["x" * 64]
 
 
-def test_a_block_names_the_author(service: str) -> None:
+def test_author_is_named_by_a_block(service: str) -> None:
     @acting_as("night")
     def make(number: str) -> None:
         Order.objects.create(number=number, rate=1)
@@ -98,7 +98,7 @@ def test_a_block_names_the_author(service: str) -> None:
         with acting_as(None):
             Order.objects.create(number="N2", rate=1)
         Order.objects.create(number="N3", rate=1)
-    assert authors() == ["night", None, "outer"]
+    assert list_authors() == ["night", None, "outer"]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_a_block_names_the_author(service: str) -> None:
         (["gunicorn", "shop.wsgi"], None),
     ],
 )
-def test_outside_of_requests_the_author_is_the_command(
+def test_author_is_the_command_outside_of_requests(
     monkeypatch: pytest.MonkeyPatch, arguments: list[str], expected: str | None
 ) -> None:
     monkeypatch.setattr("sys.argv", arguments)
-    assert author.current() == expected
+    assert author.get_current_author() == expected
     with acting_as("somebody"):
-        assert author.current() == "somebody"
+        assert author.get_current_author() == "somebody"
 
 
-def user(name: str) -> User:
+def get_user(name: str) -> User:
     return User.objects.get_or_create(username=name)[0]
 
 
@@ -136,29 +136,35 @@ end: Any = shared_task(name="shop.end")(close_connection)
 
 
 @pytest.fixture
-def worker(service: str) -> Iterator[None]:
+def celery_worker(service: str) -> Iterator[None]:
     app = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=True)
     app.conf.worker_hijack_root_logger = False
     with start_worker(app, perform_ping_check=False, pool="solo", shutdown_timeout=20):
         yield
-        run(end)
+        run_task(end)
 
 
-def run(task: Any, *arguments: str) -> None:
+def run_task(task: Any, *arguments: str) -> None:
     task.delay(*arguments).get(timeout=20)
 
 
-def test_who_sends_a_task_is_the_author_of_what_it_records(worker: None) -> None:
+def test_author_of_a_task_is_who_sent_it(celery_worker: None) -> None:
     with acting_as("m.prygunov"):
-        run(make, "N1")
-    run(make, "N2")
-    assert [each.author for each in stored.versions()] == ["m.prygunov", "task shop.make"]
-    assert author.current() is None
+        run_task(make, "N1")
+    run_task(make, "N2")
+    assert [version.author for version in stored.load_versions()] == [
+        "m.prygunov",
+        "task shop.make",
+    ]
+    assert author.get_current_author() is None
 
 
-def test_a_task_that_runs_at_once_has_the_present_author(service: str) -> None:
+def test_task_that_runs_at_once_keeps_the_author(service: str) -> None:
     with acting_as("m.prygunov"):
         make.apply(["N1"])
-        assert author.current() == "m.prygunov"
+        assert author.get_current_author() == "m.prygunov"
     make.apply(["N2"])
-    assert [each.author for each in stored.versions()] == ["m.prygunov", "task shop.make"]
+    assert [version.author for version in stored.load_versions()] == [
+        "m.prygunov",
+        "task shop.make",
+    ]

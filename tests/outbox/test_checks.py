@@ -7,19 +7,19 @@ from django.core.checks import run_checks
 from django.db import models
 from django.test import override_settings
 
-from outbox.checks import TAG
+from outbox.checks import CHECK_TAG
 from tests.outbox import settings
 from tests.outbox.shop.models import Flag
 
 
-def found(**changes: Any) -> list[tuple[str | None, str]]:
-    given = {**settings.OUTBOX, **changes}
-    with override_settings(OUTBOX={name: value for name, value in given.items() if value != ...}):
-        return [(each.id, each.msg) for each in run_checks(tags=[TAG])]
+def list_problems(**changes: Any) -> list[tuple[str | None, str]]:
+    changed = {**settings.OUTBOX, **changes}
+    with override_settings(OUTBOX={name: value for name, value in changed.items() if value != ...}):
+        return [(problem.id, problem.msg) for problem in run_checks(tags=[CHECK_TAG])]
 
 
-def test_a_service_that_is_set_up_right(service: str) -> None:
-    assert found() == []
+def test_checks_find_nothing_in_a_service_with_right_settings(service: str) -> None:
+    assert list_problems() == []
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,16 @@ def test_a_service_that_is_set_up_right(service: str) -> None:
         ({"RETRY_FIRST_SECONDS": 10, "RETRY_MOST_SECONDS": 9}, "RETRY_MOST_SECONDS must be"),
     ],
 )
-def test_a_wrong_setting_is_named(service: str, changes: dict[str, Any], sentence: str) -> None:
-    [(identity, text)] = found(**changes)
+def test_check_of_settings_names_a_wrong_value(
+    service: str, changes: dict[str, Any], sentence: str
+) -> None:
+    [(identity, text)] = list_problems(**changes)
     assert identity == "outbox.E001"
     assert sentence in text
 
 
 @pytest.mark.parametrize("name", [None, "archived"])
-def test_a_manager_that_records_no_bulk_changes(
+def test_check_warns_of_a_manager_that_records_no_bulk_changes(
     service: str, monkeypatch: pytest.MonkeyPatch, name: str | None
 ) -> None:
     manager: models.Manager[Flag] = models.Manager()
@@ -51,10 +53,10 @@ def test_a_manager_that_records_no_bulk_changes(
         monkeypatch.setitem(Flag._meta.__dict__, "default_manager", manager)
     else:
         monkeypatch.setitem(Flag._meta.__dict__, "managers", [Flag._default_manager, manager])
-    [(identity, text)] = found()
+    [(identity, text)] = list_problems()
     assert (identity, text.rpartition(": ")[2]) == ("outbox.W002", f"{name or 'default'}.")
 
 
-def test_the_middleware_is_missing(service: str) -> None:
+def test_check_warns_when_the_middleware_is_missing(service: str) -> None:
     with override_settings(MIDDLEWARE=[]):
-        assert found() == [("outbox.W001", "Versions that requests record have no author.")]
+        assert list_problems() == [("outbox.W001", "Versions that requests record have no author.")]

@@ -17,46 +17,50 @@ NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
-def test_the_tables_between_two_moments() -> None:
-    [today] = days.slots(NOW, NOW)
-    assert days.slots(NOW, NOW + DAY) == sorted({today, (today + 1) % days.SLOTS})
-    assert days.slots(NOW - 100 * DAY, NOW) == list(range(days.SLOTS))
-    assert days.slots(NOW.replace(hour=23), NOW + timedelta(hours=6)) == days.slots(NOW, NOW + DAY)
+def test_slots_between_two_moments_are_those_of_their_days() -> None:
+    [today] = days.select_slots(NOW, NOW)
+    assert days.select_slots(NOW, NOW + DAY) == sorted({today, (today + 1) % days.TABLE_COUNT})
+    assert days.select_slots(NOW - 100 * DAY, NOW) == list(range(days.TABLE_COUNT))
+    assert days.select_slots(NOW.replace(hour=23), NOW + timedelta(hours=6)) == days.select_slots(
+        NOW, NOW + DAY
+    )
 
 
 MOMENTS = ("1999-12-31 23:59:59.999999", "2026-11-22 00:00:00", "2026-11-22 23:59:59.5")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_postgresql_and_the_relay_agree_on_the_table_of_a_moment(service: str, moment: str) -> None:
+def test_slot_of_a_moment_is_the_same_in_postgresql_and_in_the_relay(
+    service: str, moment: str
+) -> None:
     with connection.cursor() as cursor:
         source = "(SELECT %s::timestamptz) AS m (recorded_at)"
         cursor.execute(f"SELECT {days.SLOT} FROM {source}", [moment])
         [slot] = cursor.fetchone()
-    at = datetime.fromisoformat(moment).replace(tzinfo=UTC)
-    assert days.slots(at, at) == [slot]
+    moment_in_utc = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    assert days.select_slots(moment_in_utc, moment_in_utc) == [slot]
 
 
-def test_a_version_is_not_recorded_before_its_document_waits(service: str) -> None:
+def test_version_is_not_recorded_before_its_document_waits(service: str) -> None:
     """Around midnight they would be in two tables, and the relay would look in one."""
     for n in range(2):
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})
         document = Document.objects.get()
-        assert document.waiting_since == stored.versions()[0].recorded_at
-        assert document.recorded_at == stored.versions()[n].recorded_at
+        assert document.waiting_since == stored.load_versions()[0].recorded_at
+        assert document.recorded_at == stored.load_versions()[n].recorded_at
 
 
-def test_expired_tables_are_neither_kept_days_nor_tomorrow() -> None:
-    for keep in (1, 7, days.MOST_DAYS):
-        kept = set(days.slots(NOW - keep * DAY, NOW + DAY))
-        expired = set(days.expired(NOW, keep))
-        assert expired
-        assert not kept & expired
-        assert len(kept) + len(expired) == days.SLOTS
+def test_expired_slots_are_neither_kept_days_nor_tomorrow() -> None:
+    for keep_days in (1, 7, days.MOST_KEEP_DAYS):
+        kept_slots = set(days.select_slots(NOW - keep_days * DAY, NOW + DAY))
+        expired_slots = set(days.select_expired_slots(NOW, keep_days))
+        assert expired_slots
+        assert not kept_slots & expired_slots
+        assert len(kept_slots) + len(expired_slots) == days.TABLE_COUNT
 
 
-def old(id: str, age: int, *, sent: bool) -> str:
+def record_old_version(id: str, age: int, *, sent: bool) -> str:
     """A version recorded so many days ago; the table that holds it."""
     with transaction.atomic():
         outbox.record("product-instance", id, {})
@@ -76,37 +80,40 @@ def old(id: str, age: int, *, sent: bool) -> str:
     return f"outbox_message_{slot:02}"
 
 
-def clean(keep_days: int = 7) -> list[str]:
-    with database.connect("default") as own:
-        return queue.clean(own, keep_days, lambda: None)
+def truncate_expired(keep_days: int = 7) -> list[str]:
+    with database.connect("default") as connection:
+        return queue.truncate_expired_messages(connection, keep_days, lambda: None)
 
 
-def test_days_that_are_sent_and_over_are_emptied(service: str) -> None:
-    expired, kept = old("A1", 8, sent=True), old("A2", 7, sent=True)
-    assert expired != kept
-    assert clean() == [expired]
-    assert [each.id for each in stored.versions()] == ["A2"]
-    assert clean() == []
+def test_expired_table_is_truncated_when_all_is_sent(service: str) -> None:
+    expired_table, kept_table = (
+        record_old_version("A1", 8, sent=True),
+        record_old_version("A2", 7, sent=True),
+    )
+    assert expired_table != kept_table
+    assert truncate_expired() == [expired_table]
+    assert [version.id for version in stored.load_versions()] == ["A2"]
+    assert truncate_expired() == []
 
 
-def test_a_day_with_a_version_that_waits_stays(service: str) -> None:
-    old("A1", 9, sent=True)
-    old("A2", 9, sent=False)
-    assert clean() == []
-    assert len(stored.versions()) == 2
+def test_expired_table_stays_while_a_version_waits(service: str) -> None:
+    record_old_version("A1", 9, sent=True)
+    record_old_version("A2", 9, sent=False)
+    assert truncate_expired() == []
+    assert len(stored.load_versions()) == 2
 
 
-def test_a_table_that_somebody_uses_is_left_for_the_next_time(service: str) -> None:
-    table = old("A1", 8, sent=True)
+def test_expired_table_in_use_is_truncated_the_next_time(service: str) -> None:
+    table = record_old_version("A1", 8, sent=True)
     with psycopg.connect(service) as reader:
         reader.execute(f"SELECT FROM {table}")
-        assert clean() == []
+        assert truncate_expired() == []
         reader.rollback()
-    assert clean() == [table]
+    assert truncate_expired() == [table]
 
 
-def test_a_relay_that_may_not_empty_tables_goes_on(service: str) -> None:
-    old("A1", 8, sent=True)
+def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
+    record_old_version("A1", 8, sent=True)
     role = f"relay_{secrets.token_hex(4)}"
     with psycopg.connect(service, autocommit=True) as server:
         server.execute(f"CREATE ROLE {role}")
@@ -114,21 +121,21 @@ def test_a_relay_that_may_not_empty_tables_goes_on(service: str) -> None:
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
         )
         try:
-            with database.connect("default") as own:
-                own.execute(f"SET ROLE {role}")
-                assert queue.clean(own, 7, lambda: None) == []
-                assert own.execute("SELECT 1").fetchone() == (1,)
+            with database.connect("default") as connection:
+                connection.execute(f"SET ROLE {role}")
+                assert queue.truncate_expired_messages(connection, 7, lambda: None) == []
+                assert connection.execute("SELECT 1").fetchone() == (1,)
         finally:
             server.execute(f"DROP OWNED BY {role}")
             server.execute(f"DROP ROLE {role}")
-    assert len(stored.versions()) == 1
+    assert len(stored.load_versions()) == 1
 
 
-def test_a_relay_shows_that_it_is_alive_while_it_empties_tables(service: str) -> None:
+def test_relay_shows_life_while_it_truncates_tables(service: str) -> None:
     """Each can take a second, and after its lease others would take over."""
     for age in range(8, 12):
-        old(f"A{age}", age, sent=True)
+        record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []
-    with database.connect("default") as own:
-        assert len(queue.clean(own, 7, lambda: beats.append(None))) == 4
+    with database.connect("default") as connection:
+        assert len(queue.truncate_expired_messages(connection, 7, lambda: beats.append(None))) == 4
     assert len(beats) == 4

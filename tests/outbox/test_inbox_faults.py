@@ -12,133 +12,153 @@ import psycopg
 import pytest
 from django.db import connection
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from outbox.errors import WrongSettings
 from outbox.inbox import status
 from outbox.inbox.conf import InboxConf
-from outbox.inbox.loop import Consume
-from outbox.inbox.reader import Reader
+from outbox.inbox.loop import InboxConsumer
+from outbox.inbox.reader import TopicReader
 from tests.apache.broker import Apache
 from tests.kafka import brokers
-from tests.kafka.raw_producer import raw_producer
+from tests.kafka.raw_producer import open_raw_producer
 from tests.outbox import consumers, events, processes, relays
 from tests.outbox.shop.inbox import EVENTS
-from tests.outbox.test_faults import away
+from tests.outbox.test_faults import refuse_connections
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 pytestmark = pytest.mark.kafka
 
 
-def test_consumers_that_are_killed(service: str, database_name: str, tmp_path: Path) -> None:
+def test_killed_consumers_process_each_message_once(
+    service: str, database_name: str, tmp_path: Path
+) -> None:
     """They process what is in the table, also without brokers."""
     start = partial(
-        consumers.start, NOWHERE, database_name, tmp_path / "log", SECONDS=1, ATTEMPTS=2
+        consumers.start_consumer, NOWHERE, database_name, tmp_path / "log", SECONDS=1, ATTEMPTS=2
     )
-    report = events.kills(events.Events(events.to_table, 1), start, times=1, size=50)
+    report = events.kill_consumers_under_load(
+        events.EventSender(events.deliver_to_table, 1), start, times=1, size=50
+    )
     assert report.events > 50
     assert report.dead == 2
 
 
-def test_a_consumer_reads_until_nothing_comes(service: str, apache: Apache) -> None:
+def test_consumer_stores_commits_and_counts_until_idle(service: str, apache: Apache) -> None:
     """Offsets are committed once messages are stored, and messages that came twice are counted."""
-    brokers.create(apache, [EVENTS])
-    load = events.Events(events.to_topic(apache), 2)
-    load.send(100)
-    consume(apache, until_idle=5, group="counted").run()
-    assert events.check(load) == events.Report(100, load.repeated, 0, 0)
-    assert committed(apache) == load.sent
-    found = status.read("default")["shop"]
-    counts = [found[name] for name in ("stored", "repeated", "attempts", "done")]
+    brokers.create_topics(apache, [EVENTS])
+    load = events.EventSender(events.make_topic_delivery(apache), 2)
+    load.send_events(100)
+    make_consumer(apache, until_idle=5, group="counted").run()
+    assert events.check_events(load) == events.EventReport(100, load.repeated, 0, 0)
+    assert sum_committed(apache) == load.sent
+    status_ = status.read_status("default")["shop"]
+    counts = [status_[name] for name in ("stored", "repeated", "attempts", "done")]
     assert counts == [100, load.repeated, 100, 100]
 
 
-def test_names_of_headers_that_are_not_utf_8(service: str, embedded: Daemon) -> None:
+def test_message_whose_header_names_are_not_utf_8_is_known_by_its_place(
+    service: str, embedded: KafkaServer
+) -> None:
     """The client gives none of the headers then; the messages are known by their places."""
-    brokers.create(embedded, [EVENTS])
+    brokers.create_topics(embedded, [EVENTS])
     lists: list[list[tuple[bytes, bytes | None]]] = [
         [(b"na\xffme", b"1"), (b"idempotency-key", b"x/A/1")],
         [(b"\xff1", None), (b"a", b""), (b"\xff2", b"2"), (b"idempotency-key", b"x/A/2")],
         [(b"idempotency-key", b"x/A/3")],
         [(b"idempotency-key", b"x/A/3")],
     ]
-    with raw_producer(embedded.client()) as producer:
+    with open_raw_producer(embedded.make_client_config()) as producer:
         for n, headers in enumerate(lists):
-            producer.send(EVENTS, b'{"n": %d}' % n, b"A", headers)
-    consume(embedded, until_idle=5).run()
-    assert consumers.effects() == [("A", 0), ("A", 1), ("A", 2)]
+            producer.send_message(EVENTS, b'{"n": %d}' % n, b"A", headers)
+    make_consumer(embedded, until_idle=5).run()
+    assert consumers.list_effects() == [("A", 0), ("A", 1), ("A", 2)]
 
 
-def test_a_partition_that_comes_back_is_read(service: str, apache: Apache) -> None:
+def test_partition_that_comes_back_is_read(service: str, apache: Apache) -> None:
     """Also if it was taken away while the consumer was busy and read nothing."""
-    brokers.create(apache, [EVENTS])
-    given = {"GROUP": "back", "KAFKA": {**apache.client(), **consumers.SESSION}}
-    one = Reader(InboxConf.read(given), "back", [EVENTS], 10)
-    share = one._consumer.assignment
-    relays.until(lambda: one.read(1, 0.1) or len(share()) == 3)
-    other = Reader(InboxConf.read(given), "back", [EVENTS], 10)
-    relays.until(
-        lambda: one.stay() or other.read(1, 0.1) or (other.joined and 0 < len(share()) < 3)
+    brokers.create_topics(apache, [EVENTS])
+    setting = {"GROUP": "back", "KAFKA": {**apache.make_client_config(), **consumers.SESSION}}
+    reader = TopicReader(InboxConf.from_setting(setting), "back", [EVENTS], 10)
+    share = reader._consumer.assignment
+    relays.wait_until(lambda: reader.read_messages(1, 0.1) or len(share()) == 3)
+    other_reader = TopicReader(InboxConf.from_setting(setting), "back", [EVENTS], 10)
+    relays.wait_until(
+        lambda: (
+            reader.stay_in_group()
+            or other_reader.read_messages(1, 0.1)
+            or (other_reader.joined and 0 < len(share()) < 3)
+        )
     )
-    one.read(1, 0.1)
-    other.close()
-    relays.until(lambda: one.read(1, 0.1) or len(share()) == 3)
-    load = events.Events(events.to_topic(apache), 5)
-    load.send(50)
-    found: set[str] = set()
+    reader.read_messages(1, 0.1)
+    other_reader.close()
+    relays.wait_until(lambda: reader.read_messages(1, 0.1) or len(share()) == 3)
+    load = events.EventSender(events.make_topic_delivery(apache), 5)
+    load.send_events(50)
+    places: set[str] = set()
 
     def all_are_read() -> bool:
-        found.update(each.place for each in one.read(100, 0.1))
-        return len(found) == load.sent
+        places.update(message.place for message in reader.read_messages(100, 0.1))
+        return len(places) == load.sent
 
-    relays.until(all_are_read)
-    one.close()
+    relays.wait_until(all_are_read)
+    reader.close()
 
 
-def test_a_database_that_is_away(service: str, database_name: str, apache: Apache) -> None:
+def test_database_outage_is_not_charged_to_messages(
+    service: str, database_name: str, apache: Apache
+) -> None:
     """No message is blamed for it."""
-    brokers.create(apache, [EVENTS])
-    load = events.Events(events.to_topic(apache), 4)
-    with processes.in_thread(consume(apache)):
-        load.send(50)
-        relays.until(consumers.effects)
-        with away(database_name):
-            with psycopg.connect(service_address(service), autocommit=True) as server:
+    brokers.create_topics(apache, [EVENTS])
+    load = events.EventSender(events.make_topic_delivery(apache), 4)
+    with processes.run_in_thread(make_consumer(apache)):
+        load.send_events(50)
+        relays.wait_until(consumers.list_effects)
+        with refuse_connections(database_name):
+            with psycopg.connect(get_server_address(service), autocommit=True) as server:
                 server.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = %s AND pid <> %s",
                     [database_name, connection.connection.info.backend_pid],
                 )
-            load.send(50)
-        relays.until(lambda: events.finished(load))
-    assert events.check(load).events == 100
-    assert not any(each["failures"] for each in status.read("default").values())
+            load.send_events(50)
+        relays.wait_until(lambda: events.is_finished(load))
+    assert events.check_events(load).events == 100
+    assert not any(
+        handler_status["failures"] for handler_status in status.read_status("default").values()
+    )
 
 
-def test_a_consumer_with_wrong_settings_does_not_start(service: str) -> None:
-    given = {"GROUP": "g", "KAFKA": {}}
+def test_consumer_with_wrong_settings_does_not_start(service: str) -> None:
+    setting = {"GROUP": "g", "KAFKA": {}}
     with pytest.raises(WrongSettings, match=r"no bootstrap\.servers"):
-        Consume(InboxConf.read(given), "default").run()
-    given["KAFKA"] = {"bootstrap.servers": "x:1", "no.such": "1"}
+        InboxConsumer(InboxConf.from_setting(setting), "default").run()
+    setting["KAFKA"] = {"bootstrap.servers": "x:1", "no.such": "1"}
     with pytest.raises(WrongSettings, match="No such configuration property"):
-        Consume(InboxConf.read(given), "default").run()
+        InboxConsumer(InboxConf.from_setting(setting), "default").run()
 
 
-def consume(broker: Daemon, group: str = "", **options: Any) -> Consume:
-    given = {**consumers.QUICK, "GROUP": group or secrets.token_hex(4), "KAFKA": broker.client()}
-    return Consume(InboxConf.read(given), "default", **options)
+def make_consumer(broker: KafkaServer, group: str = "", **options: Any) -> InboxConsumer:
+    setting = {
+        **consumers.QUICK,
+        "GROUP": group or secrets.token_hex(4),
+        "KAFKA": broker.make_client_config(),
+    }
+    return InboxConsumer(InboxConf.from_setting(setting), "default", **options)
 
 
-def committed(broker: Daemon) -> int:
+def sum_committed(broker: KafkaServer) -> int:
     """The sum of the offsets of the group."""
     from confluent_kafka import Consumer, TopicPartition
 
-    client = Consumer({**broker.client(), "group.id": "counted"})
+    client = Consumer({**broker.make_client_config(), "group.id": "counted"})
     try:
-        places = [TopicPartition(EVENTS, number) for number in range(3)]
-        return sum(max(each.offset, 0) for each in client.committed(places, timeout=20))
+        partitions = [TopicPartition(EVENTS, number) for number in range(3)]
+        return sum(
+            max(partition.offset, 0) for partition in client.committed(partitions, timeout=20)
+        )
     finally:
         client.close()
 
 
-def service_address(service: str) -> str:
+def get_server_address(service: str) -> str:
     return service.replace(connection.settings_dict["NAME"], "postgres")

@@ -13,36 +13,36 @@ from django.test import Client, override_settings
 
 from outbox import inbox
 from outbox.inbox import status
-from outbox.inbox.apps import TAG
+from outbox.inbox.apps import CHECK_TAG
 from outbox.inbox.models import Waiting
 from tests.need import promtool
 from tests.outbox import settings
-from tests.outbox.consumers import effects, message, put, work
-from tests.outbox.staff import act, admin, viewer
+from tests.outbox.consumers import list_effects, make_message, process_due, store_messages
+from tests.outbox.staff import make_admin_browser, make_viewer_browser, run_action
 
 PAGE = "/admin/inbox/waiting/"
 
 
 @pytest.fixture
-def letters(service: str) -> None:
+def waiting_messages(service: str) -> None:
     """A: a dead letter, and a message behind it. B: failed. C: processed."""
     headers = (("x", b"\xff<b>"), ("none", None))
-    put(
+    store_messages(
         inbox.Message("shop.events", 0, 1, b"A", b"\xd0\xb6 <script>", headers),
-        message(2, do="raise", key="B"),
-        message(3, "C"),
-        message(4),
+        make_message(2, do="raise", key="B"),
+        make_message(3, "C"),
+        make_message(4),
     )
-    status.add(work(RETRY_FIRST_SECONDS=60, RETRY_MOST_SECONDS=60).counts, "default")
-    put(message(3, "C"))
+    status.add_counts(process_due(RETRY_FIRST_SECONDS=60, RETRY_MOST_SECONDS=60).counts, "default")
+    store_messages(make_message(3, "C"))
 
 
-def test_the_status(letters: None) -> None:
+def test_status_command_counts_messages_by_state(waiting_messages: None) -> None:
     output = StringIO()
     call_command("inbox", "status", json=True, stdout=output)
-    found = json.loads(output.getvalue())["shop"]
-    assert found.pop("oldest_seconds") > 0
-    assert found == {
+    status_ = json.loads(output.getvalue())["shop"]
+    assert status_.pop("oldest_seconds") > 0
+    assert status_ == {
         "states": {"new": 1, "processing": 0, "failed": 1, "dead": 1},
         "stored": 0,
         "repeated": 0,
@@ -53,7 +53,7 @@ def test_the_status(letters: None) -> None:
     }
 
 
-def test_metrics_are_on_the_page_of_the_outbox(letters: None) -> None:
+def test_metrics_of_the_inbox_are_on_the_page_of_the_outbox(waiting_messages: None) -> None:
     text = Client().get("/outbox/metrics").content.decode()
     assert "outbox_pending_documents 0\n" in text
     assert 'inbox_messages{handler="shop",state="dead"} 1\n' in text
@@ -62,47 +62,49 @@ def test_metrics_are_on_the_page_of_the_outbox(letters: None) -> None:
     subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
 
 
-def test_the_list_and_a_letter(letters: None) -> None:
-    text = admin().get(PAGE).content.decode()
+def test_admin_lists_waiting_messages_and_shows_one_escaped(waiting_messages: None) -> None:
+    text = make_admin_browser().get(PAGE).content.decode()
     for word in ("shop.events/0/1", "shop.events/0/2", "Failure: as asked", "Dead letter"):
         assert word in text
     assert "shop.events/0/3" not in text
     assert text.index("column-last_error") < text.index("column-handler")
     dead = Waiting.objects.get(state="dead")
-    page = admin().get(f"{PAGE}{dead.id}/change/").content.decode()
+    page = make_admin_browser().get(f"{PAGE}{dead.id}/change/").content.decode()
     assert "ж &lt;script&gt;" in page
     assert "\\xff&lt;b&gt;" in page
     assert 'name="_save"' not in page
-    assert admin().post(f"{PAGE}{dead.id}/change/").status_code == 403
+    assert make_admin_browser().post(f"{PAGE}{dead.id}/change/").status_code == 403
 
 
-def test_a_letter_is_discarded_and_its_key_goes_on(letters: None) -> None:
+def test_discarded_dead_letter_lets_its_key_go_on(waiting_messages: None) -> None:
     dead = Waiting.objects.get(state="dead")
-    act(PAGE, "discard", all_waiting())
+    run_action(PAGE, "discard", list_waiting_ids())
     [entry] = LogEntry.objects.filter(object_id=str(dead.id))
     assert entry.change_message.startswith("Discarded: Reject: no JSON")
     assert Waiting.objects.filter(id=dead.id).count() == 0
-    work()
-    assert ("A", 4) in effects()
+    process_due()
+    assert ("A", 4) in list_effects()
 
 
-def test_a_letter_is_tried_again(letters: None) -> None:
+def test_retried_dead_letter_is_processed(waiting_messages: None) -> None:
     dead = Waiting.objects.get(state="dead")
-    Waiting.objects.filter(id=dead.id).update(value=message(1).value)
-    act(PAGE, "retry", all_waiting())
-    work()
-    assert [n for key, n in effects() if key == "A"] == [1, 4]
+    Waiting.objects.filter(id=dead.id).update(value=make_message(1).value)
+    run_action(PAGE, "retry", list_waiting_ids())
+    process_due()
+    assert [n for key, n in list_effects() if key == "A"] == [1, 4]
 
 
-def test_who_may_only_look_can_do_nothing(letters: None) -> None:
-    client = viewer("view_waiting")
+def test_admin_of_the_inbox_refuses_actions_of_a_viewer(waiting_messages: None) -> None:
+    client = make_viewer_browser("view_waiting")
     assert client.get(PAGE).status_code == 200
     dead = Waiting.objects.get(state="dead")
     client.post(PAGE, {"action": "discard", "_selected_action": [dead.id]})
     assert Waiting.objects.filter(id=dead.id).exists()
 
 
-def test_no_handler(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consumer_without_a_handler_does_not_start(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("outbox.inbox.message._handlers", {})
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CommandError, match="no handler for any topic"):
@@ -119,18 +121,20 @@ def test_no_handler(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"SECONDS": 0}, "SECONDS must be 0.1 or more"),
     ],
 )
-def test_a_wrong_setting_is_named(service: str, changes: dict[str, Any], sentence: str) -> None:
-    given = {**settings.INBOX, **changes}
-    given = {name: value for name, value in given.items() if value is not ...}
-    with override_settings(INBOX=given):
-        [(identity, text)] = found()
+def test_check_of_inbox_settings_names_a_wrong_value(
+    service: str, changes: dict[str, Any], sentence: str
+) -> None:
+    setting = {**settings.INBOX, **changes}
+    setting = {name: value for name, value in setting.items() if value is not ...}
+    with override_settings(INBOX=setting):
+        [(identity, text)] = list_problems()
     assert identity == "inbox.E001"
     assert sentence in text
 
 
-def found() -> list[tuple[str | None, str]]:
-    return [(each.id, each.msg) for each in run_checks(tags=[TAG])]
+def list_problems() -> list[tuple[str | None, str]]:
+    return [(problem.id, problem.msg) for problem in run_checks(tags=[CHECK_TAG])]
 
 
-def all_waiting() -> list[str]:
-    return [str(each.id) for each in Waiting.objects.all()]
+def list_waiting_ids() -> list[str]:
+    return [str(message.id) for message in Waiting.objects.all()]

@@ -16,72 +16,79 @@ from django.db.models import Count, F
 from django.test import override_settings
 
 from outbox.errors import OutboxError, WrongChange
-from outbox.message import Version
+from outbox.message import RecordedVersion
 from outbox.recorded import as_one
 from tests.outbox import settings, stored
 from tests.outbox.shop.models import Basket, Flag, Item, Line, Note, Order
-from tests.outbox.test_write import in_threads
+from tests.outbox.test_write import run_in_threads
 
 
-def test_each_change_of_a_row_is_a_version(service: str) -> None:
+def test_each_change_of_a_row_is_recorded_as_a_version(service: str) -> None:
     order = Order.objects.create(number="N1", rate="17.9")
     order.rate = Decimal(18)
     order.save()
     order.opened = 5  # not in the snapshot
     order.save(update_fields=["opened"])
     order.delete()
-    assert [(each.type, each.data) for each in stored.versions()] == [
+    assert [(version.type, version.data) for version in stored.load_versions()] == [
         (0, '{"number":"N1","rate":"17.90","note":""}'),
         (1, '{"number":"N1","rate":"18.00","note":""}'),
         (2, "null"),
     ]
 
 
-def test_the_snapshot_has_what_the_database_has(service: str) -> None:
+def test_snapshot_has_the_values_of_the_database(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     order.rate = F("rate") + 1
     order.save()
-    assert [json.loads(each.data)["rate"] for each in stored.versions()] == ["1.00", "2.00"]
+    assert [json.loads(version.data)["rate"] for version in stored.load_versions()] == [
+        "1.00",
+        "2.00",
+    ]
 
 
-def test_a_serializer_and_a_parent(service: str) -> None:
+def test_version_has_the_data_of_a_serializer_and_the_parent(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     item = Item.objects.create(order=order, name="nail")
-    found = stored.versions()[-1]
-    assert found.document == f"product-task/{item.pk}"
-    assert found.parent == "N1"
-    assert found.data == f'{{"pid":"{item.pk}","name":"nail"}}'
+    version = stored.load_versions()[-1]
+    assert version.document == f"product-task/{item.pk}"
+    assert version.parent == "N1"
+    assert version.data == f'{{"pid":"{item.pk}","name":"nail"}}'
 
 
-def test_all_columns_without_a_callable(service: str) -> None:
+def test_snapshot_has_all_columns_without_a_callable(service: str) -> None:
     flag = Flag.objects.create(name="x")
-    assert json.loads(stored.versions()[0].data) == {"id": flag.pk, "name": "x", "on": False}
+    assert json.loads(stored.load_versions()[0].data) == {"id": flag.pk, "name": "x", "on": False}
 
 
 def test_deletion_by_cascade_is_recorded(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     Item.objects.create(order=order, name="nail")
     order.delete()
-    assert sorted(each.document[:12] for each in stored.versions() if each.type == 2) == [
+    assert sorted(
+        version.document[:12] for version in stored.load_versions() if version.type == 2
+    ) == [
         "product-inst",
         "product-task",
     ]
 
 
-def test_bulk_changes(service: str) -> None:
-    made = Order.objects.bulk_create([Order(number=f"N{n}", rate=n) for n in range(700)])
-    assert len(stored.versions()) == 700
-    for order in made[:5]:
+def test_each_row_of_a_bulk_change_is_a_version(service: str) -> None:
+    orders = Order.objects.bulk_create([Order(number=f"N{n}", rate=n) for n in range(700)])
+    assert len(stored.load_versions()) == 700
+    for order in orders[:5]:
         order.note = "x"
-    assert Order.objects.bulk_update(made[:5], ["note"]) == 5
+    assert Order.objects.bulk_update(orders[:5], ["note"]) == 5
     assert Order.objects.filter(rate__lt=3).update(note="y") == 3
     assert Order.objects.filter(rate__lt=2).delete()[0] == 2
-    notes = [(each.id, each.version, each.type) for each in stored.versions()][700:]
+    notes = [(version.id, version.version, version.type) for version in stored.load_versions()][
+        700:
+    ]
     changed = [(f"N{n}", 2, 1) for n in range(5)] + [(f"N{n}", 3, 1) for n in range(3)]
     assert sorted(notes) == sorted([*changed, ("N0", 4, 2), ("N1", 4, 2)])
 
 
-def test_bulk_create_with_conflicts(service: str) -> None:
+def test_bulk_create_records_updated_conflicts_and_refuses_ignored_ones(service: str) -> None:
     Order.objects.create(number="N1", rate="1")
     with pytest.raises(OutboxError, match="ignore_conflicts"):
         Order.objects.bulk_create([Order(number="N1", rate="2")], ignore_conflicts=True)
@@ -91,34 +98,34 @@ def test_bulk_create_with_conflicts(service: str) -> None:
         unique_fields=["number"],
         update_fields=["rate"],
     )
-    assert [(each.id, each.version) for each in stored.versions()] == [
+    assert [(version.id, version.version) for version in stored.load_versions()] == [
         ("N1", 1),
         ("N1", 2),
         ("N2", 1),
     ]
 
 
-def test_changes_and_versions_fail_together(service: str) -> None:
+def test_change_is_rolled_back_when_its_version_is_refused(service: str) -> None:
     Flag.objects.bulk_create([Flag(name="a"), Flag(name="b")])
     with pytest.raises(WrongChange):
         Flag.objects.update(name="")
     assert set(Flag.objects.values_list("name", flat=True)) == {"a", "b"}
-    assert len(stored.versions()) == 2
+    assert len(stored.load_versions()) == 2
 
 
-def seen() -> list[tuple[str, int, int, Any]]:
-    """Of each version: id, number, type, and the counts of its lines by name."""
+def list_basket_versions() -> list[tuple[str, int, int, Any]]:
+    """Return id, number, type and the counts of the lines of each version."""
     return [
-        (each.id, each.version, each.type, counts(json.loads(each.data)))
-        for each in stored.versions()
+        (version.id, version.version, version.type, count_lines(json.loads(version.data)))
+        for version in stored.load_versions()
     ]
 
 
-def counts(data: Any) -> Any:
+def count_lines(data: Any) -> Any:
     return data and {line["name"]: line["count"] for line in data["lines"]}
 
 
-def make(name: str, **lines: int) -> Basket:
+def create_basket(name: str, **lines: int) -> Basket:
     with as_one():
         basket = Basket.objects.create(name=name)
         for line, count in lines.items():
@@ -126,15 +133,15 @@ def make(name: str, **lines: int) -> Basket:
     return basket
 
 
-def test_a_change_of_a_part_is_a_version_of_the_whole(service: str) -> None:
-    basket = make("B1", nail=1)
+def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
+    basket = create_basket("B1", nail=1)
     line = basket.lines.get()
     line.count = 3
     line.save()
     line.save()  # nothing changed
     Line.objects.create(basket=basket, name="saw")
     line.delete()
-    assert seen() == [
+    assert list_basket_versions() == [
         ("B1", 1, 0, {"nail": 1}),
         ("B1", 2, 1, {"nail": 3}),
         ("B1", 3, 1, {"nail": 3, "saw": 1}),
@@ -142,53 +149,53 @@ def test_a_change_of_a_part_is_a_version_of_the_whole(service: str) -> None:
     ]
 
 
-def test_a_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
+def test_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
     """Its row is committed by its own connection, whatever becomes of ours."""
 
     def other() -> None:
-        make("B2", saw=1)
+        create_basket("B2", saw=1)
         connection.close()
 
     with transaction.atomic(), as_one(), ThreadPoolExecutor(1) as pool:
-        make("B1", nail=1)
+        create_basket("B1", nail=1)
         pool.submit(copy_context().run, other).result()
         transaction.set_rollback(True)
-    assert seen() == [("B2", 1, 0, {"saw": 1})]
+    assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
 
 def test_changes_in_a_block_are_one_version(service: str) -> None:
-    basket = make("B1", nail=1, saw=1)
+    basket = create_basket("B1", nail=1, saw=1)
     with as_one():
         with as_one():
             Line.objects.filter(name="nail").update(count=5)
         Line.objects.bulk_create([Line(basket=basket, name="bolt")])
         Line.objects.filter(name="saw").delete()
-        assert len(seen()) == 1
-    assert seen()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
+        assert len(list_basket_versions()) == 1
+    assert list_basket_versions()[1:] == [("B1", 2, 1, {"nail": 5, "bolt": 1})]
 
 
-def test_a_block_that_fails_records_nothing(service: str) -> None:
+def test_block_that_fails_records_nothing(service: str) -> None:
     @as_one()
     def make_one_twice() -> None:
-        make("B1", nail=1)
-        make("B1")
+        create_basket("B1", nail=1)
+        create_basket("B1")
 
     with pytest.raises(IntegrityError):
         make_one_twice()
-    assert seen() == []
-    make("B2", nail=1)
-    assert [each[0] for each in seen()] == ["B2"]
+    assert list_basket_versions() == []
+    create_basket("B2", nail=1)
+    assert [version[0] for version in list_basket_versions()] == ["B2"]
 
 
-def test_a_part_that_moves_changes_both_documents(service: str) -> None:
-    one, other = make("B1", nail=1, saw=1), make("B2")
+def test_part_that_moves_changes_both_documents(service: str) -> None:
+    basket, other = create_basket("B1", nail=1, saw=1), create_basket("B2")
     line = Line.objects.get(name="nail")
     line.basket = other
     line.save()
     Line.objects.filter(name="saw").update(basket=other)
-    line.basket = one
+    line.basket = basket
     Line.objects.bulk_update([line], ["basket"])
-    assert [(each[0], each[3]) for each in seen()[2:]] == [
+    assert [(version[0], version[3]) for version in list_basket_versions()[2:]] == [
         ("B1", {"saw": 1}),
         ("B2", {"nail": 1}),
         ("B1", {}),
@@ -198,58 +205,60 @@ def test_a_part_that_moves_changes_both_documents(service: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_a_document_that_is_deleted_with_its_parts(service: str, *, many: bool) -> None:
-    basket = make("B1", nail=1)
-    if many:
+@pytest.mark.parametrize("is_bulk", [False, True])
+def test_deletion_of_a_document_with_its_parts_is_one_version(
+    service: str, *, is_bulk: bool
+) -> None:
+    basket = create_basket("B1", nail=1)
+    if is_bulk:
         Basket.objects.filter(name="B1").delete()
     else:
         basket.delete()
-    assert seen()[1:] == [("B1", 2, 2, None)]
+    assert list_basket_versions()[1:] == [("B1", 2, 2, None)]
 
 
-def last(id: str) -> Version:
-    return [each for each in stored.versions() if each.id == id][-1]
+def get_last_version(id: str) -> RecordedVersion:
+    return [version for version in stored.load_versions() if version.id == id][-1]
 
 
-def data(id: str) -> Any:
-    return json.loads(last(id).data)
+def load_last_snapshot(id: str) -> Any:
+    return json.loads(get_last_version(id).data)
 
 
-def together(first: Callable[[], object], second: Callable[[], object]) -> None:
-    """Two transactions: the second one begins before the first one commits."""
-    done = threading.Event()
+def run_overlapping(first: Callable[[], object], second: Callable[[], object]) -> None:
+    """Run two transactions: the second one begins before the first one commits."""
+    has_changed = threading.Event()
 
     def begin() -> None:
         with transaction.atomic():
             first()
-            done.set()
+            has_changed.set()
             time.sleep(0.5)
 
     def follow() -> None:
-        done.wait(10)
+        has_changed.wait(10)
         with transaction.atomic():
             second()
 
-    in_threads([begin, follow])
+    run_in_threads([begin, follow])
 
 
-def test_a_row_that_another_transaction_changes_is_not_recorded_as_it_was(service: str) -> None:
+def test_record_waits_for_a_change_of_another_transaction(service: str) -> None:
     Order.objects.create(number="N1", rate=1)
-    together(lambda: Order.objects.update(rate=2), lambda: Order.objects.get().record())
-    assert data("N1")["rate"] == "2.00"
+    run_overlapping(lambda: Order.objects.update(rate=2), lambda: Order.objects.get().record())
+    assert load_last_snapshot("N1")["rate"] == "2.00"
 
 
-def test_parts_that_come_in_two_transactions_are_both_in_the_document(service: str) -> None:
+def test_parts_of_two_transactions_are_both_in_the_document(service: str) -> None:
     basket = Basket.objects.create(name="B")
-    together(
+    run_overlapping(
         lambda: Line.objects.create(basket=basket, name="a"),
         lambda: Line.objects.create(basket=basket, name="b"),
     )
-    assert [each["name"] for each in data("B")["lines"]] == ["a", "b"]
+    assert [line["name"] for line in load_last_snapshot("B")["lines"]] == ["a", "b"]
 
 
-def test_rows_are_locked_no_more_than_an_update_locks_them(service: str) -> None:
+def test_rows_are_locked_only_as_an_update_locks_them(service: str) -> None:
     """Others may begin to refer to them."""
     Order.objects.create(number="N1", rate=1)
 
@@ -258,50 +267,52 @@ def test_rows_are_locked_no_more_than_an_update_locks_them(service: str) -> None
             cursor.execute("SET LOCAL lock_timeout = '50ms'")
             cursor.execute("SELECT FROM shop_order FOR KEY SHARE")
 
-    together(lambda: Order.objects.update(note="x"), refer)
+    run_overlapping(lambda: Order.objects.update(note="x"), refer)
 
 
-def test_a_deletion_that_is_rolled_back_to_a_savepoint_is_none(service: str) -> None:
+def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     with as_one():
         with transaction.atomic():
             order.delete()
             transaction.set_rollback(True)
         Order.objects.update(rate=2)
-    assert [each.type for each in stored.versions()] == [0, 1]
+    assert [version.type for version in stored.load_versions()] == [0, 1]
 
 
-def test_a_block_that_is_rolled_back_records_nothing(service: str) -> None:
+def test_block_that_is_rolled_back_records_nothing(service: str) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)
-    assert stored.versions() == []
+    assert stored.load_versions() == []
 
 
-def test_a_bulk_update_records_each_row_once(service: str) -> None:
+def test_bulk_update_records_each_row_once(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     with override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True}):
         Order.objects.bulk_update([order], ["note"])
-    assert [each.version for each in stored.versions()] == [1, 2]
+    assert [version.version for version in stored.load_versions()] == [1, 2]
 
 
-def test_an_update_of_rows_that_are_found_by_others(service: str) -> None:
+def test_update_of_rows_found_by_their_relations_is_recorded(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     for name in ("a", "b"):
         Item.objects.create(order=order, name=name)
-    found = Order.objects.filter(items__name__in=("a", "b"))
-    assert found.update(note="1") == 1
-    assert found.distinct().update(note="2") == 1
+    matching = Order.objects.filter(items__name__in=("a", "b"))
+    assert matching.update(note="1") == 1
+    assert matching.distinct().update(note="2") == 1
     counted = Order.objects.annotate(count=Count("items"))
     assert counted.filter(count__gt=2).update(note="no") == 0
     assert counted.filter(count=2).update(note="3") == 1
     assert Order.objects.values("rate").distinct().update(note="4") == 1
-    notes = [json.loads(each.data)["note"] for each in stored.versions() if each.id == "N1"]
+    notes = [
+        json.loads(version.data)["note"] for version in stored.load_versions() if version.id == "N1"
+    ]
     assert notes == ["", "1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("change", ["deferred", "queryset", "changed"])
-def test_the_deletion_of_a_row_that_is_not_completely_in_memory(service: str, change: str) -> None:
+def test_deletion_of_a_row_that_is_not_wholly_loaded_is_recorded(service: str, change: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     if change == "deferred":
         Order.objects.only("pk").get().delete()
@@ -310,16 +321,23 @@ def test_the_deletion_of_a_row_that_is_not_completely_in_memory(service: str, ch
     else:
         order.number = "N2"
         order.delete()
-    assert [(each.id, each.type) for each in stored.versions()] == [("N1", 0), ("N1", 2)]
+    assert [(version.id, version.type) for version in stored.load_versions()] == [
+        ("N1", 0),
+        ("N1", 2),
+    ]
 
 
-def test_a_row_that_loses_what_it_refers_to_is_recorded(service: str) -> None:
+def test_row_whose_reference_is_set_to_null_is_recorded(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     note = Note.objects.create(order=order)
     order.delete()
-    assert data(note.pk.hex)["order_id"] is None
+    assert load_last_snapshot(note.pk.hex)["order_id"] is None
 
 
-def test_a_column_that_json_has_no_form_for(service: str) -> None:
+def test_snapshot_has_the_text_of_a_column_without_json_form(service: str) -> None:
     note = Note.objects.create(scan="a.pdf")
-    assert data(note.pk.hex) == {"id": str(note.pk), "order_id": None, "scan": "a.pdf"}
+    assert load_last_snapshot(note.pk.hex) == {
+        "id": str(note.pk),
+        "order_id": None,
+        "scan": "a.pdf",
+    }

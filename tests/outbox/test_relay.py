@@ -11,13 +11,13 @@ from django.db import connection, connections, transaction
 from django.db.models import F
 
 import outbox
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from outbox import database
-from outbox.conf import Backoff, Conf
+from outbox.conf import Backoff, OutboxConf
 from outbox.models import Document
-from outbox.relay.membership import Membership
-from outbox.relay.queue import Chain, DueReader, Failure, Outcome
-from outbox.relay.sender import Pulse, Sender
+from outbox.relay.membership import RelayMembership
+from outbox.relay.queue import DueReader, SendFailure, SendOutcome, VersionChain
+from outbox.relay.sender import KeepSending, VersionSender
 from outbox.writer import BUCKETS, Change
 from tests.kafka import brokers
 from tests.outbox import relays, settings, stored
@@ -28,138 +28,145 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def topic(broker: Daemon) -> str:
-    [name] = brokers.create(broker, [TOPIC])
+def topic(broker: KafkaServer) -> str:
+    [name] = brokers.create_topics(broker, [TOPIC])
     return name
 
 
-def record(id: str, **data: object) -> None:
+def record_version(id: str, **data: object) -> None:
     with transaction.atomic():
         outbox.record(KIND, id, data)
 
 
-def test_versions_arrive_in_order_each_once(service: str, broker: Daemon, topic: str) -> None:
+def test_relay_sends_each_version_once_and_in_order(
+    service: str, broker: KafkaServer, topic: str
+) -> None:
     for n in range(30):
         with transaction.atomic():
             outbox.record_many([Change(KIND, f"A{id}", {"n": n}) for id in range(40)])
-    with relays.thread(broker):
-        relays.until(lambda: not relays.waiting())
-    found = relays.sent(broker)
-    assert relays.check(found, {f"A{id}": 30 for id in range(40)}) == 0
-    values = {each.idempotency_key: each.value for each in found}
+    with relays.run_relay(broker):
+        relays.wait_until(lambda: not relays.count_waiting())
+    messages = relays.read_sent(broker)
+    assert relays.check_sent(messages, {f"A{id}": 30 for id in range(40)}) == 0
+    values = {message.idempotency_key: message.value for message in messages}
     assert values == {
-        version.idempotency_key.decode(): version.value() for version in stored.versions()
+        version.idempotency_key.decode(): version.encode_value()
+        for version in stored.load_versions()
     }
-    assert not relays.rows("SELECT FROM outbox_relay")
-    assert not relays.rows("SELECT FROM outbox_bucket WHERE owner IS NOT NULL")
+    assert not relays.select_rows("SELECT FROM outbox_relay")
+    assert not relays.select_rows("SELECT FROM outbox_bucket WHERE owner IS NOT NULL")
 
 
-def test_a_relay_that_sleeps_is_woken_by_a_commit(service: str, broker: Daemon, topic: str) -> None:
+def test_relay_that_sleeps_is_woken_by_a_commit(
+    service: str, broker: KafkaServer, topic: str
+) -> None:
     """Without the notification the version would wait for the next beat, two minutes away."""
-    with relays.thread(broker, LEASE_SECONDS=600):
+    with relays.run_relay(broker, LEASE_SECONDS=600):
         for n in range(5):
-            record("A0", n=n)
-            relays.until(lambda: not relays.waiting())
-    assert relays.check(relays.sent(broker), {"A0": 5}) == 0
+            record_version("A0", n=n)
+            relays.wait_until(lambda: not relays.count_waiting())
+    assert relays.check_sent(relays.read_sent(broker), {"A0": 5}) == 0
 
 
-def test_a_poison_message_stops_its_document_only(service: str, apache: Daemon) -> None:
+def test_refused_message_stops_only_its_document(service: str, apache: KafkaServer) -> None:
     # Only Kafka itself has this limit.
-    brokers.create(apache, [TOPIC], settings={"max.message.bytes": "10000"})
+    brokers.create_topics(apache, [TOPIC], settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
     changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(50)]
     with transaction.atomic():
         outbox.record_many([*changes[:25], Change(KIND, "BAD", {"x": poison}), *changes[25:]])
-    record("BAD", fine=True)
+    record_version("BAD", fine=True)
     retry = {"RETRY_FIRST_SECONDS": 0.05, "RETRY_MOST_SECONDS": 0.2}
-    with relays.thread(apache, **retry):
-        relays.until(lambda: relays.waiting() == 1)
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/BAD").attempts > 2)
-        record("A0", later=True)
-        relays.until(lambda: relays.waiting() == 1)
+    with relays.run_relay(apache, **retry):
+        relays.wait_until(lambda: relays.count_waiting() == 1)
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/BAD").attempts > 2)
+        record_version("A0", later=True)
+        relays.wait_until(lambda: relays.count_waiting() == 1)
         bad = Document.objects.get(pk=f"{KIND}/BAD")
         assert (bad.sent, bad.version) == (0, 2)
         assert "MSG_SIZE_TOO_LARGE" in bad.last_error
         assert bad.next_attempt_at is not None
     expected = {f"A{n}": 1 for n in range(50)} | {"A0": 2}
-    assert relays.check(relays.sent(apache), expected) == 0
+    assert relays.check_sent(relays.read_sent(apache), expected) == 0
     assert not Document.objects.exclude(pk=f"{KIND}/BAD").filter(attempts__gt=0).exists()
 
 
-def test_bad_messages_hold_no_others_of_their_batch_back(service: str, apache: Daemon) -> None:
+def test_refused_messages_do_not_delay_others_of_their_batch(
+    service: str, apache: KafkaServer
+) -> None:
     """Kafka refuses a batch as a whole. The others are sent at once, not after a pause."""
-    brokers.create(apache, [TOPIC], partitions=1, settings={"max.message.bytes": "10000"})
+    brokers.create_topics(apache, [TOPIC], partitions=1, settings={"max.message.bytes": "10000"})
     poison = "".join(chr(0x4E00 + n) for n in range(4_000))
     changes = [Change(KIND, f"A{n}", {"n": n}) for n in range(300)]
-    for place in (0, 123, 250):
-        changes[place] = Change(KIND, f"BAD{place}", {"x": poison})
+    for index in (0, 123, 250):
+        changes[index] = Change(KIND, f"BAD{index}", {"x": poison})
     changes[200] = Change(KIND, "HUGE", {"x": "x" * 2_000_000})
     with transaction.atomic():
         outbox.record_many(changes)
-    with relays.thread(apache, RETRY_FIRST_SECONDS=600, RETRY_MOST_SECONDS=600):
-        relays.until(lambda: relays.waiting() == 4)
+    with relays.run_relay(apache, RETRY_FIRST_SECONDS=600, RETRY_MOST_SECONDS=600):
+        relays.wait_until(lambda: relays.count_waiting() == 4)
     good = {change.id: 1 for change in changes if change.id.startswith("A")}
-    assert relays.check(relays.sent(apache), good) == 0
+    assert relays.check_sent(relays.read_sent(apache), good) == 0
     failed = Document.objects.filter(attempts=1, last_error__startswith="MSG_SIZE_TOO_LARGE")
-    assert {each.key for each in failed} == {
+    assert {document.key for document in failed} == {
         f"{KIND}/{id}" for id in ("BAD0", "BAD123", "BAD250", "HUGE")
     }
 
 
-def test_a_missing_topic_stops_its_entity_only(service: str, apache: Daemon) -> None:
-    brokers.create(apache, [TOPIC])
+def test_missing_topic_stops_only_its_kind(service: str, apache: KafkaServer) -> None:
+    brokers.create_topics(apache, [TOPIC])
     with transaction.atomic():
         outbox.record("product-task", "T1", {})
-    record("A1")
-    with relays.thread(apache, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
-        relays.until(lambda: Document.objects.get(pk="product-task/T1").attempts > 0)
+    record_version("A1")
+    with relays.run_relay(apache, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
+        relays.wait_until(lambda: Document.objects.get(pk="product-task/T1").attempts > 0)
         assert "UNKNOWN_TOPIC" in Document.objects.get(pk="product-task/T1").last_error
-        brokers.create(apache, ["top-storage.export.product-task"])
-        relays.until(lambda: not relays.waiting())
+        brokers.create_topics(apache, ["top-storage.export.product-task"])
+        relays.wait_until(lambda: not relays.count_waiting())
 
 
-class Deaf(Sender):
+class SenderWithoutLeader(VersionSender):
     """A Kafka in which the partitions of one topic have no leader. The broker of the tests is one
     node, which leads all."""
 
-    def send(self, chains: Sequence[Chain], pulse: Pulse) -> list[Outcome]:
-        late = Failure("_MSG_TIMED_OUT", "Message timed out", outage=True, late=True)
-        deaf = [each.due for each in chains if each.versions[0].entity == "product-task"]
-        rest = [each for each in chains if each.due not in deaf]
-        return super().send(rest, pulse) + [
-            Outcome(due, due.sent, due.waiting_since, late) for due in deaf
+    def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
+        failure = SendFailure("_MSG_TIMED_OUT", "Message timed out", outage=True, late=True)
+        unanswered = [chain.due for chain in chains if chain.versions[0].entity == "product-task"]
+        other_chains = [chain for chain in chains if chain.due not in unanswered]
+        return super().send_chains(other_chains, pulse) + [
+            SendOutcome(due, due.sent, due.waiting_since, failure) for due in unanswered
         ]
 
 
-def test_a_topic_that_takes_nothing_stops_its_entity_only(
-    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+def test_topic_without_leader_stops_only_its_kind(
+    service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers.create(embedded, [TOPIC])
-    monkeypatch.setattr("outbox.relay.loop.Sender", Deaf)
+    brokers.create_topics(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.VersionSender", SenderWithoutLeader)
     with transaction.atomic():
         outbox.record_many([Change("product-task", f"T{n}", {}) for n in range(40)])
-    record("A1")
-    with relays.thread(embedded):
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
-        relays.until(lambda: Document.objects.filter(attempts__gt=0).count() == 40)
-        record("A2")
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A2").sent == 1)
-    assert relays.check(relays.sent(embedded), {"A1": 1, "A2": 1}) == 0
+    record_version("A1")
+    with relays.run_relay(embedded):
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent == 1)
+        relays.wait_until(lambda: Document.objects.filter(attempts__gt=0).count() == 40)
+        record_version("A2")
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A2").sent == 1)
+    assert relays.check_sent(relays.read_sent(embedded), {"A1": 1, "A2": 1}) == 0
 
 
-class Slow(Deaf):
+class SlowSenderWithoutLeader(SenderWithoutLeader):
     """It takes a while until a version times out."""
 
-    def send(self, chains: Sequence[Chain], pulse: Pulse) -> list[Outcome]:
-        outcomes = super().send(chains, pulse)
-        if any(each.failure for each in outcomes):
+    def send_chains(self, chains: Sequence[VersionChain], pulse: KeepSending) -> list[SendOutcome]:
+        outcomes = super().send_chains(chains, pulse)
+        if any(outcome.failure for outcome in outcomes):
             time.sleep(0.1)
         return outcomes
 
 
-def test_what_failed_is_tried_though_new_documents_time_out(
-    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+def test_failed_document_is_retried_while_new_documents_time_out(
+    service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In each round there is a new one."""
 
@@ -169,142 +176,152 @@ def test_what_failed_is_tried_though_new_documents_time_out(
             outbox.record("product-task", secrets.token_hex(8), {})
         return True
 
-    brokers.create(embedded, [TOPIC])
-    monkeypatch.setattr("outbox.relay.loop.Sender", Slow)
+    brokers.create_topics(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     failed = Document.objects.filter(key__startswith="product-task/", attempts__gt=0)
-    with relays.thread(embedded):
-        relays.until(lambda: another() and failed.exists())
+    with relays.run_relay(embedded):
+        relays.wait_until(lambda: another() and failed.exists())
         with transaction.atomic():
             outbox.record(KIND, "A1", {})
             Document.objects.filter(pk=f"{KIND}/A1").update(
                 attempts=1, next_attempt_at=F("recorded_at")
             )
-        relays.until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+        relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 10)
 
 
-def test_what_times_out_again_is_not_always_the_first_to_be_tried(
-    service: str, embedded: Daemon, monkeypatch: pytest.MonkeyPatch
+def test_documents_that_time_out_again_are_not_always_retried_first(
+    service: str, embedded: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are more of them than are tried in one round."""
-    brokers.create(embedded, [TOPIC])
-    monkeypatch.setattr("outbox.relay.loop.Sender", Slow)
+    brokers.create_topics(embedded, [TOPIC])
+    monkeypatch.setattr("outbox.relay.loop.VersionSender", SlowSenderWithoutLeader)
     with transaction.atomic():
         outbox.record_many([Change("product-task", f"T{n}", {}) for n in range(300)])
         outbox.record(KIND, "A1", {})
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at") - timedelta(hours=1))
     Document.objects.filter(pk=f"{KIND}/A1").update(next_attempt_at=F("recorded_at"))
-    with relays.thread(embedded, RETRY_FIRST_SECONDS=60):
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=60):
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 10)
 
 
-def test_whether_kafka_answers(embedded: Daemon) -> None:
-    given = {**settings.OUTBOX, "KAFKA": embedded.client()}
-    assert Sender(Conf.read(given)).answers()
-    assert not Sender(Conf.read({**given, "KAFKA": {"bootstrap.servers": "127.0.0.1:1"}})).answers()
+def test_sender_says_whether_a_broker_is_reachable(embedded: KafkaServer) -> None:
+    setting = {**settings.OUTBOX, "KAFKA": embedded.make_client_config()}
+    assert VersionSender(OutboxConf.from_setting(setting)).is_broker_reachable()
+    assert not VersionSender(
+        OutboxConf.from_setting({**setting, "KAFKA": {"bootstrap.servers": "127.0.0.1:1"}})
+    ).is_broker_reachable()
 
 
-def test_what_failed_keeps_nothing_new_waiting(service: str) -> None:
+def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
-    record("NEW")
-    with database.connect("default") as own:
-        found = DueReader().due(own, range(BUCKETS), {})
-        assert f"{KIND}/NEW" in {each.document for each in found}
-        assert len(found) > 1
-        rest = DueReader().due(own, range(BUCKETS), {}, retries=False)
-        assert [each.document for each in rest] == [f"{KIND}/NEW"]
+    record_version("NEW")
+    with database.connect("default") as connection_:
+        due = DueReader().read_due_documents(connection_, range(BUCKETS), {})
+        assert f"{KIND}/NEW" in {document.document for document in due}
+        assert len(due) > 1
+        new_documents = DueReader().read_due_documents(
+            connection_, range(BUCKETS), {}, retries=False
+        )
+        assert [document.document for document in new_documents] == [f"{KIND}/NEW"]
 
 
-def test_a_relay_that_is_stopped_waits_for_a_writer(service: str, embedded: Daemon) -> None:
+def test_relay_that_is_stopped_waits_for_a_writer_to_mark_what_is_sent(
+    service: str, embedded: KafkaServer
+) -> None:
     """Otherwise the next relay would send again what this one could not mark."""
-    brokers.create(embedded, [TOPIC])
-    record("A1")
+    brokers.create_topics(embedded, [TOPIC])
+    record_version("A1")
     with psycopg.connect(service) as other:
         other.execute("SELECT FROM outbox_document FOR UPDATE")
-        with relays.thread(embedded) as relay:
-            relays.until(lambda: relays.sent(embedded))
+        with relays.run_relay(embedded) as relay:
+            relays.wait_until(lambda: relays.read_sent(embedded))
             relay.stop.set()
             time.sleep(0.2)
             other.rollback()
-    assert relays.waiting() == 0
+    assert relays.count_waiting() == 0
 
 
-def test_a_version_that_is_gone_stops_its_document(
-    service: str, broker: Daemon, topic: str
+def test_version_that_is_missing_in_the_table_stops_its_document(
+    service: str, broker: KafkaServer, topic: str
 ) -> None:
-    record("A1", n=1)
-    record("A1", n=2)
+    record_version("A1", n=1)
+    record_version("A1", n=2)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM outbox_message WHERE version = 1")
-    with relays.thread(broker):
-        relays.until(lambda: Document.objects.get(pk=f"{KIND}/A1").attempts > 0)
+    with relays.run_relay(broker):
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").attempts > 0)
     assert "version 1 is not in outbox_message" in Document.objects.get().last_error
-    assert relays.sent(broker) == []
+    assert relays.read_sent(broker) == []
 
 
-def test_relays_share_the_buckets(service: str, broker: Daemon, topic: str) -> None:
-    with relays.thread(broker):
-        with relays.thread(broker), relays.thread(broker):
-            relays.until(lambda: relays.shares() == [21, 21, 22])
-        relays.until(lambda: relays.shares() == [64])
+def test_relays_share_the_buckets_and_take_those_of_a_relay_that_leaves(
+    service: str, broker: KafkaServer, topic: str
+) -> None:
+    with relays.run_relay(broker):
+        with relays.run_relay(broker), relays.run_relay(broker):
+            relays.wait_until(lambda: relays.list_shares() == [21, 21, 22])
+        relays.wait_until(lambda: relays.list_shares() == [64])
 
 
-def test_beats_do_not_put_off_the_look_at_other_relays(service: str) -> None:
+def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
     """A relay that is always busy beats only while versions are on their way."""
-    member = Membership("busy", lease=1.0)
-    with database.connect("default") as own:
-        member.join(own)
-        member.balance(own, ())
+    member = RelayMembership("busy", lease=1.0)
+    with database.connect("default") as connection_:
+        member.join_relays(connection_)
+        member.balance_buckets(connection_, ())
         assert not member.unbalanced
         time.sleep(0.3)
-        member.beat(own, ["product-instance/A1"])
+        member.write_beat(connection_, ["product-instance/A1"])
         assert (member.due, member.unbalanced) == (False, True)
-        member.leave(own)
+        member.leave_relays(connection_)
 
 
-def test_large_documents_behind_small_ones_are_not_read_at_once(service: str) -> None:
+def test_relay_reads_few_large_documents_at_a_time_after_small_ones(service: str) -> None:
     """After small documents many are read at a time."""
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(300)])
     with transaction.atomic():
         outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
     reader = DueReader()
-    known: dict[str, int] = {}
-    with database.connect("default") as own:
-        while due := reader.due(own, range(BUCKETS), known):
-            chains = reader.chains(own, due)
+    sent: dict[str, int] = {}
+    with database.connect("default") as connection_:
+        while due := reader.read_due_documents(connection_, range(BUCKETS), sent):
+            chains = reader.read_chains(connection_, due)
             assert not reader.missing
-            assert sum(len(one.data) for each in chains for one in each.versions) < 5_000_000
-            known |= {each.due.document: 1 for each in chains}
-    assert len(known) == 340
+            assert (
+                sum(len(version.data) for chain in chains for version in chain.versions) < 5_000_000
+            )
+            sent |= {chain.due.document: 1 for chain in chains}
+    assert len(sent) == 340
 
 
-def test_a_clock_that_goes_back_delays_no_retry(service: str, embedded: Daemon) -> None:
-    brokers.create(embedded, [TOPIC])
-    record("A1")
+def test_retry_is_not_delayed_when_the_clock_goes_back(service: str, embedded: KafkaServer) -> None:
+    brokers.create_topics(embedded, [TOPIC])
+    record_version("A1")
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE outbox_document SET attempts = 1, last_error = 'x',"
             " next_attempt_at = clock_timestamp() + interval '1 day'"
         )
-    with relays.thread(embedded, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
-        relays.until(lambda: not relays.waiting())
+    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=0.05, RETRY_MOST_SECONDS=0.2):
+        relays.wait_until(lambda: not relays.count_waiting())
     assert (Document.objects.get().attempts, Document.objects.get().last_error) == (0, "")
 
 
 def test_backoff_doubles_to_a_limit_with_jitter() -> None:
     backoff = Backoff(1.0, 10.0)
     for attempts, longest in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (10_000, 10.0)):
-        pauses = {backoff.pause(attempts) for _ in range(50)}
+        pauses = {backoff.choose_pause(attempts) for _ in range(50)}
         assert len(pauses) > 1
         assert all(longest / 2 <= pause <= longest for pause in pauses)
 
 
-def test_a_relay_takes_the_role_that_django_takes(
+def test_relay_assumes_the_role_that_django_assumes(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = connections["default"].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "assume_role", "pg_monitor")
-    with database.connect("default") as own:
-        assert own.execute("SELECT current_user").fetchone() == ("pg_monitor",)
+    with database.connect("default") as connection_:
+        assert connection_.execute("SELECT current_user").fetchone() == ("pg_monitor",)

@@ -16,11 +16,11 @@ from outbox import status
 from outbox.models import Document
 from tests.need import promtool
 from tests.outbox import settings
-from tests.outbox.staff import act, admin, viewer
+from tests.outbox.staff import make_admin_browser, make_viewer_browser, run_action
 
 KIND = "product-instance"
 PAGE = "/admin/outbox/document/"
-CHOSEN = [f"{KIND}/A1", f"{KIND}/A2"]
+CHOSEN_DOCUMENTS = [f"{KIND}/A1", f"{KIND}/A2"]
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def documents(service: str) -> None:
         )
 
 
-def test_the_status(documents: None) -> None:
+def test_status_command_counts_documents_versions_and_buckets(documents: None) -> None:
     output = StringIO()
     call_command("outbox", "status", json=True, stdout=output)
-    found = json.loads(output.getvalue())
-    assert 90 < found.pop("oldest_seconds") < 150
-    assert found == {
+    status_ = json.loads(output.getvalue())
+    assert 90 < status_.pop("oldest_seconds") < 150
+    assert status_ == {
         "documents": 3,
-        "versions": sum(each.version - each.sent for each in Document.objects.all()),
+        "versions": sum(document.version - document.sent for document in Document.objects.all()),
         "failed": 1,
         "sent": 9,
         "attempts": 12,
@@ -82,31 +82,31 @@ def test_the_status(documents: None) -> None:
         ({"KAFKA": {"bootstrap.servers": "x:1", "no.such": 1}}, "No such configuration property"),
     ],
 )
-def test_a_relay_does_not_start_with_wrong_settings(
+def test_relay_with_wrong_settings_does_not_start(
     service: str, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], sentence: str
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    given = {**settings.OUTBOX, **changes}
-    with override_settings(OUTBOX=given), pytest.raises(CommandError, match=sentence):
+    setting = {**settings.OUTBOX, **changes}
+    with override_settings(OUTBOX=setting), pytest.raises(CommandError, match=sentence):
         call_command("outbox", "relay")
 
 
-def test_metrics_are_what_prometheus_reads(documents: None) -> None:
-    answer = Client().get("/outbox/metrics")
-    assert answer.headers["Content-Type"] == status.CONTENT_TYPE
-    text = answer.content.decode()
+def test_metrics_of_the_outbox_have_the_format_of_prometheus(documents: None) -> None:
+    response = Client().get("/outbox/metrics")
+    assert response.headers["Content-Type"] == status.CONTENT_TYPE
+    text = response.content.decode()
     assert "outbox_pending_documents 3\n" in text
     assert 'outbox_failures_total{reason="X"} 3\n' in text
     assert 'outbox_buckets{relay="host:7"} 2\n' in text
     subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
 
 
-def test_label_values_are_escaped() -> None:
-    assert status._escaped('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+def test_metric_escapes_label_values() -> None:
+    assert status._escape_label('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
 
 
-def test_the_list_has_what_waits_and_why(documents: None) -> None:
-    text = admin().get(PAGE).content.decode()
+def test_admin_lists_documents_that_wait_with_their_errors(documents: None) -> None:
+    text = make_admin_browser().get(PAGE).content.decode()
     for word in (f"{KIND}/A1", f"{KIND}/A2", f"{KIND}/A3", "MSG_SIZE_TOO_LARGE", "Processing"):
         assert word in text
     assert f"{KIND}/A4" not in text
@@ -114,24 +114,27 @@ def test_the_list_has_what_waits_and_why(documents: None) -> None:
 
 
 @pytest.mark.parametrize("state, id", [("new", "A1"), ("failed", "A2"), ("processing", "A3")])
-def test_the_list_by_state(documents: None, state: str, id: str) -> None:
-    answer: Any = admin().get(PAGE, {"state": state})
-    assert [each.key for each in answer.context["cl"].queryset] == [f"{KIND}/{id}"]
+def test_admin_filters_documents_by_state(documents: None, state: str, id: str) -> None:
+    response: Any = make_admin_browser().get(PAGE, {"state": state})
+    assert [document.key for document in response.context["cl"].queryset] == [f"{KIND}/{id}"]
 
 
-def test_a_document_with_its_versions(documents: None) -> None:
+def test_admin_shows_a_document_with_its_versions(documents: None) -> None:
     document = Document.objects.get(pk=f"{KIND}/A1")
-    answer = admin().get(f"{PAGE}{document.pk.replace('/', '_2F')}/change/")
-    text = answer.content.decode()
+    response = make_admin_browser().get(f"{PAGE}{document.pk.replace('/', '_2F')}/change/")
+    text = response.content.decode()
     assert "CREATE" in text
     assert "UPDATE" in text
     assert "m.prygunov" in text
     assert 'name="_save"' not in text
-    assert admin().post(f"{PAGE}{document.pk.replace('/', '_2F')}/change/").status_code == 403
+    assert (
+        make_admin_browser().post(f"{PAGE}{document.pk.replace('/', '_2F')}/change/").status_code
+        == 403
+    )
 
 
-def test_a_failed_document_is_tried_again(documents: None) -> None:
-    act(PAGE, "retry", CHOSEN)
+def test_retry_action_makes_a_failed_document_due(documents: None) -> None:
+    run_action(PAGE, "retry", CHOSEN_DOCUMENTS)
     document = Document.objects.get(pk=f"{KIND}/A2")
     assert document.next_attempt_at is not None
     assert document.next_attempt_at < document.recorded_at.replace(year=2100)
@@ -141,8 +144,8 @@ def test_a_failed_document_is_tried_again(documents: None) -> None:
         assert cursor.fetchone() == (True,)
 
 
-def test_only_the_failed_version_is_discarded(documents: None) -> None:
-    act(PAGE, "discard", CHOSEN)
+def test_discard_action_skips_only_the_failed_version(documents: None) -> None:
+    run_action(PAGE, "discard", CHOSEN_DOCUMENTS)
     sent = dict(Document.objects.values_list("key", "sent"))
     assert sent == {f"{KIND}/A1": 0, f"{KIND}/A2": 1, f"{KIND}/A3": 0, f"{KIND}/A4": 1}
     document = Document.objects.get(pk=f"{KIND}/A2")
@@ -151,8 +154,8 @@ def test_only_the_failed_version_is_discarded(documents: None) -> None:
     assert entry.change_message == "Discarded version 1."
 
 
-def test_who_may_only_look_can_do_nothing(documents: None) -> None:
-    client = viewer("view_document")
+def test_admin_of_the_outbox_refuses_actions_of_a_viewer(documents: None) -> None:
+    client = make_viewer_browser("view_document")
     assert client.get(PAGE).status_code == 200
     client.post(PAGE, {"action": "discard", "_selected_action": [f"{KIND}/A2"]})
     assert Document.objects.get(pk=f"{KIND}/A2").attempts == 3

@@ -29,7 +29,7 @@ from django.test.utils import isolate_apps
 
 import outbox
 from outbox import relations
-from outbox.checks import check_managers_of, check_model
+from outbox.checks import check_model_managers, check_recorded_model
 from outbox.errors import OutboxError, WrongChange
 from outbox.recorded import Kind, PartOf, Recorded, RecordedQuerySet, as_one
 from tests.outbox import audit, in_place, settings, stored
@@ -67,8 +67,8 @@ Way = Callable[[], None]
 tests: dict[str, Way] = {}
 
 
-def way(name: str) -> Callable[[Way], Way]:
-    """Register a function as the test of a row. name: its first cell."""
+def register_way(name: str) -> Callable[[Way], Way]:
+    """Register a function as the test of the row with this first cell."""
 
     def register(test: Way) -> Way:
         assert name not in tests
@@ -100,137 +100,139 @@ TYPES = ("CREATE", "UPDATE", "DELETE")
 
 
 @contextmanager
-def records(*expected: str, exact: bool = True) -> Iterator[None]:
-    """What the block records, as `CREATE A`, in any order; and all documents are as the rows are.
+def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
+    """Assert that the block records this, as `CREATE A`, in any order, and that documents match
+    rows.
 
-    exact: whether nothing but this is recorded.
+    Args:
+        exact: Whether nothing else may be recorded.
     """
-    before = {(each.document, each.version) for each in stored.versions()}
+    earlier = {(version.document, version.version) for version in stored.load_versions()}
     yield
-    found = [
-        f"{TYPES[each.type]} {each.id}"
-        for each in stored.versions()
-        if (each.document, each.version) not in before
+    recorded = [
+        f"{TYPES[version.type]} {version.id}"
+        for version in stored.load_versions()
+        if (version.document, version.version) not in earlier
     ]
     if exact:
-        assert sorted(found) == sorted(expected)
+        assert sorted(recorded) == sorted(expected)
     else:
-        assert set(expected) <= set(found)
-    audit.check()
-    audit.numbers()
+        assert set(expected) <= set(recorded)
+    audit.compare_documents()
+    audit.check_numbers()
 
 
 @contextmanager
-def refuses(sentence: str, error: type[Exception] = OutboxError) -> Iterator[None]:
-    """The block raises an error that says this, and changes nothing."""
-    rows = audit.actual()
-    with records(), pytest.raises(error, match=sentence):
+def expect_refusal(sentence: str, error: type[Exception] = OutboxError) -> Iterator[None]:
+    """Assert that the block raises an error with this text and changes nothing."""
+    rows = audit.load_actual()
+    with expect_records(), pytest.raises(error, match=sentence):
         yield
-    assert audit.actual() == rows
+    assert audit.load_actual() == rows
 
 
-def folder(code: str = "A", **more: Any) -> Folder:
-    return Folder.objects.create(code=code, **more)
+def create_folder(code: str = "A", **columns: Any) -> Folder:
+    return Folder.objects.create(code=code, **columns)
 
 
-def identities(found: list[CheckMessage]) -> list[str | None]:
-    return [each.id for each in found]
+def list_ids(problems: list[CheckMessage]) -> list[str | None]:
+    return [problem.id for problem in problems]
 
 
-@way("`save()` of a new row, `objects.create()`")
+@register_way("`save()` of a new row, `objects.create()`")
 def _() -> None:
-    with records("CREATE A"):
+    with expect_records("CREATE A"):
         Folder(code="A").save()
-    with records("CREATE B"):
+    with expect_records("CREATE B"):
         Folder.objects.create(code="B")
 
 
-@way("`save()` of a row that is there, with `update_fields`, deferred fields or `F()`")
+@register_way("`save()` of a row that is there, with `update_fields`, deferred fields or `F()`")
 def _() -> None:
-    one = folder(number=1)
-    with records("UPDATE A"):
+    one = create_folder(number=1)
+    with expect_records("UPDATE A"):
         one.title = "x"
         one.save()
-    with records():
+    with expect_records():
         one.title = "not written"
         one.save(update_fields=["number"])
         one.save(update_fields=[])
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         loaded = Folder.objects.defer("title").get()
         Folder.objects.update(title="y")
         loaded.save()
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.title = Concat(F("title"), Value("!"))
         one.save(update_fields=["title"])
 
 
-@way("`save()` that gives the row another id")
+@register_way("`save()` that gives the row another id")
 def _() -> None:
-    one, other = folder("A"), folder("B")
+    one, other = create_folder("A"), create_folder("B")
     Sheet.objects.create(folder=one, name="s")
-    with records("DELETE A", "CREATE A2"):
+    with expect_records("DELETE A", "CREATE A2"):
         one.code = "A2"
         one.save()
-    with records("DELETE A2", "CREATE A"):
+    with expect_records("DELETE A2", "CREATE A"):
         one.code = "A"
         one.save(update_fields=["code"])
-    with records("DELETE A", "DELETE B", "CREATE A3"), as_one():
+    with expect_records("DELETE A", "DELETE B", "CREATE A3"), as_one():
         other.delete()
         one.code = "A3"
         one.save()
-    with records("DELETE A3", "CREATE A"), as_one():
+    with expect_records("DELETE A3", "CREATE A"), as_one():
         for code in ("B", "C", "A"):
             one.code = code
             one.save()
-    with records(), as_one():
+    with expect_records(), as_one():
         one.code = "B"
         one.save()
         one.code = "A"
         one.save()
 
 
-@way("`save()` with another primary key")
+@register_way("`save()` with another primary key")
 def _() -> None:
     one = Country.objects.create(code="RU", name="x")
-    with records("CREATE SU"):
+    with expect_records("CREATE SU"):
         one.code = "SU"
         one.save()
-    copy = Sheet.objects.create(name="s", folder=folder())
-    with records("UPDATE A"):
+    copy = Sheet.objects.create(name="s", folder=create_folder())
+    with expect_records("UPDATE A"):
         copy.pk = None
         copy.name = "t"
         copy.save()
 
 
-@way("`save_base()`, `force_insert`, `using` as a positional argument")
+@register_way("`save_base()`, `force_insert`, `using` as a positional argument")
 def _() -> None:
-    with records("CREATE A"):
+    with expect_records("CREATE A"):
         Folder(code="A").save(force_insert=True)
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one = Folder.objects.get()
         one.title = "x"
         one.save_base()
-    with records("DELETE A"):
+    with expect_records("DELETE A"):
         one.delete("default")
 
 
-@way("`get_or_create()`, `update_or_create()`, `select_for_update()` and `save()`")
+@register_way("`get_or_create()`, `update_or_create()`, `select_for_update()` and `save()`")
 def _() -> None:
-    with records("CREATE A"):
+    with expect_records("CREATE A"):
         Folder.objects.get_or_create(code="A")
         Folder.objects.get_or_create(code="A")
-    with records("UPDATE A", "CREATE B"):
+    with expect_records("UPDATE A", "CREATE B"):
         Folder.objects.update_or_create(code="A", defaults={"title": "x"})
         Folder.objects.update_or_create(code="B", defaults={"title": "x"})
-    with records("DELETE A", "CREATE C"):
+    with expect_records("DELETE A", "CREATE C"):
         Folder.objects.update_or_create(code="A", defaults={"code": "C"})
-    with records("UPDATE B"), transaction.atomic():
+    with expect_records("UPDATE B"), transaction.atomic():
         one = Folder.objects.select_for_update().get(code="B")
         one.title = "y"
         one.save()
 
 
-@way(
+@register_way(
     "`acreate()`, `asave()`, `adelete()`, `aupdate()`, `abulk_create()`, `abulk_update()`,"
     " `aupdate_or_create()`"
 )
@@ -251,7 +253,7 @@ def _() -> None:
         three = await Folder.objects.acreate(code="C")
         await three.tags.aadd(tag)
 
-    with records(
+    with expect_records(
         "CREATE A", *["UPDATE A"] * 2, "DELETE A",
         "CREATE B", *["UPDATE B"] * 2, "DELETE B",
         "CREATE t", "CREATE C", "UPDATE C", "UPDATE t",
@@ -259,19 +261,19 @@ def _() -> None:
         write()
 
 
-@way("proxy models")
+@register_way("proxy models")
 def _() -> None:
-    with records("CREATE A", "UPDATE A"):
+    with expect_records("CREATE A", "UPDATE A"):
         OpenFolder.objects.create(code="A")
         OpenFolder.objects.update(title="x")
-    with records("UPDATE A"), as_one():
+    with expect_records("UPDATE A"), as_one():
         OpenFolder.objects.update(title="y")
         Folder.objects.update(number=1)
     all_versions = override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True})
-    with all_versions, records("UPDATE A"), as_one():
+    with all_versions, expect_records("UPDATE A"), as_one():
         OpenFolder.objects.update(title="y")
         Folder.objects.update(number=1)
-    with records("DELETE A"):
+    with expect_records("DELETE A"):
         OpenFolder.objects.get().delete()
     with isolate_apps("tests.outbox.ways"):
 
@@ -289,19 +291,19 @@ def _() -> None:
                 app_label = "ways"
                 proxy = True
 
-        assert identities(check_model(Other)) == ["outbox.E006"]
-        assert identities(check_model(RecordedOwner)) == ["outbox.E006"]
+        assert list_ids(check_recorded_model(Other)) == ["outbox.E006"]
+        assert list_ids(check_recorded_model(RecordedOwner)) == ["outbox.E006"]
 
 
-@way("abstract models")
+@register_way("abstract models")
 def _() -> None:
-    with records("CREATE A", "UPDATE A", "DELETE A"):
+    with expect_records("CREATE A", "UPDATE A", "DELETE A"):
         letter = Letter.objects.create(name="A")
         Letter.objects.update(note="x")
         letter.delete()
 
 
-@way("multi-table inheritance")
+@register_way("multi-table inheritance")
 def _() -> None:
     with isolate_apps("tests.outbox.ways"):
 
@@ -326,43 +328,43 @@ def _() -> None:
                 app_label = "ways"
 
         for model in (ChildOfPlain, Child, Grandchild):
-            [error] = check_model(model)
+            [error] = check_recorded_model(model)
             assert (error.id, error.is_serious()) == ("outbox.E005", True)
             assert "multi-table inheritance" in error.msg
 
 
-@way("`CompositePrimaryKey`")
+@register_way("`CompositePrimaryKey`")
 def _() -> None:
-    with records("CREATE a", "CREATE b"):
+    with expect_records("CREATE a", "CREATE b"):
         one = Seat.objects.create(row=1, place="a", name="a")
         Seat.objects.bulk_create([Seat(row=1, place="b", name="b")])
-    with records("UPDATE a", "UPDATE b"):
+    with expect_records("UPDATE a", "UPDATE b"):
         Seat.objects.update(price=5)
-    with records("UPDATE a"):
+    with expect_records("UPDATE a"):
         one.price = 6
         Seat.objects.bulk_update([one], ["price"])
-    with records("DELETE a", "CREATE c"):
+    with expect_records("DELETE a", "CREATE c"):
         one.name = "c"
         one.save()
-    with records("UPDATE b"):
+    with expect_records("UPDATE b"):
         Seat.objects.filter(name="b").update(place="z")
-    with records("UPDATE c"):
+    with expect_records("UPDATE c"):
         Seat.objects.bulk_create(
             [Seat(row=1, place="a", name="c", price=9)],
             update_conflicts=True, unique_fields=["row", "place"], update_fields=["price"],
         )  # fmt: skip
-    with records("DELETE b"):
+    with expect_records("DELETE b"):
         Seat.objects.filter(row=1, name="b").delete()
-    with records("DELETE c"):
+    with expect_records("DELETE c"):
         Seat.objects.get().delete()
-    first, two = folder("A"), folder("B")
-    with records("UPDATE A"):
+    first, two = create_folder("A"), create_folder("B")
+    with expect_records("UPDATE A"):
         Ticket.objects.create(folder=first, line=1, name="t")
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Ticket.objects.update(folder=two)
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         Ticket.objects.filter(line=1).update(name="u")
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         Ticket.objects.get(line=1).delete()
     with isolate_apps("tests.outbox.ways"):
 
@@ -376,150 +378,152 @@ def _() -> None:
             class Meta:
                 app_label = "ways"
 
-        assert identities(check_model(Nameless)) == ["outbox.E004"]
+        assert list_ids(check_recorded_model(Nameless)) == ["outbox.E004"]
 
 
-@way("a primary key that people write, a `OneToOneField` as primary key")
+@register_way("a primary key that people write, a `OneToOneField` as primary key")
 def _() -> None:
-    with records("CREATE RU", "UPDATE RU", "CREATE RU", "UPDATE RU"):
+    with expect_records("CREATE RU", "UPDATE RU", "CREATE RU", "UPDATE RU"):
         country = Country.objects.create(code="RU")
         Country(code="RU", name="x").save()
         Twin.objects.create(country=country)
         Twin.objects.update(name="y")
-    with records("DELETE RU", "DELETE RU"):
+    with expect_records("DELETE RU", "DELETE RU"):
         country.delete()
 
 
-@way("`bulk_create()`")
+@register_way("`bulk_create()`")
 def _() -> None:
-    with records(*(f"CREATE {n}" for n in range(1200))):
+    with expect_records(*(f"CREATE {n}" for n in range(1200))):
         Country.objects.bulk_create(Country(code=str(n)) for n in range(1200))
-    one = folder()
-    with records("UPDATE A"):
+    one = create_folder()
+    with expect_records("UPDATE A"):
         Sheet.objects.bulk_create([Sheet(folder=one, name=name) for name in "st"], 1)
-    with records():
+    with expect_records():
         Folder.objects.bulk_create([])
 
 
-@way("`bulk_create(update_conflicts=True)`")
+@register_way("`bulk_create(update_conflicts=True)`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_create(
             [Sheet(folder=two, name="s"), Sheet(folder=two, name="new"), Sheet(name="free")],
             update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
         )  # fmt: skip
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_create(
             [Sheet(folder=None, name="new"), Sheet(folder=one, name="s")],
             update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
         )  # fmt: skip
-    with records("CREATE 1", "CREATE 2"):
+    with expect_records("CREATE 1", "CREATE 2"):
         Account.objects.bulk_create([Account(number="1"), Account(number="2")])
-    with records("UPDATE 1", "CREATE 3"):  # with primary keys that are made here, and not used
+    with expect_records(
+        "UPDATE 1", "CREATE 3"
+    ):  # with primary keys that are made here, and not used
         Account.objects.bulk_create(
             [Account(number="1", sum=5), Account(number="3")],
             update_conflicts=True, unique_fields=["number"], update_fields=["sum"],
         )  # fmt: skip
-    with records("DELETE 1", "CREATE 1a"):
+    with expect_records("DELETE 1", "CREATE 1a"):
         Account.objects.bulk_create(
             [Account(id=Account.objects.get(number="1").pk, number="1a")],
             update_conflicts=True, unique_fields=["pk"], update_fields=["number"],
         )  # fmt: skip
 
 
-@way("`bulk_create(update_conflicts=True)` with an expression in `unique_fields`")
+@register_way("`bulk_create(update_conflicts=True)` with an expression in `unique_fields`")
 def _() -> None:
-    folder("a")
-    with refuses("with an expression as ways.Folder.code"):
+    create_folder("a")
+    with expect_refusal("with an expression as ways.Folder.code"):
         Folder.objects.bulk_create(
             [Folder(code=Lower(Value("A")), title="x")],
             update_conflicts=True, unique_fields=["code"], update_fields=["title"],
         )  # fmt: skip
 
 
-@way("`bulk_create(ignore_conflicts=True)`")
+@register_way("`bulk_create(ignore_conflicts=True)`")
 def _() -> None:
-    with refuses("ignore_conflicts"):
+    with expect_refusal("ignore_conflicts"):
         Folder.objects.bulk_create([Folder(code="A")], ignore_conflicts=True)
 
 
-@way("`bulk_update()`")
+@register_way("`bulk_update()`")
 def _() -> None:
-    one, two, three = folder("A"), folder("B"), folder("C")
+    one, two, three = create_folder("A"), create_folder("B"), create_folder("C")
     one.title = two.title = "x"
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Folder.objects.bulk_update([one, two, three], ["title"])
     one.code, two.code = "A2", "B2"
-    with records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
+    with expect_records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
         Folder.objects.bulk_update([one, two], ["code"], batch_size=1)
 
 
-@way("`update()` with values, `F()`, subqueries, over relations")
+@register_way("`update()` with values, `F()`, subqueries, over relations")
 def _() -> None:
-    one = folder("A", number=1)
-    folder("B", number=2)
+    one = create_folder("A", number=1)
+    create_folder("B", number=2)
     Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Folder.objects.update(title=Concat(F("code"), Value("!")))
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         name = Sheet.objects.filter(folder=OuterRef("pk")).values("name")[:1]
         assert Folder.objects.filter(sheets__name="s").update(title=Subquery(name)) == 1
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         Folder.objects.exclude(sheets__name="s").select_related("owner").update(title="z")
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         Folder.objects.filter(pk__in=Folder.objects.order_by("-code")[:1]).update(title="y")
-    with records():
+    with expect_records():
         Folder.objects.none().update(title="no")
         assert Folder.objects.filter(number=99).update(title="no") == 0
 
 
-@way("`update()` of the id")
+@register_way("`update()` of the id")
 def _() -> None:
-    one, two = folder("A"), folder("B")
-    with records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
+    one, two = create_folder("A"), create_folder("B")
+    with expect_records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
         Folder.objects.update(code=Concat(F("code"), Value("2")))
-    with records("DELETE A2", "CREATE C"):
+    with expect_records("DELETE A2", "CREATE C"):
         Folder.objects.filter(pk=one.pk).update(code="C")
-    with records("UPDATE B2", "DELETE C"), as_one():
+    with expect_records("UPDATE B2", "DELETE C"), as_one():
         Folder.objects.filter(pk=two.pk).update(code="X")
         Folder.objects.filter(pk=one.pk).update(code="B2", title="x")
         Folder.objects.filter(pk=two.pk).delete()
 
 
-@way("`update()` of the primary key with a value")
+@register_way("`update()` of the primary key with a value")
 def _() -> None:
     Country.objects.create(code="RU")
-    with records("DELETE RU", "CREATE SU"):
+    with expect_records("DELETE RU", "CREATE SU"):
         Country.objects.filter(code="RU").update(code="SU")
-    with records("DELETE SU", "CREATE EU"):
+    with expect_records("DELETE SU", "CREATE EU"):
         Country.objects.filter(code="SU").update(code="EU")
-    one = folder()
-    with records():  # the code is its id
+    one = create_folder()
+    with expect_records():  # the code is its id
         Folder.objects.update(id=one.pk + 1000)
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Folder.objects.update(title="x", id=one.pk + 2000)
 
 
-@way("`update()` of the primary key with an expression")
+@register_way("`update()` of the primary key with an expression")
 def _() -> None:
     Country.objects.create(code="RU")
-    with refuses(r"update\(code=...\) of ways.Country with an expression"):
+    with expect_refusal(r"update\(code=...\) of ways.Country with an expression"):
         Country.objects.update(code=Lower("code"))
 
 
 MANY = 70_000
 
 
-@way("`update()` of more than 65,535 rows, also with `server_side_binding`")
+@register_way("`update()` of more than 65,535 rows, also with `server_side_binding`")
 def _() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ways_country (code, name) SELECT n, '' FROM generate_series(1, %s) AS n",
             [MANY],
         )
-    with binding_on_the_server():
+    with bind_on_server():
         assert Country.objects.filter(name="").update(name="x") == MANY
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*), min(data), max(data) FROM outbox_message")
@@ -533,45 +537,45 @@ def _() -> None:
 
 
 @contextmanager
-def binding_on_the_server() -> Iterator[None]:
-    given = connections.settings["default"]
-    kept = given.get("OPTIONS", {})
+def bind_on_server() -> Iterator[None]:
+    database_settings = connections.settings["default"]
+    options = database_settings.get("OPTIONS", {})
     connection.close()
-    given["OPTIONS"] = {**kept, "server_side_binding": True}
-    ours = connections["default"]
+    database_settings["OPTIONS"] = {**options, "server_side_binding": True}
+    connection_ = connections["default"]
     del connections["default"]
     try:
         yield
     finally:
         connections["default"].close()
-        given["OPTIONS"] = kept
-        connections["default"] = ours
+        database_settings["OPTIONS"] = options
+        connections["default"] = connection_
 
 
-@way("`objects.filter().delete()`")
+@register_way("`objects.filter().delete()`")
 def _() -> None:
-    one = folder("A")
-    folder("B")
+    one = create_folder("A")
+    create_folder("B")
     Label.objects.create(folder=one, name="l")
-    with records("DELETE A"):
+    with expect_records("DELETE A"):
         Folder.objects.filter(code="A").delete()
-    with records():
+    with expect_records():
         Folder.objects.filter(code="A").delete()
-    with records("DELETE B"):
+    with expect_records("DELETE B"):
         Folder.objects.only("pk").delete()
 
 
-@way("`_raw_delete()`")
+@register_way("`_raw_delete()`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Sheet.objects.all()._raw_delete("default")
-    with records("DELETE B"):
+    with expect_records("DELETE B"):
         Folder.objects.filter(pk=two.pk)._raw_delete("default")
 
 
-@way("a manager that is not made from `RecordedQuerySet`")
+@register_way("a manager that is not made from `RecordedQuerySet`")
 def _() -> None:
     with isolate_apps("tests.outbox.ways"):
 
@@ -582,20 +586,20 @@ def _() -> None:
             class Meta:
                 app_label = "ways"
 
-        assert identities(check_managers_of(Blind)) == ["outbox.W002"]
+        assert list_ids(check_model_managers(Blind)) == ["outbox.W002"]
 
 
-@way("a manager that leaves rows out, as deleted ones")
+@register_way("a manager that leaves rows out, as deleted ones")
 def _() -> None:
-    with records("CREATE A"):
+    with expect_records("CREATE A"):
         memo = Memo.objects.create(name="A")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Memo.objects.all().hide()
     assert not Memo.objects.exists()
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         memo.hidden = False
         memo.save()
-    with records("UPDATE A", "DELETE A"):
+    with expect_records("UPDATE A", "DELETE A"):
         Memo.everything.update(hidden=True)
         Memo.everything.all().delete()
     with isolate_apps("tests.outbox.ways"):
@@ -614,7 +618,7 @@ def _() -> None:
             class Meta:
                 app_label = "ways"
 
-        assert identities(check_managers_of(SomeRows)) == ["outbox.W004"]
+        assert list_ids(check_model_managers(SomeRows)) == ["outbox.W004"]
 
         class AllRows(Recorded):
             recorded_as = Kind("product-task")
@@ -628,70 +632,70 @@ def _() -> None:
                 app_label = "ways"
                 base_manager_name = "everything"
 
-        assert identities(check_managers_of(AllRows)) == []
+        assert list_ids(check_model_managers(AllRows)) == []
 
 
-@way("`delete()` with `CASCADE`, also from a model that is not recorded")
+@register_way("`delete()` with `CASCADE`, also from a model that is not recorded")
 def _() -> None:
     owner = Owner.objects.create(name="o")
-    one = folder("A", keeper=owner)
+    one = create_folder("A", keeper=owner)
     Label.objects.create(folder=one, name="l")
-    sheet = Sheet.objects.create(folder=folder("B"), name="s")
+    sheet = Sheet.objects.create(folder=create_folder("B"), name="s")
     Cell.objects.create(sheet=sheet, name="c")
-    with records("UPDATE B"), as_one():
+    with expect_records("UPDATE B"), as_one():
         sheet.delete()
-    with records("DELETE A", exact=False):
+    with expect_records("DELETE A", exact=False):
         owner.delete()
-    with records("DELETE B"):
+    with expect_records("DELETE B"):
         Folder.objects.get().delete()
 
 
-@way("`SET_NULL`, `SET_DEFAULT`, `SET()`")
+@register_way("`SET_NULL`, `SET_DEFAULT`, `SET()`")
 def _() -> None:
     owner = Owner.objects.create(name="o")
-    one, two = folder("A", owner=owner), folder("B")
-    with records("UPDATE A"):
+    one, two = create_folder("A", owner=owner), create_folder("B")
+    with expect_records("UPDATE A"):
         owner.delete()
     default = Folder.objects.create(pk=1, code="first")
     Pin.objects.create(folder=two, name="p")
-    with records("DELETE B", "UPDATE first"):
+    with expect_records("DELETE B", "UPDATE first"):
         two.delete()
     Sheet.objects.create(folder=one, name="s")
-    with records("DELETE A"):
+    with expect_records("DELETE A"):
         Folder.objects.filter(code="A").delete()
     assert Sheet.objects.get().folder is None
     default.delete()
 
 
-@way("`PROTECT`, `RESTRICT`")
+@register_way("`PROTECT`, `RESTRICT`")
 def _() -> None:
-    one = folder()
+    one = create_folder()
     Kept.objects.create(folder=one)
-    with refuses("protected", models.ProtectedError):
+    with expect_refusal("protected", models.ProtectedError):
         one.delete()
     Kept.objects.all().delete()
     Limited.objects.create(folder=one)
-    with refuses("restricted", models.RestrictedError):
+    with expect_refusal("restricted", models.RestrictedError):
         one.delete()
 
 
-@way("`DO_NOTHING`")
+@register_way("`DO_NOTHING`")
 def _() -> None:
-    one = folder()
+    one = create_folder()
     Loose.objects.create(folder=one, name="L")
-    with records("DELETE A"):
+    with expect_records("DELETE A"):
         one.delete()
     loose = Loose.objects.get()
-    with records():
+    with expect_records():
         loose.save()
-    with records("DELETE L"):
+    with expect_records("DELETE L"):
         loose.delete()
 
 
-@way("a part is saved, updated or deleted")
+@register_way("a part is saved, updated or deleted")
 def _() -> None:
-    one = folder()
-    with records(*["UPDATE A"] * 4):
+    one = create_folder()
+    with expect_records(*["UPDATE A"] * 4):
         sheet = Sheet.objects.create(folder=one, name="s")
         sheet.name = "t"
         sheet.save()
@@ -699,26 +703,26 @@ def _() -> None:
         sheet.delete()
 
 
-@way("a part moves to another document")
+@register_way("a part moves to another document")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     sheet = Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         sheet.folder = two
         sheet.save()
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.update(folder=one)
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_update([sheet], ["folder"])
-    with records():
+    with expect_records():
         sheet.folder = one
         sheet.save(update_fields=["name"])
 
 
-@way("a part whose foreign key is or becomes null")
+@register_way("a part whose foreign key is or becomes null")
 def _() -> None:
-    one = folder()
-    with records():
+    one = create_folder()
+    with expect_records():
         free = Sheet.objects.create(name="free")
         free.name = "f"
         free.save()
@@ -726,153 +730,153 @@ def _() -> None:
         Sheet.objects.update(folder=None)
         Sheet.objects.bulk_update([free], ["folder"])
         Sheet.objects.filter(name="g").delete()
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         free.folder = one
         free.save()
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         free.folder = None
         free.save()
-    with records():
+    with expect_records():
         free.delete()
     sheet = Sheet.objects.create(name="s", folder=one)
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Sheet.objects.filter(pk=sheet.pk).update(folder=None)
-    with records():
+    with expect_records():
         Sheet(pk=str(sheet.pk), name="t").save()
 
 
-@way("a part by a foreign key with `to_field`")
+@register_way("a part by a foreign key with `to_field`")
 def _() -> None:
-    one, two = folder("A", number=1000), folder("B", number=2000)
+    one, two = create_folder("A", number=1000), create_folder("B", number=2000)
     model: Any
     for model in (Label, Box):
-        with records("UPDATE A"):
+        with expect_records("UPDATE A"):
             part = model.objects.create(folder=one, name="p")
-        with records("UPDATE A", "UPDATE B"):
+        with expect_records("UPDATE A", "UPDATE B"):
             part.folder = two
             part.save()
-        with records("UPDATE A", "UPDATE B"):
+        with expect_records("UPDATE A", "UPDATE B"):
             model.objects.update(folder=one)
-        with records("UPDATE A"):
+        with expect_records("UPDATE A"):
             part.delete()
-        with records("UPDATE A", "UPDATE B"):
+        with expect_records("UPDATE A", "UPDATE B"):
             model.objects.bulk_create([model(folder=one, name="p"), model(folder=two, name="q")])
-        with records("UPDATE A", "UPDATE B"):
+        with expect_records("UPDATE A", "UPDATE B"):
             model.objects.all().delete()
 
 
-@way("a part of a part")
+@register_way("a part of a part")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     sheet = Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         cell = Cell.objects.create(sheet=sheet, name="c")
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         sheet.folder = two
         sheet.save()
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         cell.delete()
-    with records("UPDATE A", "UPDATE A"):
+    with expect_records("UPDATE A", "UPDATE A"):
         Cell.objects.create(sheet=Sheet.objects.create(folder=one, name="t"), name="d")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Cell.objects.update(sheet=None)
 
 
-@way("`order.items.add()`, `create()`, `remove()`, `set()`, `clear()`")
+@register_way("`order.items.add()`, `create()`, `remove()`, `set()`, `clear()`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     s, t = (Sheet.objects.create(name=name) for name in "st")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.sheets.add(s, t)
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         two.sheets.add(t)
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         one.sheets.add(t, bulk=False)
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.sheets.remove(s)
-    with records("UPDATE A", "UPDATE A"):
+    with expect_records("UPDATE A", "UPDATE A"):
         one.sheets.set([s])
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.sheets.clear()
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         two.sheets.create(name="u")
-    with records("UPDATE B"):
+    with expect_records("UPDATE B"):
         two.sheets.remove(two.sheets.get(), bulk=False)
-    with records("UPDATE A", "UPDATE A"):
+    with expect_records("UPDATE A", "UPDATE A"):
         one.labels.create(name="l")
         one.labels.add(Label.objects.create(name="m"))
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.labels.clear()
 
 
-@way("`order.set_item_order()` of `order_with_respect_to`")
+@register_way("`order.set_item_order()` of `order_with_respect_to`")
 def _() -> None:
-    one = folder()
+    one = create_folder()
     first, second = (Step.objects.create(folder=one, name=name) for name in "ab")
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         cast(Any, one).set_step_order([second.pk, first.pk])
 
 
-@way("`order.tags.add()`, `remove()`, `set()`, `clear()` of a `ManyToManyField`")
+@register_way("`order.tags.add()`, `remove()`, `set()`, `clear()` of a `ManyToManyField`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     s, t = (Tag.objects.create(name=name) for name in "st")
-    with records("UPDATE A", "UPDATE s", "UPDATE t"):
+    with expect_records("UPDATE A", "UPDATE s", "UPDATE t"):
         one.tags.add(s, t)
-    with records():
+    with expect_records():
         one.tags.add(s)
-    with records("UPDATE B", "UPDATE t"):
+    with expect_records("UPDATE B", "UPDATE t"):
         t.folders.add(two.pk)
-    with records("UPDATE A", "UPDATE t"):
+    with expect_records("UPDATE A", "UPDATE t"):
         one.tags.remove(t)
-    with records("UPDATE A", "UPDATE A", "UPDATE s", "UPDATE t"):
+    with expect_records("UPDATE A", "UPDATE A", "UPDATE s", "UPDATE t"):
         one.tags.set([t])
-    with records("UPDATE A", "UPDATE B", "UPDATE t"):
+    with expect_records("UPDATE A", "UPDATE B", "UPDATE t"):
         t.folders.clear()
-    with records("CREATE u", "UPDATE u", "UPDATE A"):
+    with expect_records("CREATE u", "UPDATE u", "UPDATE A"):
         one.tags.create(name="u")
 
 
-@way("the deletion of a row that others are related to by a `ManyToManyField`")
+@register_way("the deletion of a row that others are related to by a `ManyToManyField`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
+    one, two = create_folder("A"), create_folder("B")
     tag = Tag.objects.create(name="t")
     tag.folders.set([one, two])
-    with records("UPDATE A", "UPDATE B", "DELETE t"):
+    with expect_records("UPDATE A", "UPDATE B", "DELETE t"):
         tag.delete()
     Tag.objects.create(name="u").folders.set([one])
-    with records("UPDATE u", "DELETE A"):
+    with expect_records("UPDATE u", "DELETE A"):
         Folder.objects.filter(code="A").delete()
 
 
-@way("`add()` and `set()` of a symmetrical `ManyToManyField`")
+@register_way("`add()` and `set()` of a symmetrical `ManyToManyField`")
 def _() -> None:
-    one, two = folder("A"), folder("B")
-    with refuses("is symmetrical"):
+    one, two = create_folder("A"), create_folder("B")
+    with expect_refusal("is symmetrical"):
         one.friends.add(two)
-    with records("UPDATE A", "UPDATE B"), as_one():
+    with expect_records("UPDATE A", "UPDATE B"), as_one():
         one.friends.set([two])
-    with records("UPDATE A", "UPDATE B"):
+    with expect_records("UPDATE A", "UPDATE B"):
         two.friends.clear()
 
 
-@way("a `ManyToManyField` with a `through` model that is `Recorded`, a `PartOf`")
+@register_way("a `ManyToManyField` with a `through` model that is `Recorded`, a `PartOf`")
 def _() -> None:
-    one, owner = folder(), Owner.objects.create(name="o")
-    with records("UPDATE A"):
+    one, owner = create_folder(), Owner.objects.create(name="o")
+    with expect_records("UPDATE A"):
         one.readers.add(owner, through_defaults={"since": 5})
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         one.readers.clear()
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         owner.read.set([one])
-    with records("UPDATE A"):
+    with expect_records("UPDATE A"):
         Reading.objects.all().delete()
-    with records("UPDATE A", "UPDATE A"):
+    with expect_records("UPDATE A", "UPDATE A"):
         Reading.objects.create(folder=one, owner=owner)
         owner.delete()
 
 
-@way("a `PartOf` that names no foreign key, as a `GenericForeignKey`")
+@register_way("a `PartOf` that names no foreign key, as a `GenericForeignKey`")
 def _() -> None:
     with isolate_apps("tests.outbox.ways"):
 
@@ -898,106 +902,106 @@ def _() -> None:
             Kind("product-task", id="method"), "product-task", None,
         ):  # fmt: skip
             About.recorded_as = wrong
-            assert identities(check_model(About)) == ["outbox.E004"], wrong
+            assert list_ids(check_recorded_model(About)) == ["outbox.E004"], wrong
         About.recorded_as = Kind("product-task", id="target_id")
-        assert identities(check_model(About)) == ["outbox.W003"]
+        assert list_ids(check_recorded_model(About)) == ["outbox.W003"]
         About.recorded_as = Kind("shoe")
-        assert identities(check_model(About)) == ["outbox.E007"]
+        assert list_ids(check_recorded_model(About)) == ["outbox.E007"]
 
 
-@way("deletions by a `GenericRelation`")
+@register_way("deletions by a `GenericRelation`")
 def _() -> None:
-    one = folder()
+    one = create_folder()
     remark = Remark.objects.create(target=one)
-    with records("DELETE A", f"DELETE {remark.key.hex}"):
+    with expect_records("DELETE A", f"DELETE {remark.key.hex}"):
         one.delete()
 
 
-@way("a transaction that is rolled back")
+@register_way("a transaction that is rolled back")
 def _() -> None:
-    with records(), transaction.atomic():
-        folder()
+    with expect_records(), transaction.atomic():
+        create_folder()
         Folder.objects.update(title="x")
         transaction.set_rollback(True)
 
 
-@way("a savepoint that is rolled back")
+@register_way("a savepoint that is rolled back")
 def _() -> None:
-    one = folder("A")
+    one = create_folder("A")
     sheet = Sheet.objects.create(folder=one, name="s")
 
     def change() -> None:
         with transaction.atomic():
-            folder("B")
+            create_folder("B")
             one.code = "C"
             one.save()
             sheet.delete()
             Folder.objects.filter(code="C").delete()
             transaction.set_rollback(True)
 
-    with records(), transaction.atomic():
+    with expect_records(), transaction.atomic():
         change()
     one.refresh_from_db()
     sheet = Sheet.objects.get()
-    with records("CREATE D"), as_one():
+    with expect_records("CREATE D"), as_one():
         change()
-        folder("D")
+        create_folder("D")
 
 
-@way("several changes in `as_one()`")
+@register_way("several changes in `as_one()`")
 def _() -> None:
-    one = folder("A")
-    with records("UPDATE A", "CREATE B"), as_one():
+    one = create_folder("A")
+    with expect_records("UPDATE A", "CREATE B"), as_one():
         sheet = Sheet.objects.create(folder=one, name="s")
-        sheet.folder = folder("B")
+        sheet.folder = create_folder("B")
         sheet.save()
         one.title = "x"
         one.save()
         one.labels.create(name="l")
-    with records(), as_one():
-        folder("C").delete()
+    with expect_records(), as_one():
+        create_folder("C").delete()
 
 
-@way("a deletion and a creation of one id in `as_one()`")
+@register_way("a deletion and a creation of one id in `as_one()`")
 def _() -> None:
-    one = folder("A")
-    with records("UPDATE A"), as_one():
+    one = create_folder("A")
+    with expect_records("UPDATE A"), as_one():
         one.delete()
-        folder("A", title="new")
-    with records("UPDATE A"), as_one():
+        create_folder("A", title="new")
+    with expect_records("UPDATE A"), as_one():
         Folder.objects.all().delete()
         Folder.objects.bulk_create([Folder(code="A", title="newer")])
-    with records(), as_one():
+    with expect_records(), as_one():
         Folder.objects.all().delete()
-        folder("A", title="newer")
-    with records("DELETE A"), as_one():
+        create_folder("A", title="newer")
+    with expect_records("DELETE A"), as_one():
         Folder.objects.all().delete()
-        folder("A")
+        create_folder("A")
         Folder.objects.all().delete()
-    with records("CREATE A"), as_one():
-        folder("A").delete()
-        folder("A")
+    with expect_records("CREATE A"), as_one():
+        create_folder("A").delete()
+        create_folder("A")
 
 
-@way("functions of `transaction.on_commit()`")
+@register_way("functions of `transaction.on_commit()`")
 def _() -> None:
-    with records("CREATE A", "CREATE B"), transaction.atomic():
-        folder("A")
-        transaction.on_commit(partial(folder, "B"))
-    with records("CREATE C", "CREATE D"), as_one():
-        folder("C")
-        transaction.on_commit(partial(folder, "D"))
+    with expect_records("CREATE A", "CREATE B"), transaction.atomic():
+        create_folder("A")
+        transaction.on_commit(partial(create_folder, "B"))
+    with expect_records("CREATE C", "CREATE D"), as_one():
+        create_folder("C")
+        transaction.on_commit(partial(create_folder, "D"))
 
 
-@way("`using()` of a second database")
+@register_way("`using()` of a second database")
 def _() -> None:
-    with in_place.database("second") as name:
+    with in_place.create_database("second") as name:
         connections.settings["second"] = {**connections.settings["default"], "NAME": name}
         try:
             call_command("migrate", "contenttypes", database="second", verbosity=0)
             with connections["second"].schema_editor() as editor:
                 editor.create_model(Account)
-            with refuses("database 'second' has no tables of the outbox"):
+            with expect_refusal("database 'second' has no tables of the outbox"):
                 Account.objects.using("second").create(number="RU")
             assert not Account.objects.using("second").exists()
             call_command("migrate", "outbox", database="second", verbosity=0)
@@ -1015,14 +1019,14 @@ def _() -> None:
                     ("realty-info/there", 0),
                     ("realty-info/too", 0),
                 ]
-            audit.check()
+            audit.compare_documents()
         finally:
             connections["second"].close()
             del connections["second"]
             del connections.settings["second"]
 
 
-@way("`db_default`, `GeneratedField`, `auto_now`, triggers that change the row itself")
+@register_way("`db_default`, `GeneratedField`, `auto_now`, triggers that change the row itself")
 def _() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -1032,123 +1036,125 @@ def _() -> None:
             " FOR EACH ROW EXECUTE FUNCTION double()"
         )
     try:
-        with records("CREATE a"):
+        with expect_records("CREATE a"):
             one = Measured.objects.create(name="a")
-        with records("UPDATE a"):
+        with expect_records("UPDATE a"):
             one.save()
-        with records("DELETE a", "CREATE b"):
+        with expect_records("DELETE a", "CREATE b"):
             Measured.objects.update(name="b")
-        assert audit.recorded()["product-task/b"]["loud"] == "B"
-        assert audit.recorded()["product-task/b"]["count"] == Measured.objects.get().count
+        assert audit.load_recorded()["product-task/b"]["loud"] == "B"
+        assert audit.load_recorded()["product-task/b"]["count"] == Measured.objects.get().count
     finally:
         with connection.cursor() as cursor:
             cursor.execute("DROP FUNCTION double() CASCADE")
 
 
-@way("`JSONField`, `DecimalField`, moments")
+@register_way("`JSONField`, `DecimalField`, moments")
 def _() -> None:
     extra = {"a": [1, 2.5, None, {"b": "ж"}], "big": 10**30}
-    with records("CREATE a"):
+    with expect_records("CREATE a"):
         one = Measured.objects.create(name="a", extra=extra)
-    assert audit.recorded()["product-task/a"]["extra"] == extra
-    with records("UPDATE a"):
+    assert audit.load_recorded()["product-task/a"]["extra"] == extra
+    with expect_records("UPDATE a"):
         Measured.objects.update(extra={"x": 1})
-    with records("CREATE 1"):
+    with expect_records("CREATE 1"):
         Account.objects.create(number="1", sum="12345678901234567890.0123456789")
-    assert audit.recorded()["realty-info/1"]["sum"] == "12345678901234567890.0123456789"
+    assert audit.load_recorded()["realty-info/1"]["sum"] == "12345678901234567890.0123456789"
     one.delete()
 
 
-@way("the admin: forms with `OneVersion`, actions, `delete_selected`")
+@register_way("the admin: forms with `OneVersion`, actions, `delete_selected`")
 def _() -> None:
-    folder("A")
-    folder("B")
+    create_folder("A")
+    create_folder("B")
     page: ModelAdmin[Any] = ModelAdmin(Folder, AdminSite())
     request = RequestFactory().post("/", {"post": "yes"})
     request.user = User(is_superuser=True, pk=1)
-    with records("DELETE A", "DELETE B"):
+    with expect_records("DELETE A", "DELETE B"):
         page.delete_queryset(request, Folder.objects.all())
     # Forms: tests/shop/test_shop.py.
 
 
-@way("`record()`")
+@register_way("`record()`")
 def _() -> None:
-    one = folder()
-    sql("UPDATE ways_folder SET title = 'by SQL'")
-    with records("UPDATE A"), transaction.atomic():
+    one = create_folder()
+    execute_sql("UPDATE ways_folder SET title = 'by SQL'")
+    with expect_records("UPDATE A"), transaction.atomic():
         one.record()
-    with refuses("needs a transaction"):
+    with expect_refusal("needs a transaction"):
         one.record()
-    with refuses("was never saved"), transaction.atomic():
+    with expect_refusal("was never saved"), transaction.atomic():
         Folder(code="new").record()
     sheet = Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A"), transaction.atomic():
-        sql("DELETE FROM ways_sheet")
+    with expect_records("UPDATE A"), transaction.atomic():
+        execute_sql("DELETE FROM ways_sheet")
         sheet.record()
-    with records("DELETE A"), transaction.atomic():
-        sql("DELETE FROM ways_folder")
+    with expect_records("DELETE A"), transaction.atomic():
+        execute_sql("DELETE FROM ways_folder")
         one.record()
-    with records(), transaction.atomic():
+    with expect_records(), transaction.atomic():
         one.record()
-    two = folder("A")
-    with records(), transaction.atomic():
+    two = create_folder("A")
+    with expect_records(), transaction.atomic():
         one.record()
     two.delete()
 
 
-def sql(statement: str) -> None:
+def execute_sql(statement: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
 
 
-@way("SQL: `cursor.execute()`, COPY, triggers that change other rows, `ON DELETE` of a constraint")
+@register_way(
+    "SQL: `cursor.execute()`, COPY, triggers that change other rows, `ON DELETE` of a constraint"
+)
 def _() -> None:
-    one = folder()
+    one = create_folder()
     sheet = Sheet.objects.create(folder=one, name="s")
-    with records("UPDATE A"), transaction.atomic():
-        sql("UPDATE ways_sheet SET name = 't'")
+    with expect_records("UPDATE A"), transaction.atomic():
+        execute_sql("UPDATE ways_sheet SET name = 't'")
         sheet.record()
-    with records("DELETE A", "CREATE B"), transaction.atomic():
-        sql("UPDATE ways_folder SET code = 'B'")
+    with expect_records("DELETE A", "CREATE B"), transaction.atomic():
+        execute_sql("UPDATE ways_folder SET code = 'B'")
         one.record()
         outbox.record("product-instance", "A", None, deleted=True)
 
 
-@way("rows of a `through` model that is not recorded, written without the relation")
+@register_way("rows of a `through` model that is not recorded, written without the relation")
 def _() -> None:
-    one, tag = folder(), Tag.objects.create(name="t")
-    with records("UPDATE A", "UPDATE t"), transaction.atomic():
+    one, tag = create_folder(), Tag.objects.create(name="t")
+    with expect_records("UPDATE A", "UPDATE t"), transaction.atomic():
         Folder.tags.through.objects.create(folder=one, tag=tag)
         one.record()
         tag.record()
 
 
-@way("rows of other models that a snapshot, an id or a parent reads")
+@register_way("rows of other models that a snapshot, an id or a parent reads")
 def _() -> None:
-    one, owner = folder(), Owner.objects.create(name="o")
+    one, owner = create_folder(), Owner.objects.create(name="o")
     one.readers.add(owner)
-    with records("UPDATE A"), transaction.atomic():
+    with expect_records("UPDATE A"), transaction.atomic():
         Owner.objects.update(name="p")
         one.record()
 
 
-@way("`loaddata`, `save_base(raw=True)` of Django's `Model`")
+@register_way("`loaddata`, `save_base(raw=True)` of Django's `Model`")
 def _() -> None:
     fixture = serializers.serialize("json", [Folder(pk=5, code="A")])
-    with records("CREATE A"), transaction.atomic():
+    with expect_records("CREATE A"), transaction.atomic():
         for each in serializers.deserialize("json", fixture):
             each.save()
-        assert stored.versions() == []
+        assert stored.load_versions() == []
         Folder.objects.get().record()
 
 
-@way("models of migrations (`apps.get_model()` in `RunPython`)")
+@register_way("models of migrations (`apps.get_model()` in `RunPython`)")
 def _() -> None:
     state = ProjectState.from_apps(apps)
     old: Any = state.apps.get_model("ways", "Country")
-    with records("CREATE RU"), transaction.atomic():
+    with expect_records("CREATE RU"), transaction.atomic():
         old.objects.create(code="RU")
-        assert stored.versions() == []
+        assert stored.load_versions() == []
         Country.objects.get().record()
 
 
@@ -1168,7 +1174,7 @@ def test_id_that_is_null_is_refused_and_its_row_can_be_deleted(
     folders[0].delete()
     Folder.objects.filter(code="A").delete()
     Folder.objects.update(number=5)
-    assert [each.id for each in stored.versions()] == ["5"]
+    assert [version.id for version in stored.load_versions()] == ["5"]
 
 
 def test_error_of_a_snapshot_names_the_row(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1177,7 +1183,7 @@ def test_error_of_a_snapshot_names_the_row(service: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Folder, "recorded_as", Kind("product-instance", snapshot=fail, id="code"))
     with pytest.raises(AttributeError) as raised:
-        folder()
+        create_folder()
     assert "ways.Folder with the primary key" in "".join(raised.value.__notes__)
     assert not Folder.objects.exists()
 
@@ -1191,8 +1197,8 @@ def test_models_need_no_migration_of_their_own_for_the_base_manager() -> None:
 def test_fixture_is_named_in_the_log(service: str, caplog: pytest.LogCaptureFixture) -> None:
     relations._warned.clear()
     fixture = serializers.serialize("json", [Country(code="A"), Country(code="B")])
-    for each in serializers.deserialize("json", fixture):
-        each.save()
-    assert [each.getMessage() for each in caplog.records] == [
+    for entry in serializers.deserialize("json", fixture):
+        entry.save()
+    assert [entry.getMessage() for entry in caplog.records] == [
         "ways.Country: rows of a fixture are not recorded; call record() of each"
     ]

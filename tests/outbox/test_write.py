@@ -17,61 +17,70 @@ from django.test import override_settings
 import outbox
 from ingest.source.decode import decode
 from outbox.errors import NotInTransaction, WrongChange
-from outbox.message import Version
+from outbox.message import RecordedVersion
 from outbox.writer import Change
-from tests.messages import WINDOW, message
+from tests.messages import WINDOW, make_message
 from tests.outbox import settings, stored
 
 KIND = "product-instance"
 
 
-def record(id: str = "A1", data: Any = None, **more: Any) -> int | None:
+def record_version(id: str = "A1", data: Any = None, **options: Any) -> int | None:
     with transaction.atomic():
-        return outbox.record(KIND, id, {"rate": "1"} if data is None else data, **more)
+        return outbox.record(KIND, id, {"rate": "1"} if data is None else data, **options)
 
 
-def test_numbers_begin_with_one_and_grow_by_one(service: str) -> None:
-    assert [record(data={"n": n}) for n in range(3)] == [1, 2, 3]
-    assert record("A2") == 1
-    assert [(each.document, each.version) for each in stored.versions()] == [
+def test_version_numbers_begin_with_one_and_grow_by_one(service: str) -> None:
+    assert [record_version(data={"n": n}) for n in range(3)] == [1, 2, 3]
+    assert record_version("A2") == 1
+    assert [(version.document, version.version) for version in stored.load_versions()] == [
         *((f"{KIND}/A1", n) for n in (1, 2, 3)),
         (f"{KIND}/A2", 1),
     ]
 
 
-def test_a_rollback_gives_the_number_back(service: str) -> None:
-    record()
+def test_rollback_gives_the_version_number_back(service: str) -> None:
+    record_version()
     with transaction.atomic():
         assert outbox.record(KIND, "A1", {"rate": "2"}) == 2
         transaction.set_rollback(True)
-    assert record(data={"rate": "3"}) == 2
-    assert [json.loads(each.data)["rate"] for each in stored.versions()] == ["1", "3"]
+    assert record_version(data={"rate": "3"}) == 2
+    assert [json.loads(version.data)["rate"] for version in stored.load_versions()] == ["1", "3"]
 
 
-def test_an_unchanged_document_is_not_recorded(service: str) -> None:
-    assert [record(), record(), record(data={"rate": "2"}), record()] == [1, None, 2, 3]
+def test_unchanged_document_is_not_recorded(service: str) -> None:
+    assert [
+        record_version(),
+        record_version(),
+        record_version(data={"rate": "2"}),
+        record_version(),
+    ] == [1, None, 2, 3]
 
 
-def test_an_unchanged_document_is_recorded_if_the_service_wants_it(service: str) -> None:
+def test_unchanged_document_is_recorded_when_send_unchanged_is_set(service: str) -> None:
     with override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True}):
-        assert [record(), record()] == [1, 2]
+        assert [record_version(), record_version()] == [1, 2]
 
 
-def test_another_parent_is_a_change(service: str) -> None:
-    assert [record(parent="P1"), record(parent="P1"), record(parent="P2")] == [1, None, 2]
+def test_another_parent_is_recorded_as_a_change(service: str) -> None:
+    assert [
+        record_version(parent="P1"),
+        record_version(parent="P1"),
+        record_version(parent="P2"),
+    ] == [1, None, 2]
 
 
-def test_types_follow_the_life_of_a_document(service: str) -> None:
-    record()
-    record(data={"rate": "2"})
+def test_version_types_follow_the_life_of_a_document(service: str) -> None:
+    record_version()
+    record_version(data={"rate": "2"})
     with transaction.atomic():
         assert outbox.record(KIND, "A1", None, deleted=True) == 3
         assert outbox.record(KIND, "A1", None, deleted=True) is None
-    record()
-    assert [each.type for each in stored.versions()] == [0, 1, 2, 0]
+    record_version()
+    assert [version.type for version in stored.load_versions()] == [0, 1, 2, 0]
 
 
-def test_annals_decodes_every_message(service: str) -> None:
+def test_annals_decodes_every_message_of_the_outbox(service: str) -> None:
     data = {
         "amount": Decimal("12345678901234567890.10"),
         "day": date(2026, 11, 22),
@@ -81,29 +90,29 @@ def test_annals_decodes_every_message(service: str) -> None:
         "nothing": None,
         "list": [1, 2.5, True, {}],
     }
-    record("x" * 32, data, author="м.прыгунов" * 6, client_id="c" * 64)
+    record_version("x" * 32, data, author="м.прыгунов" * 6, client_id="c" * 64)
     with transaction.atomic():
         outbox.record("product-task", 'P"1', {}, parent="p" * 32)
         outbox.record("product-task", 'P"1', None, parent="p" * 32, deleted=True)
-    first, task, gone = stored.versions()
-    found = decoded(first)
-    assert (found.id, found.version, found.client_id) == ("x" * 32, 1, "c" * 64)
-    assert found.author == "м.прыгунов" * 6
-    assert json.loads(bytes(found.data))["amount"] == "12345678901234567890.10"
-    assert found.updated_at == round(first.updated_at.timestamp() * 1_000_000)
-    assert (decoded(task).product_instance_id, decoded(task).type) == ("p" * 32, 0)
-    assert (bytes(decoded(gone).data), decoded(gone).type) == (b"null", 2)
+    first, task, deletion = stored.load_versions()
+    record = decode_version(first)
+    assert (record.id, record.version, record.client_id) == ("x" * 32, 1, "c" * 64)
+    assert record.author == "м.прыгунов" * 6
+    assert json.loads(bytes(record.data))["amount"] == "12345678901234567890.10"
+    assert record.updated_at == round(first.updated_at.timestamp() * 1_000_000)
+    assert (decode_version(task).product_instance_id, decode_version(task).type) == ("p" * 32, 0)
+    assert (bytes(decode_version(deletion).data), decode_version(deletion).type) == (b"null", 2)
 
 
-def decoded(version: Version) -> Any:
+def decode_version(version: RecordedVersion) -> Any:
     topic = settings.OUTBOX["TOPICS"][version.entity]
-    return decode(message(version.value(), topic=topic), WINDOW)
+    return decode(make_message(version.encode_value(), topic=topic), WINDOW)
 
 
-def test_without_a_transaction_nothing_is_recorded(service: str) -> None:
+def test_record_without_a_transaction_is_refused(service: str) -> None:
     with pytest.raises(NotInTransaction, match=r"transaction\.atomic"):
         outbox.record(KIND, "A1", {})
-    assert stored.versions() == []
+    assert stored.load_versions() == []
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,7 @@ def test_without_a_transaction_nothing_is_recorded(service: str) -> None:
         ({"parent": ""}, "parent must be a text of 1 to 32"),
     ],
 )
-def test_what_consumers_would_refuse_is_not_recorded(
+def test_record_refuses_what_breaks_the_contract(
     service: str, change: dict[str, Any], sentence: str
 ) -> None:
     with transaction.atomic():
@@ -134,27 +143,27 @@ def test_what_consumers_would_refuse_is_not_recorded(
         assert outbox.record(KIND, "A1", {}) == 1
 
 
-def test_many_documents_in_one_call(service: str) -> None:
+def test_record_many_numbers_each_document_in_order(service: str) -> None:
     changes = [Change(KIND, f"A{n % 1200}", {"n": n}) for n in range(2500)]
     with transaction.atomic():
         numbers = outbox.record_many([*changes, changes[-1]])
     assert numbers == [n // 1200 + 1 for n in range(2500)] + [None]
-    assert len(stored.versions()) == 2500
+    assert len(stored.load_versions()) == 2500
 
 
-def test_concurrent_writers_leave_no_gap_and_no_twin(service: str) -> None:
+def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> None:
     """Each takes the documents in its own order, one in a transaction."""
 
     def write(writer: int) -> None:
         for n in random.Random(writer).sample(range(50), 50):
-            record(f"A{n}", {"writer": writer})
+            record_version(f"A{n}", {"writer": writer})
 
-    in_threads([partial(write, writer) for writer in range(20)])
-    found = sorted((each.id, each.version) for each in stored.versions())
-    assert found == sorted((f"A{n}", version) for n in range(50) for version in range(1, 21))
+    run_in_threads([partial(write, writer) for writer in range(20)])
+    numbers = sorted((version.id, version.version) for version in stored.load_versions())
+    assert numbers == sorted((f"A{n}", version) for n in range(50) for version in range(1, 21))
 
 
-def test_writers_of_the_same_documents_in_one_call_do_not_block_each_other(service: str) -> None:
+def test_record_many_of_the_same_documents_does_not_deadlock(service: str) -> None:
     ids = [f"A{n}" for n in range(200)]
 
     def write(writer: int) -> None:
@@ -162,11 +171,11 @@ def test_writers_of_the_same_documents_in_one_call_do_not_block_each_other(servi
         with transaction.atomic():
             outbox.record_many([Change(KIND, id, {"writer": writer}) for id in order])
 
-    in_threads([partial(write, writer) for writer in range(8)])
-    assert len(stored.versions()) == 8 * 200
+    run_in_threads([partial(write, writer) for writer in range(8)])
+    assert len(stored.load_versions()) == 8 * 200
 
 
-def in_threads(tasks: Sequence[Callable[[], object]]) -> None:
+def run_in_threads(tasks: Sequence[Callable[[], object]]) -> None:
     def run(task: Callable[[], object]) -> None:
         try:
             task()
@@ -174,14 +183,14 @@ def in_threads(tasks: Sequence[Callable[[], object]]) -> None:
             connection.close()
 
     with ThreadPoolExecutor(len(tasks)) as pool:
-        assert all(each is None for each in pool.map(run, tasks))
+        assert all(result is None for result in pool.map(run, tasks))
 
 
-def test_a_clock_that_goes_back_changes_no_order(service: str) -> None:
-    record(data={"n": 1})
+def test_order_of_versions_is_kept_when_the_clock_goes_back(service: str) -> None:
+    record_version(data={"n": 1})
     with connection.cursor() as cursor:
         cursor.execute("UPDATE outbox_document SET recorded_at = recorded_at + interval '3 days'")
-    record(data={"n": 2})
-    first, second = stored.versions()
+    record_version(data={"n": 2})
+    first, second = stored.load_versions()
     assert second.recorded_at > first.recorded_at
     assert second.updated_at - first.updated_at < second.recorded_at - first.recorded_at

@@ -18,9 +18,9 @@ def make_order(request: HttpRequest, number: str) -> HttpResponse:
 
 
 async def make_order_later(request: HttpRequest, number: str) -> HttpResponse:
-    make: Any = sync_to_async(make_order)
-    answer: HttpResponse = await make(request, number)
-    return answer
+    make_async: Any = sync_to_async(make_order)
+    response: HttpResponse = await make_async(request, number)
+    return response
 
 
 def make_orders(request: HttpRequest, number: str) -> StreamingHttpResponse:

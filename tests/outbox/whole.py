@@ -1,5 +1,7 @@
-"""The whole way for the program of faults: a service with relays, Apache Kafka, Annals' consumer,
-and a PostgreSQL of their own, which can be stopped."""
+"""The servers of the fault program: a service with relays, Kafka, Annals' consumer, PostgreSQL.
+
+PostgreSQL is its own, so that it can be stopped.
+"""
 
 import os
 import secrets
@@ -14,44 +16,45 @@ from pathlib import Path
 import psycopg
 
 from annals.embedded import logins
-from annals.embedded.daemon import Mode
-from annals.embedded.postgres import Postgres
+from annals.embedded.daemon import StopMode
+from annals.embedded.postgres import EmbeddedPostgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
-from tests.consuming import Consumers, Database, environment, make_tables
+from tests.consuming import ConsumerStarter, ProductDatabase, make_environment, make_tables
 from tests.kafka import brokers
 
 
 @dataclass(slots=True)
-class Whole:
-    """Everything that runs. shop: the name of the service's database. database: that of Annals, on
-    the same server."""
+class FaultStand:
+    """Everything that runs. `shop` names the service's database; `database` is Annals', on the same
+    server.
+    """
 
     home: Path
     broker: Apache
     shop: str
-    database: Database
-    consumers: Consumers
+    database: ProductDatabase
+    consumers: ConsumerStarter
     relays: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def log(self) -> Path:
-        """What the relays say."""
+        """The log of the relays."""
         return self.home / "log"
 
     def start_relay(self) -> subprocess.Popen[bytes]:
-        """One more relay."""
+        """Start one more relay."""
         from tests.outbox import relays
 
-        return relays.start(self.broker, self.shop, self.log)
+        return relays.start_relay(self.broker, self.shop, self.log)
 
-    def ends(self) -> dict[int, int]:
-        """By partition of the topic: the offset after the newest message."""
+    def fetch_ends(self) -> dict[int, int]:
+        """Return the offset after the newest message of each partition of the topic."""
         from confluent_kafka import Consumer, TopicPartition
 
         from tests.outbox.relays import TOPIC
 
-        client = Consumer({**self.broker.client(), "group.id": "none"})
+        client = Consumer({**self.broker.make_client_config(), "group.id": "none"})
         try:
             return {
                 number: client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)[1]
@@ -60,57 +63,57 @@ class Whole:
         finally:
             client.close()
 
-    def restart(self, mode: Mode, pause: float) -> None:
-        """Stop the server and start it after so many seconds."""
+    def restart_database(self, mode: StopMode, pause: float) -> None:
+        """Stop the server, and start it after this many seconds."""
         self.database.server.stop(mode)
         time.sleep(pause)
         self.database.server.start()
 
 
 @contextmanager
-def whole(*, relays: int = 2) -> Iterator[Whole]:
-    """The servers, Django set up as the service, relays and the consumer."""
+def run_stand(*, relays: int = 2) -> Iterator[FaultStand]:
+    """Run the servers, relays and the consumer, with Django set up as the service."""
     with tempfile.TemporaryDirectory(prefix="annals-test-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         home.chmod(0o755)
-        server = Postgres(home / "postgres", {"fsync": "off", "max_connections": 200})
+        server = EmbeddedPostgres(home / "postgres", {"fsync": "off", "max_connections": 200})
         broker = Apache(home / "kafka", settings={"auto.create.topics.enable": "false"})
         server.start()
         try:
             broker.start(timeout=180)
-            database = Database(server, "annals", server.url())
-            env = environment(broker, database) | {"ANNALS_DEMO": "true"}
+            database = ProductDatabase(server, "annals", server.build_url())
+            env = make_environment(broker, database) | {"ANNALS_DEMO": "true"}
             shop = f"shop_{secrets.token_hex(4)}"
-            made = Whole(home, broker, shop, database, Consumers(env, home))
-            _prepare(made)
-            made.relays = [made.start_relay() for _ in range(relays)]
-            made.consumers.start()
+            stand = FaultStand(home, broker, shop, database, ConsumerStarter(env, home))
+            _prepare_stand(stand)
+            stand.relays = [stand.start_relay() for _ in range(relays)]
+            stand.consumers.start_consumer()
             try:
-                yield made
+                yield stand
             finally:
-                for each in made.relays:
-                    each.kill()
-                    each.wait()
-                made.consumers.stop()
+                for relay in stand.relays:
+                    relay.kill()
+                    relay.wait()
+                stand.consumers.kill_all()
         finally:
             broker.kill()
             server.stop("immediate")
 
 
-def _prepare(made: Whole) -> None:
-    """Databases, tables, topics."""
-    server = made.database.server
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {made.shop} OWNER {logins.OWNER}".encode())
-    make_tables(made.consumers.env, server)
-    done = made.consumers.manage("partitions", "maintain")
-    assert done.returncode == 0, done.stderr
-    brokers.create(made.broker, [topic for entity in ENTITIES for topic in entity.topics])
-    os.environ["ANNALS_TEST_DATABASE_URL"] = server.url()
+def _prepare_stand(stand: FaultStand) -> None:
+    """Create the databases, tables and topics."""
+    server = stand.database.server
+    with psycopg.connect(server.build_url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {stand.shop} OWNER {logins.OWNER}".encode())
+    make_tables(stand.consumers.env, server)
+    finished = stand.consumers.run_command("partitions", "maintain")
+    assert finished.returncode == 0, finished.stderr
+    brokers.create_topics(stand.broker, [topic for entity in ENTITIES for topic in entity.topics])
+    os.environ["ANNALS_TEST_DATABASE_URL"] = server.build_url()
     import tests.postgres  # noqa: F401 - the environment of Django's settings
 
     os.environ.update(
-        DJANGO_SETTINGS_MODULE="tests.outbox.settings", OUTBOX_TEST_DATABASE=made.shop
+        DJANGO_SETTINGS_MODULE="tests.outbox.settings", OUTBOX_TEST_DATABASE=stand.shop
     )
     import django
 

@@ -31,8 +31,8 @@ def installed(django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     site = admin.AdminSite()
     with (
         django_db_blocker.unblock(),
-        in_place.database("shop") as name,
-        in_place.service(settings, name, site) as url,
+        in_place.create_database("shop") as name,
+        in_place.run_service(settings, name, site) as url,
     ):
         yield url
 

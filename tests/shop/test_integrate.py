@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.broker import Broker
-from annals.embedded.postgres import Postgres
+from annals.embedded.broker import EmbeddedBroker
+from annals.embedded.postgres import EmbeddedPostgres
 from scripts.pages import ROOT
 from tests.docs_blocks import pages
 from tests.kafka import brokers
 from tests.kafka.fixtures import embedded
 from tests.outbox import in_place
-from tests.processes import own_database, server
+from tests.processes import create_own_database, server
 from tests.shop.conftest import ENVIRONMENT, SHOP
 
 __all__ = ["embedded", "server"]
@@ -31,23 +31,23 @@ ANNALS = f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -W ignore -
 
 
 # Its first line says where a block belongs.
-BLOCKS = [each for each in pages.BLOCKS if each.page == PAGE and each.first.startswith("# ")]
+BLOCKS = [block for block in pages.BLOCKS if block.page == PAGE and block.first.startswith("# ")]
 
 
 @pytest.fixture
-def places(
-    embedded: Broker, server: Postgres, tmp_path: Path
+def environments(
+    embedded: EmbeddedBroker, server: EmbeddedPostgres, tmp_path: Path
 ) -> Iterator[dict[str, dict[str, str]]]:
     """By `service` and `Annals`, the environment of its commands: databases of their own, one
     broker."""
-    brokers.create(embedded, ["shop.order", "shop.product"])
+    brokers.create_topics(embedded, ["shop.order", "shop.product"])
     wrapper = tmp_path / "annals"
     wrapper.write_text(ANNALS)
     wrapper.chmod(0o755)
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
-    servers = str(embedded.client()["bootstrap.servers"])
+    servers = str(embedded.make_client_config()["bootstrap.servers"])
     shared = {**os.environ, "PATH": path, "KAFKA_BOOTSTRAP_SERVERS": servers}
-    with in_place.database("shop") as shop, own_database(server) as annals:
+    with in_place.create_database("shop") as shop, create_own_database(server) as annals:
         of_server = os.environ["DATABASE_URL"].rpartition("/")[0]
         yield {
             "service": {
@@ -59,7 +59,7 @@ def places(
             },
             "Annals": {
                 **shared,
-                "DATABASE_URL": annals.url_of(logins.OWNER),
+                "DATABASE_URL": annals.build_url(logins.OWNER),
                 "ANNALS_RETENTION_DAYS": "2",  # few days to make, and none expires at midnight
                 "ANNALS_KAFKA_SESSION_TIMEOUT_MS": "2000",
                 "ANNALS_KAFKA_HEARTBEAT_INTERVAL_MS": "500",
@@ -67,53 +67,53 @@ def places(
         }
 
 
-def test_the_commands_bring_a_product_of_the_shop_into_annals(
-    places: dict[str, dict[str, str]],
+def test_commands_of_the_guide_bring_a_product_into_annals(
+    environments: dict[str, dict[str, str]],
 ) -> None:
-    said = ""
+    output = ""
     for block in BLOCKS:
-        where = re.match(r"# in (?:the )?(service|Annals)\b", block.first)
-        if where is None:
+        place_match = re.match(r"# in (?:the )?(service|Annals)\b", block.first)
+        if place_match is None:
             continue
-        place = where[1]
+        place = place_match[1]
         shell = ["python", "manage.py", "shell"] if block.language == "python" else ["sh", "-eu"]
-        done = subprocess.run(
+        finished = subprocess.run(
             shell,
             input=block.text,
             cwd=SHOP if place == "service" else ROOT,
-            env=places[place],
+            env=environments[place],
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
-        said += done.stdout + done.stderr
-    assert "documents: 9\nversions: 11\n" in said
-    assert "buckets no relay: 64" in said
-    assert re.search(r"KETTLE-17.*stored|stored.*KETTLE-17", said, re.DOTALL)
-    assert "4 added" in said
-    assert "stopped: 11 read, 11 stored" in said
+        assert finished.returncode == 0, f"{block.text}\n{finished.stdout}\n{finished.stderr}"
+        output += finished.stdout + finished.stderr
+    assert "documents: 9\nversions: 11\n" in output
+    assert "buckets no relay: 64" in output
+    assert re.search(r"KETTLE-17.*stored|stored.*KETTLE-17", output, re.DOTALL)
+    assert "4 added" in output
+    assert "stopped: 11 read, 11 stored" in output
 
 
-def test_the_code_is_that_of_the_shop() -> None:
-    parts = [each.text.removeprefix("# ").partition("\n") for each in BLOCKS]
-    shown = {name: text for name, _, text in parts if (SHOP / name).is_file()}
-    assert len(shown) == 3
-    for name, text in shown.items():
+def test_code_of_the_guide_is_that_of_the_shop() -> None:
+    parts = [block.text.removeprefix("# ").partition("\n") for block in BLOCKS]
+    code_by_file = {name: text for name, _, text in parts if (SHOP / name).is_file()}
+    assert len(code_by_file) == 3
+    for name, text in code_by_file.items():
         code = {line.strip() for line in (SHOP / name).read_text().splitlines()}
         assert [line for line in text.splitlines() if line.strip() not in code] == []
-    every = "".join(shown.values()).splitlines()
-    assert sum(bool(ADDED.search(line) and "class " not in line) for line in every) == 10
-    assert sum(bool(CHANGED.match(line)) for line in every) == 4
+    all_lines = "".join(code_by_file.values()).splitlines()
+    assert sum(bool(ADDED.search(line) and "class " not in line) for line in all_lines) == 10
+    assert sum(bool(CHANGED.match(line)) for line in all_lines) == 4
     assert "These are ten lines and four base classes." in TEXT
 
 
-def test_the_declaration_is_that_of_the_shop() -> None:
+def test_declaration_of_the_guide_is_that_of_the_shop() -> None:
     [text] = re.findall(r"^```toml\n(\[.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     assert text in (SHOP / "annals-kinds.toml").read_text()
 
 
-def test_the_unit_runs_the_relay() -> None:
-    [block] = [each for each in BLOCKS if each.language == "ini"]
+def test_unit_of_the_guide_runs_the_relay() -> None:
+    [block] = [block for block in BLOCKS if block.language == "ini"]
     unit = ConfigParser()
     unit.optionxform = str  # type: ignore[method-assign,assignment]
     unit.read_string(block.text)

@@ -10,25 +10,28 @@ from django.test import Client
 from tests.outbox import stored
 
 
-def versions(document: str) -> list[tuple[int, str | None, Any]]:
+def list_versions(document: str) -> list[tuple[int, str | None, Any]]:
     """Of a document as `order/1`: number, author and snapshot of each version."""
     return [
-        (each.version, each.author, json.loads(each.data))
-        for each in stored.versions()
-        if each.document == document
+        (version.version, version.author, json.loads(version.data))
+        for version in stored.load_versions()
+        if version.document == document
     ]
 
 
-def form(client: Client, address: str, **changes: str) -> dict[str, str]:
+def read_form(client: Client, address: str, **changes: str) -> dict[str, str]:
     """The fields of a form of the admin as they are, and these changes."""
     page = client.get(address)
     assert page.status_code == 200
     fields: dict[str, str] = {}
-    shown = page.context["adminform"].form
-    forms = [shown, *(each for s in page.context["inline_admin_formsets"] for each in s.formset)]
-    forms += [each.formset.management_form for each in page.context["inline_admin_formsets"]]
-    for each in forms:
-        for bound in each:
+    main_form = page.context["adminform"].form
+    forms = [
+        main_form,
+        *(inline for s in page.context["inline_admin_formsets"] for inline in s.formset),
+    ]
+    forms += [inline.formset.management_form for inline in page.context["inline_admin_formsets"]]
+    for form_ in forms:
+        for bound in form_:
             value = bound.value()
             if value not in (None, False):
                 fields[bound.html_name] = "on" if value is True else str(value)
@@ -37,37 +40,37 @@ def form(client: Client, address: str, **changes: str) -> dict[str, str]:
     return {**fields, **changes}
 
 
-def address(model: str, **found: str) -> str:
+def find_address(model: str, **lookup: str) -> str:
     from django.apps import apps
 
-    row = apps.get_model("orders", model).objects.get(**found)
+    row = apps.get_model("orders", model).objects.get(**lookup)
     return f"/admin/orders/{model}/{row.pk}/change/"
 
 
-def test_a_price_that_a_person_changes(anna: Client) -> None:
-    page = address("product", sku="KETTLE-17")
-    answer = anna.post(page, form(anna, page, price="2590.00"))
-    assert answer.status_code == 302
-    [(_, _, before), (number, author, after)] = versions("product/KETTLE-17")
+def test_price_changed_in_the_admin_is_a_version_of_its_user(anna: Client) -> None:
+    page = find_address("product", sku="KETTLE-17")
+    response = anna.post(page, read_form(anna, page, price="2590.00"))
+    assert response.status_code == 302
+    [(_, _, before), (number, author, after)] = list_versions("product/KETTLE-17")
     assert (number, author) == (2, "anna")
     assert (before["price"], after["price"]) == ("2490.00", "2590.00")
 
 
-def test_an_order_and_two_of_its_items_changed_in_one_form_are_one_version(anna: Client) -> None:
-    page = address("order", number="2026-1041")
+def test_order_and_items_changed_in_one_form_are_one_version(anna: Client) -> None:
+    page = find_address("order", number="2026-1041")
     changes = {"status": "paid", "items-0-quantity": "2", "items-1-quantity": "6"}
-    assert anna.post(page, form(anna, page, **changes)).status_code == 302
-    [(_, _, before), (number, author, after)] = versions("order/2026-1041")
+    assert anna.post(page, read_form(anna, page, **changes)).status_code == 302
+    [(_, _, before), (number, author, after)] = list_versions("order/2026-1041")
     assert (number, author) == (2, "anna")
-    assert [each["quantity"] for each in before["items"]] == [1, 4]
-    assert [each["quantity"] for each in after["items"]] == [2, 6]
+    assert [item["quantity"] for item in before["items"]] == [1, 4]
+    assert [item["quantity"] for item in after["items"]] == [2, 6]
     assert (before["total"], after["total"]) == ("4050.00", "7320.00")
 
 
 def test_order_with_another_number_is_another_document(anna: Client) -> None:
-    page = address("order", number="2026-1041")
-    assert anna.post(page, form(anna, page, number="2026-9999")).status_code == 302
-    old, new = versions("order/2026-1041"), versions("order/2026-9999")
+    page = find_address("order", number="2026-1041")
+    assert anna.post(page, read_form(anna, page, number="2026-9999")).status_code == 302
+    old, new = list_versions("order/2026-1041"), list_versions("order/2026-9999")
     assert [(number, author, data is None) for number, author, data in old] == [
         (1, "boris", False),
         (2, "anna", True),
@@ -78,30 +81,34 @@ def test_order_with_another_number_is_another_document(anna: Client) -> None:
 
 
 def test_product_with_another_sku_is_another_document(anna: Client) -> None:
-    page = address("product", sku="KETTLE-17")
-    assert anna.post(page, form(anna, page, sku="KETTLE-18")).status_code == 302
-    assert [data is None for _, _, data in versions("product/KETTLE-17")] == [False, True]
-    assert [data["sku"] for _, _, data in versions("product/KETTLE-18")] == ["KETTLE-18"]
+    page = find_address("product", sku="KETTLE-17")
+    assert anna.post(page, read_form(anna, page, sku="KETTLE-18")).status_code == 302
+    assert [data is None for _, _, data in list_versions("product/KETTLE-17")] == [False, True]
+    assert [data["sku"] for _, _, data in list_versions("product/KETTLE-18")] == ["KETTLE-18"]
 
 
-def test_the_demo_data_has_orders_with_a_history(shop: str) -> None:
-    found = versions("order/2026-1042")
-    assert [(number, author) for number, author, _ in found] == [
+def test_demo_data_has_an_order_with_several_versions(shop: str) -> None:
+    versions = list_versions("order/2026-1042")
+    assert [(number, author) for number, author, _ in versions] == [
         (1, "boris"),
         (2, "anna"),
         (3, "anna"),
     ]
-    assert [each["sku"] for each in found[0][2]["items"]] == ["COFFEE-1", "GRINDER-2", "FILTER-100"]
+    assert [item["sku"] for item in versions[0][2]["items"]] == [
+        "COFFEE-1",
+        "GRINDER-2",
+        "FILTER-100",
+    ]
     call_command("demo_data", verbosity=0)
-    assert versions("order/2026-1042") == found
+    assert list_versions("order/2026-1042") == versions
 
 
 @pytest.mark.parametrize("language, word", [("en", "Products and orders"), ("ru", "Товары и")])
-def test_two_languages(anna: Client, language: str, word: str) -> None:
+def test_shop_speaks_english_and_russian(anna: Client, language: str, word: str) -> None:
     page = anna.get("/admin/", headers={"accept-language": language}).content.decode()
     assert word in page
 
 
-def test_the_migrations_are_complete(installed: str) -> None:
+def test_shop_migrations_are_complete(installed: str) -> None:
     call_command("makemigrations", "orders", "--check", "--dry-run", verbosity=0)
     call_command("check", fail_level="WARNING")

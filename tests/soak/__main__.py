@@ -31,10 +31,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         soak = Soak(home, options.minutes)
-        soak.run()
-        from tests.soak.report import report
+        soak.run_to_end()
+        from tests.soak.report import print_report
 
-        return report(soak)
+        return print_report(soak)
     finally:
         if not options.keep:
             shutil.rmtree(home, ignore_errors=True)

@@ -35,17 +35,17 @@ WHERE c.relnamespace = 'public'::regnamespace
 """
 
 
-def moved(url: str) -> str:
-    """The URL of a database, for sessions that see the moved clock."""
+def build_moved_url(url: str) -> str:
+    """Return the URL of a database for sessions that see the moved clock."""
     return f"{url}?options={quote(f'-c search_path={PATH}')}"
 
 
-def read(file: Path) -> timedelta:
-    """How far the clock of this file is ahead."""
+def read_lead(file: Path) -> timedelta:
+    """Return how far the clock of this file is ahead."""
     return timedelta(days=_DAYS.unpack(file.read_bytes())[0])
 
 
-class Clock:
+class MovedClock:
     """Moves the clock of all processes that were started with this file, and of the database."""
 
     def __init__(self, file: Path, url: str) -> None:
@@ -61,10 +61,10 @@ class Clock:
                     )
                 )
 
-    def now(self) -> datetime:
+    def get_now(self) -> datetime:
         return datetime.now(UTC) + timedelta(days=self.days)
 
-    def next_day(self) -> None:
+    def move_to_next_day(self) -> None:
         """Move the clock ahead by a day."""
         self.days += 1
         with self._connect() as plain:

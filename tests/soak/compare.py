@@ -1,5 +1,4 @@
-"""What was sent against what is there: every version of the tables and the archive, each by the
-fingerprint of its content."""
+"""Compares what was sent with what is stored: every version by the fingerprint of its content."""
 
 import hashlib
 import json
@@ -12,26 +11,29 @@ import psycopg
 import pyarrow.parquet as pq
 
 from history.entities import ENTITIES
-from tests.soak.recorder import Content, Key
+from tests.soak.recorder import SentContent, SentKey
 
 _ROWS = """
 SELECT id, version, updated_at, client_id, coalesce(author, ''), type, md5(data::text) FROM {}
 """
-SHOWN = 5
+EXAMPLE_COUNT = 5
 
 
 @dataclass
-class Found:
-    """The versions that are there. twice: in two places with one content, which is fine only while
-    a day is in the archive and not yet dropped."""
+class StoredContents:
+    """The stored versions.
 
-    versions: dict[Key, Content] = field(default_factory=dict)
+    `both` counts versions that are in two places with the same content, which is fine only while a
+    day is in the archive and not yet dropped.
+    """
+
+    versions: dict[SentKey, SentContent] = field(default_factory=dict)
     different: list[str] = field(default_factory=list)
     tables: int = 0
     archive: int = 0
     both: int = 0
 
-    def add(self, key: Key, content: Content) -> None:
+    def add_version(self, key: SentKey, content: SentContent) -> None:
         if key in self.versions:
             self.both += 1
             if self.versions[key] != content:
@@ -39,9 +41,13 @@ class Found:
         self.versions[key] = content
 
 
-def found(url: str, archive: Path) -> Found:
-    """Everything in the tables and in the archive. url: of a login that may read the tables."""
-    there = Found()
+def load_stored(url: str, archive: Path) -> StoredContents:
+    """Return everything in the tables and in the archive.
+
+    Args:
+        url: Of a login that may read the tables.
+    """
+    stored = StoredContents()
     with psycopg.connect(url) as plain:
         plain.execute("SET timezone = 'UTC'")
         for entity in ENTITIES:
@@ -49,45 +55,45 @@ def found(url: str, archive: Path) -> Found:
                 cursor.itersize = 10_000
                 cursor.execute(_ROWS.format(entity.table))
                 for row in cursor:
-                    there.add(Key(entity.table, row[0], row[1]), Content(*row[2:]))
-                    there.tables += 1
-    for name, one in _archived(archive):
-        there.add(
-            Key(name, one["id"], one["version"]),
-            Content(
-                one["updated_at"], one["client_id"], one["author"] or "", one["type"],
-                hashlib.md5(one["data"].encode(), usedforsecurity=False).hexdigest(),
+                    stored.add_version(SentKey(entity.table, row[0], row[1]), SentContent(*row[2:]))
+                    stored.tables += 1
+    for name, row_ in _read_archive(archive):
+        stored.add_version(
+            SentKey(name, row_["id"], row_["version"]),
+            SentContent(
+                row_["updated_at"], row_["client_id"], row_["author"] or "", row_["type"],
+                hashlib.md5(row_["data"].encode(), usedforsecurity=False).hexdigest(),
             ),
         )  # fmt: skip
-        there.archive += 1
-    return there
+        stored.archive += 1
+    return stored
 
 
-def _archived(archive: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_archive(archive: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The table and the row of every archived version. Read without Annals: the files that each
     day's manifest lists."""
     for manifest in sorted(archive.rglob("manifest.json")):
-        listed = json.loads(manifest.read_text())
-        for file in listed["files"]:
+        contents = json.loads(manifest.read_text())
+        for file in contents["files"]:
             parquet = pq.ParquetFile(manifest.parent / Path(file["name"]).name)
             for batch in parquet.iter_batches(5_000):
-                yield from ((listed["table"], row) for row in batch.to_pylist())
+                yield from ((contents["table"], row) for row in batch.to_pylist())
 
 
-def wrong(sent: Mapping[Key, Content], there: Found) -> list[str]:
-    """A sentence for each kind of difference, with a few examples."""
-    missing = [key for key in sent if key not in there.versions]
-    foreign = [key for key in there.versions if key not in sent]
-    other = [
+def describe_differences(sent: Mapping[SentKey, SentContent], stored: StoredContents) -> list[str]:
+    """Return a sentence for each kind of difference, with a few examples."""
+    missing = [key for key in sent if key not in stored.versions]
+    unsent = [key for key in stored.versions if key not in sent]
+    changed = [
         key for key, content in sent.items()
-        if there.versions.get(key, content) != content
+        if stored.versions.get(key, content) != content
     ]  # fmt: skip
     return [
-        f"{len(keys):,} versions are {what}: {keys[:SHOWN]}"
-        for what, keys in (
+        f"{len(keys):,} versions are {difference}: {keys[:EXAMPLE_COUNT]}"
+        for difference, keys in (
             ("missing", missing),
-            ("there, but nobody sent them", foreign),
-            ("there with another content", [*other, *there.different]),
+            ("there, but nobody sent them", unsent),
+            ("there with another content", [*changed, *stored.different]),
         )
         if keys
     ]

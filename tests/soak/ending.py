@@ -1,4 +1,4 @@
-"""The end of a soak: everything comes to rest, then everything is counted and compared."""
+"""The end of a soak: wait until everything is read and settled, then count and compare."""
 
 import json
 import time
@@ -11,32 +11,32 @@ from tests.soak.stand import HOLD, RETENTION
 
 PATIENCE_S = 300
 # Outside of faults: a process hashes one password at a time, and refuses who waits for 2 seconds.
-BUSY = 0.01
+BUSY_SHARE = 0.01
 # Days until what came too early on the last one is good.
-AT_LEAST = 2
+LAST_DAYS = 2
 
 
-def end(soak: Soak) -> None:
-    """Let everything come to rest, then count."""
+def end_soak(soak: Soak) -> None:
+    """Wait until everything is settled, then count."""
     if soak.result.sampler is not None:
-        soak.result.sampler.stop()
-    soak.traffic.wait()
-    soak.traffic.close()
-    for each in soak.people:
-        each.stop()
-    soak.recorder.stop()
-    _await_read(soak)
-    for _ in range(AT_LEAST):
-        soak.stand.clock.next_day()
-        soak.chores()
+        soak.result.sampler.stop_sampling()
+    soak.traffic.wait_for_simulators()
+    soak.traffic.flush_producer()
+    for people_ in soak.people:
+        people_.stop_person()
+    soak.recorder.stop_recording()
+    _wait_until_read(soak)
+    for _ in range(LAST_DAYS):
+        soak.stand.clock.move_to_next_day()
+        soak.do_nightly_work()
     for _ in range(RETENTION + HOLD):  # at least one day leaves for the archive
         if not any(soak.stand.archive.rglob("manifest.json")):
-            soak.stand.clock.next_day()
-            soak.chores()
-    _count(soak)
+            soak.stand.clock.move_to_next_day()
+            soak.do_nightly_work()
+    _count_and_compare(soak)
 
 
-def _await_read(soak: Soak) -> None:
+def _wait_until_read(soak: Soak) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         [(read,)] = soak.stand.query("SELECT coalesce(sum(read), 0) FROM ingest_ledger")
@@ -48,13 +48,13 @@ def _await_read(soak: Soak) -> None:
         time.sleep(0.5)
 
 
-def _count(soak: Soak) -> None:
+def _count_and_compare(soak: Soak) -> None:
     traffic, recorder, stand = soak.traffic, soak.recorder, soak.stand
-    totals = json.loads(soak.manage("ledger", "--json", login=logins.CONSUMER))["totals"]
+    totals = json.loads(soak.run_command("ledger", "--json", login=logins.CONSUMER))["totals"]
     special = traffic.bad + traffic.early + 2 * traffic.repeats + traffic.filled
-    delivered = traffic.delivered() + special
-    _same(soak, "messages in the topics", recorder.messages, delivered)
-    for name, wanted in {
+    delivered = traffic.count_delivered() + special
+    _require_equal(soak, "messages in the topics", recorder.messages, delivered)
+    for name, expected in {
         "read": recorder.messages,
         "stored": len(recorder.versions),
         "repeated": recorder.repeated,
@@ -62,45 +62,48 @@ def _count(soak: Soak) -> None:
         "quarantined": recorder.bad,
         "lag": 0,
     }.items():
-        _same(soak, f"the ledger's {name}", totals[name], wanted)
-    [(open_,)] = stand.query(
+        _require_equal(soak, f"the ledger's {name}", totals[name], expected)
+    [(open_count,)] = stand.query(
         "SELECT count(*) FROM ingest_quarantine WHERE status NOT IN ('resolved', 'discarded')"
     )
-    _same(soak, "messages left in quarantine", open_, 0)
-    there = compare.found(stand.postgres.url(), stand.archive)
-    soak.result.faults += compare.wrong(recorder.versions, there)
-    answers: Counter[str] = sum((each.answers for each in soak.people), start=Counter())
+    _require_equal(soak, "messages left in quarantine", open_count, 0)
+    stored_versions = compare.load_stored(stand.postgres.build_url(), stand.archive)
+    soak.result.faults += compare.describe_differences(recorder.versions, stored_versions)
+    answers: Counter[str] = sum((people_.answers for people_ in soak.people), start=Counter())
     _judge_answers(soak)
     soak.result.facts += [
         ("days that passed", f"{stand.clock.days}; retention {RETENTION}"),
         ("messages", f"{recorder.messages:,}: {len(recorder.versions):,} versions, "
          f"{recorder.repeated} repeats, {recorder.bad} bad, {traffic.early} too early"),
         ("ledger", ", ".join(f"{name} {value:,}" for name, value in totals.items())),
-        ("found again", f"{there.tables:,} versions in the tables, {there.archive:,} in the "
-         f"archive, {there.both:,} of them in both; every one compared"),
-        ("web", f"{sum(each.logins for each in soak.people)} people logged in; "
-         + ", ".join(f"{what} {count:,}" for what, count in sorted(answers.items()))),
+        ("found again", f"{stored_versions.tables:,} versions in the tables, "
+         f"{stored_versions.archive:,} in the archive, "
+         f"{stored_versions.both:,} of them in both; every one compared"),
+        ("web", f"{sum(people_.logins for people_ in soak.people)} people logged in; "
+         + ", ".join(f"{kind_} {count:,}" for kind_, count in sorted(answers.items()))),
         ("commands", ", ".join(
             f"{name} {code}: {soak.codes.count((name, code))}"
             for name, code in sorted(set(soak.codes)))),
     ]  # fmt: skip
 
 
-def _same(soak: Soak, what: str, found: object, wanted: object) -> None:
-    if found != wanted:
-        soak.result.faults.append(f"{what}: {found}, not {wanted}")
+def _require_equal(soak: Soak, subject: str, actual: object, expected: object) -> None:
+    if actual != expected:
+        soak.result.faults.append(f"{subject}: {actual}, not {expected}")
 
 
 def _judge_answers(soak: Soak) -> None:
-    """Answers with an error: while the database restarts only 503, else only few 503."""
-    busy, answers = 0, sum(each.answers.total() for each in soak.people)
-    for each in soak.people:
-        for moment, status, text in each.failures:
+    """Judge the errors of the web: only 503 while the database restarts, and else only a few
+    503.
+    """
+    busy, answers = 0, sum(people_.answers.total() for people_ in soak.people)
+    for people_ in soak.people:
+        for moment, status, text in people_.failures:
             if status != "503":
                 soak.result.faults.append(f"the web: {text}")
-            elif not soak.restarts.during("database", moment):
+            elif not soak.restarts.is_during("database", moment):
                 busy += 1
-    said = f"{busy} of {answers:,} answers were 503 outside of the restart of the database"
-    soak.result.facts.append(("busy", said))
-    if busy > BUSY * answers:
-        soak.result.faults.append(said)
+    sentence = f"{busy} of {answers:,} answers were 503 outside of the restart of the database"
+    soak.result.facts.append(("busy", sentence))
+    if busy > BUSY_SHARE * answers:
+        soak.result.faults.append(sentence)

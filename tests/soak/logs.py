@@ -19,23 +19,24 @@ _LIBRDKAFKA = re.compile(r"%(\d)\|(\d+\.\d+)\|(\w+)\|[^|]*\| ?(.*)")
 _KAFKA = re.compile(r"(ERROR|FATAL) (.*)")
 BAD_LEVELS = ("WARNING", "ERROR", "CRITICAL", "FATAL", "PANIC")
 # How long after a restart its traces are expected: the processes try again with growing pauses.
-AFTER = timedelta(seconds=90)
+RECOVERY_TIME = timedelta(seconds=90)
 
 
 @dataclass
-class Restarts:
+class RestartTimes:
     """The name of each server that was restarted, when that began and when it was there again."""
 
     times: list[tuple[str, datetime, datetime]] = field(default_factory=list)
 
-    def during(self, name: str, moment: datetime) -> bool:
+    def is_during(self, name: str, moment: datetime) -> bool:
         return any(
-            name == each and begin <= moment <= end + AFTER for each, begin, end in self.times
+            name == restarted and begin <= moment <= end + RECOVERY_TIME
+            for restarted, begin, end in self.times
         )
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedLine:
     """Lines that may come. during: the fault in which, None means at any time."""
 
     where: str
@@ -44,35 +45,38 @@ class Expected:
     why: str
 
 
-def _expected(where: str, text: str, during: str | None, why: str) -> Expected:
-    return Expected(where, re.compile(text), during, why)
+def _make_expected(process_name: str, text: str, during: str | None, reason: str) -> ExpectedLine:
+    return ExpectedLine(process_name, re.compile(text), during, reason)
 
 
 EXPECTED = (
     # How many 503 there may be is judged by what the people got.
-    _expected("web", r"status=503|Service Unavailable", None, "busy, or the database is away"),
-    _expected("web", r"pool|error connecting|discarding closed|unavailable|journal|metrics: ",
-              "database", "the database is away"),
-    _expected("consumer", r"database is not available|not written|no heartbeat|psycopg", "database",
-              "the write is repeated"),
-    _expected("consumer", r"ingest\.source\.client|waiting for Kafka|offsets not committed|"
-              r"claiming all|joining again|no forecast of losses", "broker", "the broker is away"),
-    _expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
-    _expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|brokers? (is|are) down|"
-              r"Timed out|request|new leader-?\d* not found in cache", "broker",
-              "the broker is away"),
-    _expected("simulate", r"Coordinator load in progress", None, "the broker has just started"),
-    _expected("postgres", r"FATAL: (terminating connection due to administrator command|"
-              r"the database system is (starting up|shutting down)|"
-              r"canceling authentication due to timeout)", "database",
-              "the restart itself"),
-    _expected("postgres", r"ERROR: duplicate key value", None, "how a repeated message is noticed"),
-    _expected("broker", r"controller event queue overloaded", None, "a busy machine"),
+    _make_expected("web", r"status=503|Service Unavailable", None, "busy, or the database is away"),
+    _make_expected("web", r"pool|error connecting|discarding closed|unavailable|journal|metrics: ",
+                   "database", "the database is away"),
+    _make_expected("consumer", r"database is not available|not written|no heartbeat|psycopg",
+                   "database", "the write is repeated"),
+    _make_expected("consumer", r"ingest\.source\.client|waiting for Kafka|offsets not committed|"
+                   r"claiming all|joining again|no forecast of losses",
+                   "broker", "the broker is away"),
+    _make_expected("consumer", r"ERROR: stopped: ", None, "the summary at its end"),
+    _make_expected("simulate", r"Connect|Disconnected|Coordinator load|GETPID|"
+                   r"brokers? (is|are) down|Timed out|request|new leader-?\d* not found in cache",
+                   "broker", "the broker is away"),
+    _make_expected("simulate", r"Coordinator load in progress", None,
+                   "the broker has just started"),
+    _make_expected("postgres", r"FATAL: (terminating connection due to administrator command|"
+                   r"the database system is (starting up|shutting down)|"
+                   r"canceling authentication due to timeout)", "database",
+                   "the restart itself"),
+    _make_expected("postgres", r"ERROR: duplicate key value", None,
+                   "how a repeated message is noticed"),
+    _make_expected("broker", r"controller event queue overloaded", None, "a busy machine"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     where: str
     moment: datetime
     level: str
@@ -88,90 +92,92 @@ class Line:
 
 
 @dataclass
-class Summary:
+class LogSummary:
     """unexpected: lines by kind that are at least warnings, and no fault explains."""
 
     unexpected: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
 
-def summary(files: Sequence[tuple[str, Path]], restarts: Restarts) -> Summary:
+def summarize_logs(files: Sequence[tuple[str, Path]], restarts: RestartTimes) -> LogSummary:
     """files: each with the name of what wrote it; a name may have a number at its end."""
-    found = Summary()
+    log_summary = LogSummary()
     for name, file in files:
         if not file.exists():
             continue
-        for line in _lines(name.rstrip("-0123456789"), file):
+        for line in _read_lines(name.rstrip("-0123456789"), file):
             if line.level in BAD_LEVELS and not _is_expected(line, restarts):
-                found.unexpected[line.kind] += 1
-                found.examples.setdefault(line.kind, line.text[:1000])
-    return found
+                log_summary.unexpected[line.kind] += 1
+                log_summary.examples.setdefault(line.kind, line.text[:1000])
+    return log_summary
 
 
-def _is_expected(line: Line, restarts: Restarts) -> bool:
+def _is_expected(line: LogLine, restarts: RestartTimes) -> bool:
     return any(
-        each.where == line.where
-        and each.text.search(f"{line.level}: {line.text}")
-        and (each.during is None or restarts.during(each.during, line.moment))
-        for each in EXPECTED
+        expected.where == line.where
+        and expected.text.search(f"{line.level}: {line.text}")
+        and (expected.during is None or restarts.is_during(expected.during, line.moment))
+        for expected in EXPECTED
     )
 
 
-def _lines(name: str, file: Path) -> Iterator[Line]:
-    last = datetime.min.replace(tzinfo=UTC)
+def _read_lines(name: str, file: Path) -> Iterator[LogLine]:
+    last_moment = datetime.min.replace(tzinfo=UTC)
     with file.open(errors="replace") as lines:
         for text in map(str.rstrip, lines):
-            line = _line(name, text, last)
+            line = _parse_line(name, text, last_moment)
             if line is not None:
-                last = line.moment
+                last_moment = line.moment
                 yield line
 
 
-def _line(name: str, text: str, last: datetime) -> Line | None:
+def _parse_line(name: str, text: str, last_moment: datetime) -> LogLine | None:
     """None for what is no line of a log: an empty one, the continuation of another, a table. What a
     process of ours prints that is no log line counts as an error at the time of the line before."""
     if name == "postgres":
-        return _of_postgres(text)
+        return _parse_postgres_line(text)
     if name == "broker":
-        return _of_kafka(text)
-    found = _of_ours(name, text) or _of_librdkafka(name, text)
-    if found is not None or not text or (name == "simulate" and "Error" not in text):
-        return found
-    return Line(name, last, "ERROR", text)
+        return _parse_kafka_line(text)
+    parsed = _parse_own_line(name, text) or _parse_librdkafka_line(name, text)
+    if parsed is not None or not text or (name == "simulate" and "Error" not in text):
+        return parsed
+    return LogLine(name, last_moment, "ERROR", text)
 
 
-def _of_ours(name: str, text: str) -> Line | None:
+def _parse_own_line(name: str, text: str) -> LogLine | None:
     try:
-        found = json.loads(text)
-        moment, level = datetime.fromisoformat(found["time"]), found["level"]
+        fields = json.loads(text)
+        moment, level = datetime.fromisoformat(fields["time"]), fields["level"]
     except (ValueError, KeyError, TypeError):
         return None
-    if "status" in found:
-        return Line(name, moment, level, f"{found['message'].split()[0]} status={found['status']}")
-    trace = str(found.get("trace", "")).strip().splitlines()[-1:]
-    return Line(name, moment, level, " ".join((found["logger"], found["message"], *trace)))
+    if "status" in fields:
+        return LogLine(
+            name, moment, level, f"{fields['message'].split()[0]} status={fields['status']}"
+        )
+    trace = str(fields.get("trace", "")).strip().splitlines()[-1:]
+    return LogLine(name, moment, level, " ".join((fields["logger"], fields["message"], *trace)))
 
 
-def _of_librdkafka(name: str, text: str) -> Line | None:
+def _parse_librdkafka_line(name: str, text: str) -> LogLine | None:
     match = _LIBRDKAFKA.match(text)
     if match is None:
         return None
     level = "ERROR" if int(match[1]) < 4 else "WARNING" if match[1] == "4" else "INFO"
     moment = datetime.fromtimestamp(float(match[2]), UTC)
-    return Line(name, moment, level, f"{match[3]} {match[4]}")
+    return LogLine(name, moment, level, f"{match[3]} {match[4]}")
 
 
-def _of_postgres(text: str) -> Line | None:
+def _parse_postgres_line(text: str) -> LogLine | None:
     match = _POSTGRES.match(text)
     if match is None:
         return None
     moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
-    return Line("postgres", moment, match[2], match[3])
+    return LogLine("postgres", moment, match[2], match[3])
 
 
-def _of_kafka(text: str) -> Line | None:
+def _parse_kafka_line(text: str) -> LogLine | None:
     """Apache Kafka logs warnings and errors only, with the milliseconds or the time before each."""
     match = _KAFKA.search(text)
     if match is None:
         return None
-    return Line("broker", datetime.min.replace(tzinfo=UTC), match[1], match[2])
+    return LogLine("broker", datetime.min.replace(tzinfo=UTC), match[1], match[2])

@@ -10,12 +10,12 @@ from pathlib import Path
 import django
 
 from history.base import clock
-from tests.soak.clock import FILE_VARIABLE, PATH, read
+from tests.soak.clock import FILE_VARIABLE, PATH, read_lead
 
 
 def main() -> None:
     file = Path(os.environ[FILE_VARIABLE])
-    clock.now = lambda: datetime.now(UTC) + read(file)
+    clock.now = lambda: datetime.now(UTC) + read_lead(file)
     sys.argv = sys.argv[1:]
     if sys.argv[0].endswith(".py"):
         _move_sessions_of_ingest()

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from functools import partial
 from urllib.parse import quote
 
-from annals.demo.client import LOGINS, Client
-from history.entities import ENTITIES, root
-from tests.soak.recorder import Key
+from annals.demo.client import LOGINS, DemoClient
+from history.entities import ENTITIES, get_root
+from tests.soak.recorder import SentKey
 
 NAMES = {entity.table: entity.name for entity in ENTITIES}
 QUARANTINE, JOURNAL = "/admin/ingest/quarantined/", "/admin/journal/"
@@ -24,73 +24,73 @@ READ_WITHIN_S = 60
 _STATUS = re.compile(r": (\d{3}) ")
 
 
-class People(threading.Thread):
+class PersonThread(threading.Thread):
     """One person after the other does a few things, each after a pause, until stop()."""
 
-    def __init__(self, address: str, recent: Callable[[], Sequence[Key]], seed: int) -> None:
+    def __init__(self, address: str, recent: Callable[[], Sequence[SentKey]], seed: int) -> None:
         super().__init__(daemon=True)
         self._address, self._recent = address, recent
         self._random = random.Random(seed)
         self._end = threading.Event()
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, DemoClient] = {}
         self.answers: Counter[str] = Counter()
         self.failures: list[tuple[datetime, str, str]] = []
         self.logins = 0
 
     def run(self) -> None:
-        done = 0
+        actions = 0
         while not self._end.wait(self._random.uniform(0.2, 0.8)):
-            if done % SHIFT == 0:
+            if actions % SHIFT == 0:
                 self._clients.clear()
-            done += 1
+            actions += 1
             login = self._random.choice(list(LOGINS))
             if login not in self._clients:
-                self._clients[login] = Client(self._address, login, login)
+                self._clients[login] = DemoClient(self._address, login, login)
                 self.logins += 1
-            self._one(login, self._clients[login])
+            self._do_one_thing(login, self._clients[login])
 
-    def stop(self) -> None:
+    def stop_person(self) -> None:
         self._end.set()
         self.join()
 
-    def _one(self, login: str, client: Client) -> None:
+    def _do_one_thing(self, login: str, client: DemoClient) -> None:
         recent = self._recent()
-        known = [key for key in recent if key.table == root().table]
-        what = self._random.choice(("screen", "page", "timeline", "search"))
-        ask: Callable[[], object]
-        if login == "ops" or (login == "admin" and what == "screen"):
-            ask = partial(client.screen, self._random.choice((QUARANTINE, "/admin/")))
-        elif login == "privacy" and what == "screen":
-            ask = partial(client.screen, JOURNAL)
-        elif not known:
+        applications = [key for key in recent if key.table == get_root().table]
+        action = self._random.choice(("screen", "page", "timeline", "search"))
+        request: Callable[[], object]
+        if login == "ops" or (login == "admin" and action == "screen"):
+            request = partial(client.open_screen, self._random.choice((QUARANTINE, "/admin/")))
+        elif login == "privacy" and action == "screen":
+            request = partial(client.open_screen, JOURNAL)
+        elif not applications:
             return
-        elif what == "timeline":
+        elif action == "timeline":
             key = self._random.choice(recent)
             address = f"history/{NAMES[key.table]}/{quote(key.id, safe='')}"
-            ask = partial(client.get, address, pageSize=20)
-        elif what == "search":
-            ask = partial(client.get, "completeness")
+            request = partial(client.get_data, address, pageSize=20)
+        elif action == "search":
+            request = partial(client.get_data, "completeness")
         else:
-            key = self._random.choice(known)
+            key = self._random.choice(applications)
             address = f"/admin/history/{NAMES[key.table]}/{quote(key.id, safe='')}/"
-            ask = partial(client.screen, address)
+            request = partial(client.open_screen, address)
         began = time.monotonic()
-        while (failed := _failure(ask)) is not None:
-            status, text = failed
+        while (failure := _try_request(request)) is not None:
+            status, text = failure
             if status == "404" and time.monotonic() < began + READ_WITHIN_S:
-                self.answers[f"{what} not read yet"] += 1
+                self.answers[f"{action} not read yet"] += 1
                 time.sleep(1)
                 continue
-            self.answers[f"{what} {status}"] += 1
-            self.failures.append((datetime.now(UTC), status, f"{login} {what}: {text[:300]}"))
+            self.answers[f"{action} {status}"] += 1
+            self.failures.append((datetime.now(UTC), status, f"{login} {action}: {text[:300]}"))
             return
-        self.answers[f"{what} 200"] += 1
+        self.answers[f"{action} 200"] += 1
 
 
-def _failure(ask: Callable[[], object]) -> tuple[str, str] | None:
+def _try_request(request: Callable[[], object]) -> tuple[str, str] | None:
     """The status of a bad answer, or the name of the error, and what it says."""
     try:
-        ask()
+        request()
     except Exception as error:
         text = str(error)
         match = _STATUS.search(text)

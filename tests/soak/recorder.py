@@ -25,7 +25,7 @@ FROM (SELECT unnest(%s::text[])::jsonb AS x) AS messages
 """
 
 
-class Key(NamedTuple):
+class SentKey(NamedTuple):
     """One version: its table, id and number."""
 
     table: str
@@ -33,7 +33,7 @@ class Key(NamedTuple):
     version: int
 
 
-class Content(NamedTuple):
+class SentContent(NamedTuple):
     """The rest of a version. data: MD5 of the snapshot in PostgreSQL's form."""
 
     updated_at: datetime
@@ -43,41 +43,41 @@ class Content(NamedTuple):
     data: str
 
 
-class Recorder:
+class MessageRecorder:
     """Reads every message of all topics, in a thread of its own."""
 
     def __init__(self, bootstrap: str, url: str) -> None:
         """url: of a database that computes the fingerprints; it may be away for a while."""
-        self.versions: dict[Key, Content] = {}
+        self.versions: dict[SentKey, SentContent] = {}
         self.messages = self.bad = self.repeated = 0
         self._bootstrap, self._url = bootstrap, url
         self._end = threading.Event()
         self._pending: list[tuple[str, str]] = []
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._recent: list[Key] = []
+        self._recent: list[SentKey] = []
 
-    def start(self) -> None:
+    def start_recording(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop_recording(self) -> None:
         """Read to the present end of the topics. Raises what the thread raised."""
         self._end.set()
         self._thread.join()
         if self._error is not None:
             raise self._error
 
-    def recent(self) -> Sequence[Key]:
+    def list_recent(self) -> Sequence[SentKey]:
         """Some hundred versions that were sent lately, the newest last."""
         return self._recent
 
     def _run(self) -> None:
         try:
-            self._read()
+            self._read_topics()
         except BaseException as error:
             self._error = error
 
-    def _read(self) -> None:
+    def _read_topics(self) -> None:
         client = ck.Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -87,31 +87,31 @@ class Recorder:
                 "enable.partition.eof": False,
             }
         )
-        places = [
+        partitions = [
             ck.TopicPartition(topic, number, 0)
-            for topic, found in client.list_topics(timeout=30).topics.items()
+            for topic, topic_metadata in client.list_topics(timeout=30).topics.items()
             if topic in BY_TOPIC
-            for number in found.partitions
+            for number in topic_metadata.partitions
         ]
-        client.assign(places)
+        client.assign(partitions)
         while True:
-            ending = self._end.is_set()
-            got = client.consume(BATCH, 0.5)
-            for message in got:
+            is_ending = self._end.is_set()
+            received = client.consume(BATCH, 0.5)
+            for message in received:
                 if message.error() is None:
-                    self._take(message)
-            while self._pending and not self._fingerprint():
+                    self._note_message(message)
+            while self._pending and not self._fingerprint_batch():
                 time.sleep(0.5)
-            if ending and not got and self._at_end(client, places):
+            if is_ending and not received and self._is_at_end(client, partitions):
                 break
         client.close()
 
-    def _at_end(self, client: Any, places: list[Any]) -> bool:
-        ends = [client.get_watermark_offsets(each, timeout=10)[1] for each in places]
-        now = [max(each.offset, 0) for each in client.position(places)]
-        return all(at >= end for at, end in zip(now, ends, strict=True))
+    def _is_at_end(self, client: Any, partitions: list[Any]) -> bool:
+        ends = [client.get_watermark_offsets(partition, timeout=10)[1] for partition in partitions]
+        positions = [max(partition_.offset, 0) for partition_ in client.position(partitions)]
+        return all(position >= end for position, end in zip(positions, ends, strict=True))
 
-    def _take(self, message: Any) -> None:
+    def _note_message(self, message: Any) -> None:
         self.messages += 1
         if message.key().startswith(BAD_KEY):
             self.bad += 1
@@ -119,7 +119,7 @@ class Recorder:
             table = BY_TOPIC[message.topic()].table
             self._pending.append((table, message.value().decode()))
 
-    def _fingerprint(self) -> bool:
+    def _fingerprint_batch(self) -> bool:
         """Compute the fingerprints of what was read; False if the database is away."""
         batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
         try:
@@ -128,19 +128,21 @@ class Recorder:
         except psycopg.OperationalError:
             self._pending = batch + self._pending
             return False
-        known = len(self.versions)
+        version_count = len(self.versions)
         for (table, _), row in zip(batch, rows, strict=True):
-            key = Key(table, row[0], row[1])
-            content = Content(_moment(row[5]), row[3], row[4], ChangeType[row[2]].value, row[6])
+            key = SentKey(table, row[0], row[1])
+            content = SentContent(
+                _parse_moment(row[5]), row[3], row[4], ChangeType[row[2]].value, row[6]
+            )
             if self.versions.setdefault(key, content) != content:
                 raise AssertionError(f"{key} was sent with two contents")
-            self.repeated += len(self.versions) == known
-            known = len(self.versions)
+            self.repeated += len(self.versions) == version_count
+            version_count = len(self.versions)
             if not key.id.startswith(EARLY_KEY):
                 self._recent = [*self._recent[-RECENT:], key]
         return True
 
 
-def _moment(text: str) -> datetime:
+def _parse_moment(text: str) -> datetime:
     """UTC, truncated to microseconds as the consumer does."""
     return datetime.fromisoformat(text[:26]).replace(tzinfo=UTC)

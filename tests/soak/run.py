@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from annals.embedded import logins
-from tests.soak.logs import Restarts
-from tests.soak.people import People
-from tests.soak.recorder import Recorder
+from tests.soak.logs import RestartTimes
+from tests.soak.people import PersonThread
+from tests.soak.recorder import MessageRecorder
 from tests.soak.samples import Sampler
-from tests.soak.stand import Stand
-from tests.soak.traffic import BAD_TOPIC, BURST, Traffic
+from tests.soak.stand import SoakStand
+from tests.soak.traffic import BAD_TOPIC, BURST_MESSAGES, SoakTraffic
 
 DAYS = 24
 # More documents than two consumers remember; a short run sends fewer.
@@ -26,7 +26,7 @@ TREES = frozenset({"web", "postgres"})
 
 
 @dataclass
-class Result:
+class SoakResult:
     """faults: a sentence for everything that is wrong. facts: what is worth knowing, in order."""
 
     faults: list[str] = field(default_factory=list)
@@ -38,95 +38,106 @@ class Soak:
     """One run in a folder. Call run() once."""
 
     def __init__(self, home: Path, minutes: float) -> None:
-        self.stand = Stand(home)
+        self.stand = SoakStand(home)
         self.seconds = minutes * 60
         self.day = max(self.seconds / DAYS, SHORTEST_DAY_S)
-        self.restarts = Restarts()
-        self.result = Result()
+        self.restarts = RestartTimes()
+        self.result = SoakResult()
         self.codes: list[tuple[str, int]] = []
 
-    def run(self) -> Result:
-        """Never raises; everything is in the result."""
+    def run_to_end(self) -> SoakResult:
+        """Run to the end. Never raises; everything is in the result."""
         codes: dict[str, int] = {}
         try:
-            self.stand.start()
-            self._live()
-            from tests.soak.ending import end
+            self.stand.start_all()
+            self._run_days()
+            from tests.soak.ending import end_soak
 
-            end(self)
+            end_soak(self)
         except Exception as error:
             traceback.print_exc()
             self.result.faults.append(f"the run broke off: {type(error).__name__}: {error}")
         finally:
-            codes = self.stand.close()
+            codes = self.stand.stop_all()
             if self.result.sampler is not None:
-                self.result.sampler.stop()
+                self.result.sampler.stop_sampling()
         self.result.faults += [f"{name} ended with {code}" for name, code in codes.items() if code]
         return self.result
 
-    def _live(self) -> None:
+    def _run_days(self) -> None:
         stand = self.stand
-        self.traffic = Traffic(stand)
-        self.recorder = Recorder(stand.broker.bootstrap_servers(), stand.postgres.url())
-        self.recorder.start()
-        self.traffic.fill(min(FILLED, round(self.seconds * FILLED_PER_SECOND)))
-        self.people = [People(stand.address, self.recorder.recent, seed) for seed in range(PEOPLE)]
-        for each in self.people:
-            each.start()
+        self.traffic = SoakTraffic(stand)
+        self.recorder = MessageRecorder(
+            stand.broker.get_bootstrap_servers(), stand.postgres.build_url()
+        )
+        self.recorder.start_recording()
+        self.traffic.fill_memory(min(FILLED, round(self.seconds * FILLED_PER_SECOND)))
+        self.people = [
+            PersonThread(stand.address, self.recorder.list_recent, seed) for seed in range(PEOPLE)
+        ]
+        for people_ in self.people:
+            people_.start()
         pause = min(max(self.seconds / 360, 1.0), 10.0)
-        self.result.sampler = Sampler(self._watched, TREES, pause)
-        self.result.sampler.start()
+        self.result.sampler = Sampler(self._list_watched, TREES, pause)
+        self.result.sampler.start_sampling()
         begin, restarts = time.monotonic(), {"database": DATABASE_AT, "broker": BROKER_AT}
-        moments = random.Random(1)
-        while (gone := time.monotonic() - begin) < self.seconds:
+        random_source = random.Random(1)
+        while (elapsed := time.monotonic() - begin) < self.seconds:
             day = time.monotonic()
-            length = min(self.day, max(self.seconds - gone, SHORTEST_DAY_S))
-            before = self.recorder.messages
-            self.traffic.pace(length)
-            self.traffic.burst()
-            for name, at in list(restarts.items()):
-                if gone >= at * self.seconds:
-                    self._await_load(before)
-                    time.sleep(moments.uniform(1, 3))
-                    self._restart(name)
+            length = min(self.day, max(self.seconds - elapsed, SHORTEST_DAY_S))
+            messages_before = self.recorder.messages
+            self.traffic.send_at_pace(length)
+            self.traffic.send_burst()
+            for name, share in list(restarts.items()):
+                if elapsed >= share * self.seconds:
+                    self._wait_for_load(messages_before)
+                    time.sleep(random_source.uniform(1, 3))
+                    self._restart_server(name)
                     del restarts[name]
-            self.chores()
-            self.traffic.strange(stand.clock.now())
-            self._say(f"day {stand.clock.days + 1}")
+            self.do_nightly_work()
+            self.traffic.send_strange(stand.clock.get_now())
+            self._print_progress(f"day {stand.clock.days + 1}")
             while time.monotonic() - day < length:
                 time.sleep(0.2)
-            stand.clock.next_day()
+            stand.clock.move_to_next_day()
         if restarts:
             self.result.faults.append(f"too short for a restart of {', '.join(restarts)}")
 
-    def _await_load(self, before: int) -> None:
-        """Until the simulators of the day have started, which takes long on a busy machine: without
-        a broker they cannot."""
+    def _wait_for_load(self, messages_before: int) -> None:
+        """Wait until the day's simulators have started: they cannot start without a broker."""
         deadline = time.monotonic() + 120
-        while self.recorder.messages < before + BURST + 1 and time.monotonic() < deadline:
+        while (
+            self.recorder.messages < messages_before + BURST_MESSAGES + 1
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.2)
 
-    def chores(self) -> None:
-        """What a night does: partitions, seals, the archive, the quarantine. What came too early
-        yesterday is good today; nothing else in quarantine ever will be."""
-        self.manage("partitions", "maintain", fine=(0, 1))
-        self.manage("partitions", "verify")
-        self.manage("partitions", "verify", "--archive")
-        self.manage("quarantine", "retry", "--now", login=logins.CONSUMER)
-        self.manage(
+    def do_nightly_work(self) -> None:
+        """Do the nightly work: partitions, seals, the archive, the quarantine.
+
+        Messages that came too early yesterday are good today; no others in quarantine ever become
+        good.
+        """
+        self.run_command("partitions", "maintain", allowed_codes=(0, 1))
+        self.run_command("partitions", "verify")
+        self.run_command("partitions", "verify", "--archive")
+        self.run_command("quarantine", "retry", "--now", login=logins.CONSUMER)
+        self.run_command(
             *("quarantine", "discard", "--topic", BAD_TOPIC, "--why", "soak"), login=logins.CONSUMER
         )
 
-    def manage(self, *words: str, login: str = logins.OWNER, fine: tuple[int, ...] = (0,)) -> str:
-        done = self.stand.manage(*words, login=login)
-        name = " ".join(words[:2])
-        self.codes.append((name, done.code))
-        if done.code not in fine:
-            said = " ".join((done.out + done.said).split())[-400:]
-            self.result.faults.append(f"{name} ended with {done.code}: {said}")
-        return done.out
+    def run_command(
+        self, *arguments: str, login: str = logins.OWNER, allowed_codes: tuple[int, ...] = (0,)
+    ) -> str:
+        finished = self.stand.run_command(*arguments, login=login)
+        name = " ".join(arguments[:2])
+        self.codes.append((name, finished.code))
+        if finished.code not in allowed_codes:
+            output = " ".join((finished.out + finished.said).split())[-400:]
+            self.result.faults.append(f"{name} ended with {finished.code}: {output}")
+        return finished.out
 
-    def _restart(self, name: str) -> None:
+    def _restart_server(self, name: str) -> None:
         begin = datetime.now(UTC) - timedelta(seconds=1)
         server = self.stand.postgres if name == "database" else self.stand.broker
         server.stop(timeout=300)
@@ -136,7 +147,7 @@ class Soak:
             (f"restart of the {name}", f"{(datetime.now(UTC) - begin).total_seconds() - 1:.1f} s")
         )
 
-    def _watched(self) -> dict[str, int | None]:
+    def _list_watched(self) -> dict[str, int | None]:
         children = {
             name: child.pid
             for name, child in list(self.stand.children.items())
@@ -144,15 +155,17 @@ class Soak:
         }
         return {
             **children,
-            "postgres": self.stand.postgres.pid(),
-            "broker": self.stand.broker.pid(),
+            "postgres": self.stand.postgres.find_pid(),
+            "broker": self.stand.broker.find_pid(),
         }
 
-    def _say(self, what: str) -> None:
+    def _print_progress(self, subject: str) -> None:
         print(
-            f"{datetime.now(UTC):%H:%M:%S} {what}: {self.recorder.messages:,} messages read, "
+            f"{datetime.now(UTC):%H:%M:%S} {subject}: {self.recorder.messages:,} messages read, "
             f"{len(self.recorder.versions):,} versions, faults {self.result.faults[-1:]}",
             flush=True,
         )
-        known = set(self.result.faults)
-        self.result.faults += [each for each in self.stand.dead() if each not in known]
+        known_faults = set(self.result.faults)
+        self.result.faults += [
+            fault for fault in self.stand.list_dead() if fault not in known_faults
+        ]

@@ -34,11 +34,11 @@ class Sampler:
     _end: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def start(self) -> None:
+    def start_sampling(self) -> None:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop_sampling(self) -> None:
         self._end.set()
         if self._thread is not None:
             self._thread.join()
@@ -47,36 +47,42 @@ class Sampler:
         began = time.monotonic()
         while not self._end.wait(self.pause):
             for name, pid in self.watched().items():
-                found = None if pid is None else sample(pid, name in self.trees)
-                if found is not None:
-                    self.series[name].append((time.monotonic() - began, found))
+                taken_sample = None if pid is None else take_sample(pid, name in self.trees)
+                if taken_sample is not None:
+                    self.series[name].append((time.monotonic() - began, taken_sample))
 
 
-def sample(pid: int, tree: bool) -> Sample | None:
-    """None if it has ended meanwhile."""
+def take_sample(pid: int, with_children: bool) -> Sample | None:
+    """Return the sample of a process, or None if it has ended."""
     try:
         top = psutil.Process(pid)
-        pids = [pid, *(each.pid for each in top.children(recursive=True))] if tree else [pid]
+        pids = (
+            [pid, *(child.pid for child in top.children(recursive=True))]
+            if with_children
+            else [pid]
+        )
     except psutil.Error:
         return None
-    parts = [part for each in pids if (part := _one(each)) is not None]
+    parts = [part for child_id in pids if (part := _read_process(child_id)) is not None]
     if not parts:
         return None
     return Sample(
-        sum(each.private for each in parts),
-        sum(each.rss for each in parts),
-        sum(each.handles for each in parts),
+        sum(part_.private for part_ in parts),
+        sum(part_.rss for part_ in parts),
+        sum(part_.handles for part_ in parts),
     )
 
 
-def _one(pid: int) -> Sample | None:
+def _read_process(pid: int) -> Sample | None:
     folder = Path("/proc") / str(pid)
     try:
         lines = (folder / "smaps_rollup").read_text().splitlines()[1:]
         handles = len(list((folder / "fd").iterdir()))
     except (OSError, ProcessLookupError):
         return None
-    sizes = {name: int(rest.split()[0]) / MB for name, _, rest in (x.partition(":") for x in lines)}
+    sizes = {
+        name: int(text_.split()[0]) / MB for name, _, text_ in (x.partition(":") for x in lines)
+    }
     if not sizes:
         return None
     return Sample(sizes["Pss_Anon"], sizes["Rss"], handles)

@@ -10,14 +10,14 @@ from typing import IO, Any
 
 import psycopg
 
-from annals.demo.supervisor import answers
+from annals.demo.supervisor import is_answering
 from annals.embedded import logins, process
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from history.entities import ENTITIES
 from tests.apache.broker import Apache
-from tests.consuming import ROOT, make_tables, until
+from tests.consuming import ROOT, make_tables, wait_until
 from tests.kafka import brokers
-from tests.soak.clock import FILE_VARIABLE, Clock, moved
+from tests.soak.clock import FILE_VARIABLE, MovedClock, build_moved_url
 
 RETENTION, AHEAD, HOLD, SEAL = 3, 1, 2, 1
 CONSUMERS = 2
@@ -30,12 +30,12 @@ SETTINGS = {
     "ANNALS_LOG_FORMAT": "json",
 }
 # All errors, which the embedded server otherwise keeps out of its log.
-LOUD = {"log_min_messages": "warning", "log_min_error_statement": "panic", "fsync": "off"}
+LOUD_SETTINGS = {"log_min_messages": "warning", "log_min_error_statement": "panic", "fsync": "off"}
 TIMEOUT_S = 600
 
 
 @dataclass(frozen=True)
-class Done:
+class SoakCommandResult:
     """The result of a command."""
 
     words: tuple[str, ...]
@@ -45,41 +45,45 @@ class Done:
 
 
 @dataclass
-class Stand:
-    """Everything that runs, in a folder of its own. Call start(), and close() whatever happened."""
+class SoakStand:
+    """Everything that runs, in its own folder. Call the start, and the stop in any case."""
 
     home: Path
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     logs: list[tuple[str, Path]] = field(default_factory=list)
-    done: list[Done] = field(default_factory=list)
+    done: list[SoakCommandResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.postgres = Postgres(self.home / "postgres", LOUD)
+        self.postgres = EmbeddedPostgres(self.home / "postgres", LOUD_SETTINGS)
         self.broker = Apache(self.home / "kafka", settings={"auto.create.topics.enable": "false"})
         self.archive = self.home / "archive"
         self.archive.mkdir()
 
-    def start(self) -> None:
+    def start_all(self) -> None:
         """Start the servers, create tables, logins and days, then the consumers and the web."""
         self.postgres.start()
         self.broker.start(timeout=180)
-        brokers.create(self.broker, [topic for entity in ENTITIES for topic in entity.topics])
+        brokers.create_topics(
+            self.broker, [topic for entity in ENTITIES for topic in entity.topics]
+        )
         self.logs += [("postgres", self.postgres.log), ("broker", self.broker.log)]
-        make_tables(self._env(logins.OWNER), self.postgres)
-        self.clock = Clock(self.home / "clock", self.postgres.url())
-        self.manage("partitions", "maintain")
+        make_tables(self._make_environment(logins.OWNER), self.postgres)
+        self.clock = MovedClock(self.home / "clock", self.postgres.build_url())
+        self.run_command("partitions", "maintain")
         for number in range(CONSUMERS):
             name = f"consumer-{number + 1}"
-            self.run(name, logins.CONSUMER, "manage.py", "consume", "--group", "soak")
-        [port] = process.free_ports([None])
+            self.start_process(name, logins.CONSUMER, "manage.py", "consume", "--group", "soak")
+        [port] = process.choose_free_ports([None])
         self.address = f"http://{process.HOST}:{port}"
         bind = ("--bind", f"{process.HOST}:{port}", "annals.wsgi")
-        self.run("web", logins.WEB, "gunicorn", "--config", "python:annals.server", *bind)
+        self.start_process("web", logins.WEB, "gunicorn", "--config", "python:annals.server", *bind)
         log = self.logs[-1][1]
-        until(lambda: answers(f"{self.address}/readyz"), lambda: process.tail(log), 120)
+        wait_until(
+            lambda: is_answering(f"{self.address}/readyz"), lambda: process.read_tail(log), 120
+        )
 
-    def run(
-        self, name: str, login: str, *words: str, out: IO[bytes] | int = subprocess.DEVNULL
+    def start_process(
+        self, name: str, login: str, *arguments: str, out: IO[bytes] | int = subprocess.DEVNULL
     ) -> subprocess.Popen[bytes]:
         """Start a process on the moved clock. Its log is in the folder, under its name."""
         log = self.home / f"{name}.log"
@@ -87,35 +91,41 @@ class Stand:
             self.logs.append((name, log))
         with log.open("ab") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-m", "tests.soak.moved", *words], cwd=ROOT,
-                env=self._env(login), stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
-            )  # fmt: skip
+                [sys.executable, "-m", "tests.soak.moved", *arguments],
+                cwd=ROOT,
+                env=self._make_environment(login),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+            )
         self.children[name] = child
         return child
 
-    def manage(self, *words: str, login: str = logins.OWNER) -> Done:
+    def run_command(self, *arguments: str, login: str = logins.OWNER) -> SoakCommandResult:
         """Run a command of manage.py to its end, on the moved clock."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "tests.soak.moved", "manage.py", *words], cwd=ROOT,
-            env=self._env(login), capture_output=True, text=True, timeout=TIMEOUT_S,
+        finished = subprocess.run(
+            [sys.executable, "-m", "tests.soak.moved", "manage.py", *arguments], cwd=ROOT,
+            env=self._make_environment(login), capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
-        self.done.append(Done(words, ended.returncode, ended.stdout, ended.stderr))
+        self.done.append(
+            SoakCommandResult(arguments, finished.returncode, finished.stdout, finished.stderr)
+        )
         return self.done[-1]
 
     def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """As the superuser, on the real clock."""
-        with psycopg.connect(self.postgres.url(), autocommit=True) as plain:
+        with psycopg.connect(self.postgres.build_url(), autocommit=True) as plain:
             return plain.execute(text, values).fetchall()
 
-    def dead(self) -> list[str]:
-        """The processes that should run and have ended."""
+    def list_dead(self) -> list[str]:
+        """Return the processes that should run and have ended."""
         return [
             f"{name} ended with {child.returncode}"
             for name, child in self.children.items()
             if child.poll() is not None and not name.startswith("simulate")
         ]
 
-    def close(self) -> dict[str, int]:
+    def stop_all(self) -> dict[str, int]:
         """Stop everything. Returns the exit codes of the processes."""
         codes = {}
         for child in self.children.values():
@@ -131,13 +141,15 @@ class Stand:
         self.postgres.stop()
         return codes
 
-    def _env(self, login: str) -> dict[str, str]:
-        given = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
-        bootstrap = self.broker.bootstrap_servers()
+    def _make_environment(self, login: str) -> dict[str, str]:
+        inherited = {
+            name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")
+        }
+        bootstrap = self.broker.get_bootstrap_servers()
         return {
-            **given, **SETTINGS,
-            "DATABASE_URL": moved(self.postgres.url(login=login))
-            if (self.home / "clock").exists() else self.postgres.url(login=login),
+            **inherited, **SETTINGS,
+            "DATABASE_URL": build_moved_url(self.postgres.build_url(login=login))
+            if (self.home / "clock").exists() else self.postgres.build_url(login=login),
             "KAFKA_BOOTSTRAP_SERVERS": bootstrap,
             "ANNALS_HOME": str(self.home),
             "ANNALS_ARCHIVE_URL": str(self.archive),

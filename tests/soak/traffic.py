@@ -6,52 +6,55 @@ from datetime import datetime, timedelta
 from typing import IO, Any
 
 from annals.embedded import logins
-from history.entities import root
+from history.entities import get_root
 from ingest.source.producer import KafkaProducer
-from tests.messages import value
+from tests.messages import make_value
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
-from tests.soak.stand import AHEAD, Stand
+from tests.soak.stand import AHEAD, SoakStand
 
-RATE, BURST = 200, 2_000
-BAD_TOPIC = root().topics[0]
+MESSAGES_PER_SECOND, BURST_MESSAGES = 200, 2_000
+BAD_TOPIC = get_root().topics[0]
 
 
-class Traffic:
+class SoakTraffic:
     """Counts what it sends. Call close() at the end."""
 
-    def __init__(self, stand: Stand) -> None:
+    def __init__(self, stand: SoakStand) -> None:
         self.stand = stand
         self.bad = self.early = self.repeats = self.runs = self.filled = 0
         self._outputs: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
         self._producer = KafkaProducer(
-            {"bootstrap.servers": stand.broker.bootstrap_servers(), "log_level": 0}
+            {"bootstrap.servers": stand.broker.get_bootstrap_servers(), "log_level": 0}
         )
 
-    def pace(self, seconds: float) -> None:
+    def send_at_pace(self, seconds: float) -> None:
         """200 messages a second, dated from now on, for so many seconds."""
-        self._simulate("--rps", str(RATE), "--seconds", f"{seconds:.1f}")
+        self._simulate("--rps", str(MESSAGES_PER_SECOND), "--seconds", f"{seconds:.1f}")
 
-    def burst(self) -> None:
+    def send_burst(self) -> None:
         """2,000 messages at once, of applications that lived since yesterday."""
-        self._simulate("--messages", str(BURST), "--days", "1")
+        self._simulate("--messages", str(BURST_MESSAGES), "--days", "1")
 
-    def fill(self, count: int) -> None:
+    def fill_memory(self, count: int) -> None:
         """So many documents, each once: the consumers remember the last ones that they have seen,
         and their memory is measured when they remember as many as they may."""
-        now = self.stand.clock.now()
+        now = self.stand.clock.get_now()
         for number in range(count):
             id_ = f"soak-filled-{number}"
-            self._send(id_.encode(), _version(id_, now))
+            self._send(id_.encode(), _make_version(id_, now))
         self.filled += count
 
-    def wait(self) -> None:
+    def wait_for_simulators(self) -> None:
         """Until the simulators have ended."""
         for child, _ in self._outputs:
             child.wait(600)
 
-    def delivered(self) -> int:
-        """What the simulators say that the broker has confirmed; 0 for one that could not start,
-        whose exit code is a fault anyway. Call it after wait()."""
+    def count_delivered(self) -> int:
+        """Return how many messages the simulators report as confirmed. Call it after they have
+        ended.
+
+        A simulator that could not start counts 0; its exit code is a fault anyway.
+        """
         total = 0
         for _, output in self._outputs:
             output.seek(0)
@@ -59,40 +62,50 @@ class Traffic:
             total += json.loads(lines[-1])["delivered"] if lines else 0
         return total
 
-    def strange(self, now: datetime) -> None:
-        """Bad messages of five kinds; one that is good from tomorrow on; and one sent twice."""
+    def send_strange(self, now: datetime) -> None:
+        """Send bad messages of five kinds, one that is good from tomorrow on, and one message
+        twice.
+        """
         self.runs += 1
         number = self.runs
-        wrong: list[dict[str, Any]]
-        wrong = [{"version": "one"}, {"type": "UPSERT"}, {"updatedAt": "yesterday"}, {"data": []}]
-        bodies = [b"not JSON", *(_version(f"soak-{number}", now, **each) for each in wrong)]
+        wrong_fields: list[dict[str, Any]]
+        wrong_fields = [
+            {"version": "one"},
+            {"type": "UPSERT"},
+            {"updatedAt": "yesterday"},
+            {"data": []},
+        ]
+        bodies = [
+            b"not JSON",
+            *(_make_version(f"soak-{number}", now, **changes) for changes in wrong_fields),
+        ]
         for kind, body in enumerate(bodies):
             self._send(BAD_KEY + f"-{number}-{kind}".encode(), body)
             self.bad += 1
-        later = now + timedelta(days=AHEAD + 1)
-        self._send(EARLY_KEY.encode(), _version(f"{EARLY_KEY}-{number}", later))
+        moment_of_early = now + timedelta(days=AHEAD + 1)
+        self._send(EARLY_KEY.encode(), _make_version(f"{EARLY_KEY}-{number}", moment_of_early))
         self.early += 1
         for _ in range(2):
-            self._send(b"soak-twice", _version(f"soak-twice-{number}", now))
+            self._send(b"soak-twice", _make_version(f"soak-twice-{number}", now))
         self.repeats += 1
 
-    def close(self) -> None:
-        left = self._producer.flush(120)
-        if left or self._producer.failed:
-            raise RuntimeError(f"{left} messages left, {self._producer.first_error}")
+    def flush_producer(self) -> None:
+        remaining = self._producer.flush(120)
+        if remaining or self._producer.failed:
+            raise RuntimeError(f"{remaining} messages left, {self._producer.first_error}")
 
-    def _simulate(self, *words: str) -> None:
+    def _simulate(self, *arguments: str) -> None:
         number = len(self._outputs) + 1
         output = (self.stand.home / f"simulate-{number}.json").open("w+b")
-        words = ("manage.py", "simulate", "--json", "--seed", str(number), *words)
-        child = self.stand.run(f"simulate-{number}", logins.OWNER, *words, out=output)
+        arguments = ("manage.py", "simulate", "--json", "--seed", str(number), *arguments)
+        child = self.stand.start_process(f"simulate-{number}", logins.OWNER, *arguments, out=output)
         self._outputs.append((child, output))
 
     def _send(self, key: bytes, value: bytes) -> None:
         self._producer.send(BAD_TOPIC, key, value)
 
 
-def _version(id_: str, now: datetime, **changes: Any) -> bytes:
+def _make_version(id_: str, now: datetime, **changes: Any) -> bytes:
     moment = now.replace(tzinfo=None).isoformat(timespec="microseconds")
     data = {"number": id_, "amount": 1}
-    return value(**{"id": id_, "version": 1, "updatedAt": moment, "data": data, **changes})
+    return make_value(**{"id": id_, "version": 1, "updatedAt": moment, "data": data, **changes})

@@ -17,7 +17,7 @@ def main() -> int:
     from django.conf import settings
     from django.core.management import call_command
 
-    from benchmarks.harness import new_database, use
+    from benchmarks.harness import create_database, use_database
     from ingest.store.session import open_connection
     from ingest.store.transaction import BatchWriter
     from tests.db.ingested import Ingested, claim_all
@@ -27,8 +27,8 @@ def main() -> int:
     parser.add_argument("--swaps", type=int, default=200, help="of each of two days")
     options = parser.parse_args()
     settings.DEBUG = False
-    with new_database("annals_swaps") as conninfo:
-        use(conninfo)
+    with create_database("annals_swaps") as conninfo:
+        use_database(conninfo)
         call_command("migrate", "--verbosity=0")
         stress = Stress(Ingested(BatchWriter(open_connection), claim_all()))
         began = time.monotonic()

@@ -27,15 +27,15 @@ from psycopg.conninfo import make_conninfo
 from annals.embedded import postgres
 from history import packing, timeline
 from history.daily import days
-from history.daily.canonical import Connection, versions
+from history.daily.canonical import Connection, stream_versions
 from history.entities import ROOT
 from history.seals import verification
-from history.seals.seal import seal
-from history.timeline import Query
+from history.seals.seal import seal_day
+from history.timeline import TimelineQuery
 from tests.db.ingested import Ingested, counts
 from tests.db.partitioned import raw
 from tests.db.store import HOST
-from tests.messages import NOW, SOURCE, value
+from tests.messages import NOW, SOURCE, make_value
 
 Key = tuple[str, int]
 
@@ -70,11 +70,11 @@ class Stress:
         try:
             with raw() as plain:
                 for number in range(swaps):
-                    rewrite = packing.unpack if number % 2 else packing.pack
+                    rewrite = packing.unpack_day if number % 2 else packing.pack_day
                     for moment in (SEALED, OPEN):
                         self._swap(plain, rewrite, moment.date())
                     if number % SEAL_EVERY == 0:
-                        self._until_free(lambda: seal(plain, ROOT, SEALED.date()))
+                        self._until_free(lambda: seal_day(plain, ROOT, SEALED.date()))
         finally:
             self.stop.set()
             for thread in threads:
@@ -84,7 +84,7 @@ class Stress:
     def _fill(self) -> None:
         with raw() as plain:
             for moment in (SEALED, OPEN):
-                days.create(plain, ROOT.table, moment.date())
+                days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
             for number in range(DOCUMENTS):
                 for version in range(VERSIONS):
@@ -95,7 +95,7 @@ class Stress:
         self.ingested.write(*(self._message(*key) for key in keys))
         self.sent[SEALED.date()].update(keys)
         with raw() as plain:
-            seal(plain, ROOT, SEALED.date())
+            seal_day(plain, ROOT, SEALED.date())
 
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
         self._until_free(lambda: rewrite(plain, ROOT, day))
@@ -127,7 +127,7 @@ class Stress:
 
     def _message(self, id: str, version: int) -> bytes:
         at = (SEALED + timedelta(seconds=version)).replace(tzinfo=None).isoformat()
-        return value(id=id, version=version, updatedAt=at, data={"id": id, "n": version})
+        return make_value(id=id, version=version, updatedAt=at, data={"id": id, "n": version})
 
     def _ingest(self) -> None:
         """A new version and a repeat in one batch."""
@@ -169,14 +169,14 @@ class Stress:
     def _read(self) -> None:
         number = self.did["read"] % DOCUMENTS
         for letter in "ab":
-            page = timeline.page(HOST, Query(entity=ROOT, id=f"{letter}{number}"))
+            page = timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=f"{letter}{number}"))
             found = [(version.version, version.data["n"]) for version in page.versions]
             if found != [(version, version) for version in reversed(range(VERSIONS))]:
                 self.wrong.append(f"the timeline of {letter}{number} has {found}")
 
     def _verify(self) -> None:
         with raw() as plain:
-            for verdict in verification.verify(plain, ROOT, SEALED.date()):
+            for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
                 if verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
 
@@ -205,17 +205,18 @@ class Stress:
             )
 
     def _dump(self) -> None:
-        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete.
-
-        The pattern names the schema: without it pg_dump asks which tables are visible, and leaves
-        out one that was replaced after its snapshot.
-        """
+        """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
         own = connection.settings_dict
         names = ("host", "port", "user", "password")
         url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
         before = sum(map(len, self.sent.values()))
         done = subprocess.run(
-            [postgres.programs() / "pg_dump", "--data-only", f"--table=public.{ROOT.table}*", url],
+            [
+                postgres.find_programs() / "pg_dump",
+                "--data-only",
+                f"--table=public.{ROOT.table}*",
+                url,
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -232,8 +233,8 @@ class Stress:
         """At the end the store has what was sent, and the ledger says so."""
         with raw() as plain:
             for day, sent in self.sent.items():
-                place = days.locate(plain, ROOT.table, day)
-                rows = versions(plain, ROOT, place.child)
+                place = days.locate_day(plain, ROOT.table, day)
+                rows = stream_versions(plain, ROOT, place.child)
                 found = [(row[0], row[1]) for row in rows]
                 self._judge(f"the day {day}", found, sent)
                 if more := set(found) - sent:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.postgres import Postgres
+from annals.embedded.postgres import EmbeddedPostgres
 from tests.attack.__main__ import ATTACKS
-from tests.attack.web import Site
-from tests.processes import own_database, server
+from tests.attack.web import AttackedSite
+from tests.processes import create_own_database, server
 
 __all__ = ["server"]
 
@@ -17,17 +17,19 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def target(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def target(
+    server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AttackedSite]:
     folder: Path = tmp_path_factory.mktemp("attacks")
-    with own_database(server) as database:
-        made = Site(folder, database.url, database.url_of(logins.WEB))
-        made.prepare()
-        with made.one_server():
-            yield made
+    with create_own_database(server) as database:
+        attacked_site = AttackedSite(folder, database.url, database.build_url(logins.WEB))
+        attacked_site.prepare_tables()
+        with attacked_site.share_web():
+            yield attacked_site
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_attack_succeeds(target: Site, name: str) -> None:
+def test_web_repels_small_attack(target: AttackedSite, name: str) -> None:
     figures = list(ATTACKS[name](target, fast=True))
     assert figures
-    assert [figure.line() for figure in figures if figure.succeeds] == []
+    assert [figure.format_line() for figure in figures if figure.succeeds] == []

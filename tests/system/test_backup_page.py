@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from annals.embedded import postgres
-from annals.embedded.postgres import Postgres
-from tests.consuming import until
+from annals.embedded.postgres import EmbeddedPostgres
+from tests.consuming import wait_until
 from tests.docs_blocks.pages import BLOCKS, lines
-from tests.processes import own_server
+from tests.processes import start_own_server
 
 PAGE = "docs/backup.md"
 PASSWORD = secrets.token_hex(16)
@@ -21,31 +21,33 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def server() -> Iterator[Postgres]:
-    with own_server({"fsync": "off", "shared_buffers": "16MB"}) as made:
-        yield made
+def server() -> Iterator[EmbeddedPostgres]:
+    with start_own_server({"fsync": "off", "shared_buffers": "16MB"}) as own:
+        yield own
 
 
-def block(first: str) -> list[str]:
+def read_block(first: str) -> list[str]:
     """The lines of the block of the page that begins so."""
-    [found] = [each for each in BLOCKS if each.page == PAGE and each.first.startswith(first)]
-    return lines(found)
+    [block_] = [
+        block_ for block_ in BLOCKS if block_.page == PAGE and block_.first.startswith(first)
+    ]
+    return lines(block_)
 
 
-def execute(server: Postgres, *statements: str) -> None:
-    with psycopg.connect(server.url("postgres"), autocommit=True) as plain:
-        for each in statements:
-            plain.execute(each)
+def execute_statements(server: EmbeddedPostgres, *statements: str) -> None:
+    with psycopg.connect(server.build_url("postgres"), autocommit=True) as plain:
+        for statement in statements:
+            plain.execute(statement)
 
 
-def notes(server: Postgres) -> list[str]:
-    with psycopg.connect(server.url("postgres")) as plain:
+def list_notes(server: EmbeddedPostgres) -> list[str]:
+    with psycopg.connect(server.build_url("postgres")) as plain:
         return [str(text) for (text,) in plain.execute("SELECT text FROM note ORDER BY text")]
 
 
-def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
+def test_commands_of_the_backup_page_restore_to_a_moment(server: EmbeddedPostgres) -> None:
     backup, data = server.home.parent / "backup", server.data
-    owner = postgres.user_for_data(data)
+    owner = postgres.get_user_for_data(data)
     (backup / "wal").mkdir(parents=True)
     if owner is not None:
         for folder in (backup, backup / "wal", server.home):
@@ -55,35 +57,35 @@ def test_what_the_page_says_restores_the_moment(server: Postgres) -> None:
         line = line.replace("/var/lib/postgresql/18/main", str(data))
         line = line.replace("/var/lib/postgresql/18/lost", str(server.home / "lost"))
         line = line.replace("'...'", f"'{PASSWORD}'")
-        line = line.replace("db.bank.example", f"127.0.0.1 --port {server.port()}")
+        line = line.replace("db.bank.example", f"127.0.0.1 --port {server.get_port()}")
         return line.replace("/backup", str(backup))
 
     def as_owner(line: str) -> None:
-        path = f"{postgres.programs()}:{os.environ['PATH']}"
+        path = f"{postgres.find_programs()}:{os.environ['PATH']}"
         subprocess.run(
             ["bash", "-ec", here(line)], cwd="/", check=True, timeout=300,
-            env=postgres.environment(PGPASSWORD=PASSWORD, PATH=path),
+            env=postgres.make_environment(PGPASSWORD=PASSWORD, PATH=path),
             user=owner.pw_uid if owner else None, group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,
         )  # fmt: skip
 
-    execute(server, *(here(each) for each in block("ALTER SYSTEM")))
+    execute_statements(server, *(here(statement) for statement in read_block("ALTER SYSTEM")))
     server.stop()
     server.start()
-    execute(server, "CREATE TABLE note (text text)")
-    for line in block("pg_basebackup"):
+    execute_statements(server, "CREATE TABLE note (text text)")
+    for line in read_block("pg_basebackup"):
         as_owner(line)
-    execute(server, "INSERT INTO note VALUES ('before')")
-    with psycopg.connect(server.url("postgres")) as plain:
+    execute_statements(server, "INSERT INTO note VALUES ('before')")
+    with psycopg.connect(server.build_url("postgres")) as plain:
         [moment] = plain.execute("SELECT clock_timestamp()::text").fetchone() or [""]
-    execute(server, "INSERT INTO note VALUES ('later')", "SELECT pg_switch_wal()")
-    assert notes(server) == ["before", "later"]
+    execute_statements(server, "INSERT INTO note VALUES ('later')", "SELECT pg_switch_wal()")
+    assert list_notes(server) == ["before", "later"]
     server.stop()
-    for line in block("mv "):
+    for line in read_block("mv "):
         as_owner(line)
     with (data / "postgresql.auto.conf").open("a") as settings:
-        for line in block("restore_command"):
+        for line in read_block("restore_command"):
             settings.write(here(line).replace("2026-11-22 10:00:00+00", moment) + "\n")
     server.start()
-    until(lambda: not (data / "recovery.signal").exists(), "it does not end its recovery")
-    assert notes(server) == ["before"]
+    wait_until(lambda: not (data / "recovery.signal").exists(), "it does not end its recovery")
+    assert list_notes(server) == ["before"]

@@ -7,9 +7,15 @@ import time
 import psutil
 import pytest
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
-from tests.consuming import Consumers, Database, Feed, complete, until
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    assert_complete,
+    wait_until,
+)
 from tests.processes import consumers, database, feed, server
 
 pytestmark = [pytest.mark.system, pytest.mark.one_broker]
@@ -19,70 +25,80 @@ KILLS = 8
 STOPS = 6
 
 
-def test_killed_at_many_moments_of_a_load(
-    consumers: Consumers, database: Database, feed: Feed
+def test_consumer_killed_under_load_loses_and_doubles_nothing(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """A group of its own each time: the broker takes seconds to notice that a member is dead, and
     it is the ledger that says where to go on."""
     moments = random.Random(25)
-    with feed.pouring(400):
+    with feed.send_in_background(400):
         for number in range(KILLS):
-            running = consumers.start(group=secrets.token_hex(6))
-            running.until_reading()
+            running = consumers.start_consumer(group=secrets.token_hex(6))
+            running.wait_until_reading()
             if number % 3:  # these have written before the kill: more than half of all
-                before = database.read()
-                until(lambda: database.read() > before, running.said)  # noqa: B023 - used at once
+                before = database.count_read()
+                wait_until(lambda: database.count_read() > before, running.read_log)  # noqa: B023 - used at once
             time.sleep(moments.uniform(0, 0.5))
-            running.kill()
-    consumers.drain()
-    complete(consumers, database, feed)
+            running.kill_process()
+    consumers.consume_to_end()
+    assert_complete(consumers, database, feed)
 
 
-def test_stopped_at_moments_of_a_load(consumers: Consumers, database: Database, feed: Feed) -> None:
+def test_consumer_stopped_under_load_skips_nothing(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
+) -> None:
     """Batches are small, so that read messages wait for room: none may be skipped."""
-    feed.send(6_000)
-    wrote = 0
+    feed.send_many(6_000)
+    stops_while_writing = 0
     for _ in range(STOPS):
-        running = consumers.start(ANNALS_BATCH_ROWS="10")
-        before = database.read()
-        until(lambda: database.read() > before + 50, running.said)  # noqa: B023 - used at once
+        running = consumers.start_consumer(ANNALS_BATCH_ROWS="10")
+        read_before = database.count_read()
+        wait_until(lambda: database.count_read() > read_before + 50, running.read_log)  # noqa: B023 - used at once
         running.terminate()
-        wrote += 50 < database.read() - before < 5_000
-    assert wrote > STOPS / 2
-    consumers.drain()
-    complete(consumers, database, feed)
+        stops_while_writing += 50 < database.count_read() - read_before < 5_000
+    assert stops_while_writing > STOPS / 2
+    consumers.consume_to_end()
+    assert_complete(consumers, database, feed)
 
 
 @pytest.mark.parametrize("count", [0, 500], ids=["idle", "busy"])
-def test_sigterm_while_the_broker_is_frozen(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon, count: int
+def test_consumer_ends_on_sigterm_while_the_broker_is_frozen(
+    consumers: ConsumerStarter,
+    database: ProductDatabase,
+    feed: MessageFeed,
+    broker: KafkaServer,
+    count: int,
 ) -> None:
-    running = consumers.start()
-    running.until_reading()
-    feed.send(10)
-    until(lambda: database.read() == 10, running.said)
-    pid = broker.pid()
+    running = consumers.start_consumer()
+    running.wait_until_reading()
+    feed.send_many(10)
+    wait_until(lambda: database.count_read() == 10, running.read_log)
+    pid = broker.find_pid()
     assert pid is not None
-    feed.send(count)
-    serving = psutil.Process(pid)
-    serving.suspend()
+    feed.send_many(count)
+    broker_process = psutil.Process(pid)
+    broker_process.suspend()
     try:
         time.sleep(2 * HEARTBEAT_SECONDS + 1)
         running.terminate()
     finally:
-        serving.resume()
-    consumers.drain()
-    complete(consumers, database, feed)
+        broker_process.resume()
+    consumers.consume_to_end()
+    assert_complete(consumers, database, feed)
 
 
-def test_sigterm_before_the_group_has_answered(consumers: Consumers, database: Database) -> None:
-    running = consumers.start()
-    until(lambda: running.process.poll() is not None or _catches_sigterm(running.process.pid), "")
+def test_consumer_ends_on_sigterm_before_the_group_answers(
+    consumers: ConsumerStarter, database: ProductDatabase
+) -> None:
+    running = consumers.start_consumer()
+    wait_until(
+        lambda: running.process.poll() is not None or _has_sigterm_handler(running.process.pid), ""
+    )
     time.sleep(0.2)
     assert running.terminate()["read"] == 0
 
 
-def _catches_sigterm(pid: int) -> bool:
+def _has_sigterm_handler(pid: int) -> bool:
     """Whether the process has a handler for SIGTERM by now."""
     with open(f"/proc/{pid}/status") as status:  # noqa: PTH123
         [mask] = [int(line.split()[1], 16) for line in status if line.startswith("SigCgt:")]

@@ -17,12 +17,20 @@ from pathlib import Path
 import pytest
 
 from annals.embedded import logins
-from annals.embedded.broker import Daemon
-from annals.embedded.postgres import Postgres
-from tests.consuming import Consumers, Database, Feed, command, complete, send, until
-from tests.messages import NOW, TOPIC, value
+from annals.embedded.broker import KafkaServer
+from annals.embedded.postgres import EmbeddedPostgres
+from tests.consuming import (
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    assert_complete,
+    produce_messages,
+    run_command,
+    wait_until,
+)
+from tests.messages import NOW, TOPIC, make_value
 from tests.processes import consumers, database, feed, server
-from tests.standby import configure, promote, standby_of
+from tests.standby import change_settings, create_standby, promote_standby
 
 pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
@@ -31,106 +39,116 @@ __all__ = ["consumers", "database", "feed", "server"]
 FEW_DAYS = {"ANNALS_RETENTION_DAYS": "10", "ANNALS_AHEAD_DAYS": "1"}
 
 
-def test_stopped_and_started_again(consumers: Consumers, database: Database, feed: Feed) -> None:
-    running = consumers.start()
-    running.until_reading()
+def test_consumer_goes_on_after_postgresql_restarts(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
+) -> None:
+    running = consumers.start_consumer()
+    running.wait_until_reading()
     moments = random.Random(10)
-    with feed.pouring(400):
+    with feed.send_in_background(400):
         for _ in range(5):
-            before = database.read()
-            until(lambda before=before: database.read() > before, running.said)  # type: ignore[misc]
+            read_before = database.count_read()
+            wait_until(
+                lambda read_before=read_before: database.count_read() > read_before,  # type: ignore[misc]
+                running.read_log,
+            )
             time.sleep(moments.uniform(0, 0.3))
             database.server.stop("immediate")
             time.sleep(moments.uniform(0, 0.5))
             database.server.start()
-    until(lambda: database.read() == feed.produced.total(), running.said)
+    wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
     running.terminate()
-    complete(consumers, database, feed)
+    assert_complete(consumers, database, feed)
 
 
-def test_sigterm_while_the_database_is_away(
-    consumers: Consumers, database: Database, feed: Feed
+def test_consumer_ends_on_sigterm_while_postgresql_is_down(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
-    running = consumers.start()
-    running.until_reading()
+    running = consumers.start_consumer()
+    running.wait_until_reading()
     database.server.stop("immediate")
-    feed.send(500)
-    until(lambda: "trying again" in running.said(), running.said)
+    feed.send_many(500)
+    wait_until(lambda: "trying again" in running.read_log(), running.read_log)
     running.terminate()
     database.server.start()
-    consumers.drain()
-    complete(consumers, database, feed)
+    consumers.consume_to_end()
+    assert_complete(consumers, database, feed)
 
 
-def test_connections_cut(consumers: Consumers, database: Database, feed: Feed) -> None:
-    running = consumers.start()
-    running.until_reading()
-    moments, cut = random.Random(20), 0
-    with feed.pouring(800):
+def test_consumer_goes_on_after_its_connections_are_cut(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
+) -> None:
+    running = consumers.start_consumer()
+    running.wait_until_reading()
+    moments, cut_count = random.Random(20), 0
+    with feed.send_in_background(800):
         for _ in range(30):
             time.sleep(moments.uniform(0, 0.2))
-            cut += len(
+            cut_count += len(
                 database.query(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE application_name = 'annals-consume' AND datname = %s",
                     database.name,
                 )
             )
-    assert cut > 10
-    until(lambda: database.read() == feed.produced.total(), running.said)
+    assert cut_count > 10
+    wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
     running.terminate()
-    complete(consumers, database, feed)
+    assert_complete(consumers, database, feed)
 
 
 @pytest.fixture
-def standby(server: Postgres, database: Database) -> Iterator[Postgres]:
+def standby(server: EmbeddedPostgres, database: ProductDatabase) -> Iterator[EmbeddedPostgres]:
     """A synchronous standby of the server."""
     home = Path(tempfile.mkdtemp(prefix="annals-standby-"))
-    copy = standby_of(server, home / "postgres", "second", {"fsync": "off"})
+    copy = create_standby(server, home / "postgres", "second", {"fsync": "off"})
     copy.start()
-    configure(server, {"synchronous_standby_names": "second"})
+    change_settings(server, {"synchronous_standby_names": "second"})
     sync = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
-    until(lambda: database.query(sync), "no synchronous standby")
+    wait_until(lambda: database.query(sync), "no synchronous standby")
     yield copy
-    configure(server, {"synchronous_standby_names": ""})
+    change_settings(server, {"synchronous_standby_names": ""})
     copy.stop("immediate")
     shutil.rmtree(home)
 
 
-def test_the_primary_dies_and_the_standby_is_promoted(
-    consumers: Consumers, database: Database, feed: Feed, standby: Postgres
+def test_consumer_goes_on_at_the_promoted_standby(
+    consumers: ConsumerStarter,
+    database: ProductDatabase,
+    feed: MessageFeed,
+    standby: EmbeddedPostgres,
 ) -> None:
     server = database.server
-    account = database.url_of(logins.CONSUMER).partition("@")[0]
-    hosts = f"127.0.0.1:{server.port()},127.0.0.1:{standby.port()}"
+    account = database.build_url(logins.CONSUMER).partition("@")[0]
+    hosts = f"127.0.0.1:{server.get_port()},127.0.0.1:{standby.get_port()}"
     url = f"{account}@{hosts}/{database.name}?target_session_attrs=read-write"
     consumers.env["DATABASE_URL"] = url
-    running = consumers.start()
-    running.until_reading()
-    promoted = replace(database, server=standby, url=standby.url(database.name))
-    with feed.pouring(400):
-        until(lambda: database.read() > 200, running.said)
+    running = consumers.start_consumer()
+    running.wait_until_reading()
+    promoted = replace(database, server=standby, url=standby.build_url(database.name))
+    with feed.send_in_background(400):
+        wait_until(lambda: database.count_read() > 200, running.read_log)
         server.kill()
         time.sleep(0.5)
-        promote(standby)
-        before = promoted.read()
-        until(lambda: promoted.read() > before + 200, running.said)
-    until(lambda: promoted.read() == feed.produced.total(), running.said)
+        promote_standby(standby)
+        read_before = promoted.count_read()
+        wait_until(lambda: promoted.count_read() > read_before + 200, running.read_log)
+    wait_until(lambda: promoted.count_read() == feed.produced.total(), running.read_log)
     running.terminate()
-    complete(consumers, promoted, feed)
+    assert_complete(consumers, promoted, feed)
 
 
 @contextmanager
-def no_room(server: Postgres, megabytes: int) -> Iterator[None]:
+def limit_file_size(server: EmbeddedPostgres, megabytes: int) -> Iterator[None]:
     """Run the server so that none of its files can grow beyond so much: what would is refused by
     the system, as on a full disk. (A limit, because to mount a small disk takes more than root.)"""
     server.stop()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes << 20, before[1]))
+    earlier_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes << 20, earlier_limit[1]))
     try:
         server.start()
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, earlier_limit)
     try:
         yield
     finally:
@@ -138,58 +156,63 @@ def no_room(server: Postgres, megabytes: int) -> Iterator[None]:
         server.start()
 
 
-def test_no_room_on_the_disk(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
+def test_consumer_waits_while_the_disk_is_full(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
     """Files of the write-ahead log have 16 MB, so that is where the room ends."""
-    noise = random.Random(1)
-    with no_room(database.server, 17):
-        running = consumers.start()
-        running.until_reading()
+    random_source = random.Random(1)
+    with limit_file_size(database.server, 17):
+        running = consumers.start_consumer()
+        running.wait_until_reading()
         for number in range(30):
-            text = base64.b64encode(noise.randbytes(900_000)).decode()
-            send(broker.client(), (TOPIC, value(id=f"large {number}", data={"text": text})))
-        until(lambda: "could not extend file" in running.said(), running.said)
-        feed.send(500)
+            text = base64.b64encode(random_source.randbytes(900_000)).decode()
+            produce_messages(
+                broker.make_client_config(),
+                (TOPIC, make_value(id=f"large {number}", data={"text": text})),
+            )
+        wait_until(lambda: "could not extend file" in running.read_log(), running.read_log)
+        feed.send_many(500)
         time.sleep(2)
         assert running.process.poll() is None
-        assert database.read() < 530
-        assert database.quarantined() == []
-    until(lambda: database.read() == 530, running.said)
+        assert database.count_read() < 530
+        assert database.list_quarantined() == []
+    wait_until(lambda: database.count_read() == 530, running.read_log)
     running.terminate()
-    assert database.quarantined() == []
-    assert database.total() == 530
-    assert consumers.manage("ledger").returncode == 0
+    assert database.list_quarantined() == []
+    assert database.count_stored_versions() == 530
+    assert consumers.run_command("ledger").returncode == 0
 
 
-def test_today_is_missing_and_only_maintain_may_create_it(
-    consumers: Consumers, database: Database, feed: Feed
+def test_consumer_waits_for_maintain_when_today_has_no_partition(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """The limits for bad messages are low: none of these may count as one."""
     consumers.env |= FEW_DAYS
     database.drop_days()
-    running = consumers.start(ANNALS_MAX_BAD_IN_A_ROW="5")
-    running.until_reading()
-    feed.send(200)
-    until(lambda: running.said().count("run `annals partitions maintain`") > 2, running.said)
-    assert (database.read(), database.quarantined()) == (0, [])
-    assert consumers.manage("partitions", "maintain").returncode == 0
-    until(lambda: database.read() == feed.produced.total(), running.said)
+    running = consumers.start_consumer(ANNALS_MAX_BAD_IN_A_ROW="5")
+    running.wait_until_reading()
+    feed.send_many(200)
+    wait_until(
+        lambda: running.read_log().count("run `annals partitions maintain`") > 2, running.read_log
+    )
+    assert (database.count_read(), database.list_quarantined()) == (0, [])
+    assert consumers.run_command("partitions", "maintain").returncode == 0
+    wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
     running.terminate()
-    complete(consumers, database, feed)
+    assert_complete(consumers, database, feed)
 
 
 @contextmanager
-def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
+def maintain_repeatedly(consumers: ConsumerStarter, **env: str) -> Iterator[list[int]]:
     """Run `partitions maintain --force` again and again around a block; gives its exit codes."""
     stop, codes = threading.Event(), []
 
-    def run() -> None:
+    def run_maintain() -> None:
         while not stop.is_set():
-            done = command(consumers.env | env, "partitions", "maintain", "--force")
-            codes.append(done.returncode)
+            finished = run_command(consumers.env | env, "partitions", "maintain", "--force")
+            codes.append(finished.returncode)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run_maintain)
     thread.start()
     try:
         yield codes
@@ -198,25 +221,25 @@ def maintaining(consumers: Consumers, **env: str) -> Iterator[list[int]]:
         thread.join()
 
 
-def test_days_detached_while_they_are_written(
-    consumers: Consumers, database: Database, feed: Feed
+def test_days_detached_while_written_quarantine_no_good_message(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed
 ) -> None:
     """Somebody keeps fewer days than the consumer writes: days that go come again, and no good
     message is taken for a bad one."""
     consumers.env |= FEW_DAYS
     feed.dates = [NOW - timedelta(days=5 + number) for number in range(5)]
-    running = consumers.start(DATABASE_URL=database.url_of(logins.OWNER))
-    running.until_reading()
-    short = {"ANNALS_RETENTION_DAYS": "3"}
-    with maintaining(consumers, **short) as codes, feed.pouring(200):
-        until(lambda: len(codes) > 2, running.said, 120)
+    running = consumers.start_consumer(DATABASE_URL=database.build_url(logins.OWNER))
+    running.wait_until_reading()
+    short_retention = {"ANNALS_RETENTION_DAYS": "3"}
+    with maintain_repeatedly(consumers, **short_retention) as codes, feed.send_in_background(200):
+        wait_until(lambda: len(codes) > 2, running.read_log, 120)
     assert 2 not in codes
-    until(lambda: database.read() == feed.produced.total(), running.said)
-    gone = feed.produced.total() - database.total()
-    assert gone > 0
-    assert database.quarantined() == []
-    feed.send(1_000)
-    until(lambda: database.read() == feed.produced.total(), running.said)
+    wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
+    removed = feed.produced.total() - database.count_stored_versions()
+    assert removed > 0
+    assert database.list_quarantined() == []
+    feed.send_many(1_000)
+    wait_until(lambda: database.count_read() == feed.produced.total(), running.read_log)
     running.terminate()
-    assert feed.produced.total() - database.total() == gone
-    assert consumers.manage("ledger").returncode == 0
+    assert feed.produced.total() - database.count_stored_versions() == removed
+    assert consumers.run_command("ledger").returncode == 0

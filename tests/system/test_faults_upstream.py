@@ -6,100 +6,119 @@ import time
 
 import pytest
 
-from annals.embedded.broker import Daemon
+from annals.embedded.broker import KafkaServer
 from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
-from tests.consuming import LIVE, Consumers, Database, Feed, Running, send, until
-from tests.messages import TOPIC, value
+from tests.consuming import (
+    LIVE_TOPICS,
+    ConsumerProcess,
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    produce_messages,
+    wait_until,
+)
+from tests.messages import TOPIC, make_value
 from tests.processes import consumers, database, feed, server
 
 pytestmark = [pytest.mark.system, pytest.mark.one_broker]
 __all__ = ["consumers", "database", "feed", "server"]
 
 LIMIT = 200
-STRICT = {"ANNALS_MAX_BAD_IN_A_ROW": str(LIMIT)}
-BAD = 700
+LOW_LIMIT = {"ANNALS_MAX_BAD_IN_A_ROW": str(LIMIT)}
+BAD_COUNT = 700
 
 
-def bad(broker: Daemon, count: int) -> None:
-    send(broker.client(), *((TOPIC, value(id=f"bad {n}", version="v7")) for n in range(count)))
+def send_bad(broker: KafkaServer, count: int) -> None:
+    produce_messages(
+        broker.make_client_config(),
+        *((TOPIC, make_value(id=f"bad {n}", version="v7")) for n in range(count)),
+    )
 
 
-def is_halted(database: Database) -> bool:
+def is_halted(database: ProductDatabase) -> bool:
     return bool(database.query("SELECT 1 FROM ingest_ledger WHERE halted_at IS NOT NULL"))
 
 
-def halted(database: Database, running: Running) -> None:
-    until(lambda: is_halted(database), running.said)
-    assert f"{LIMIT} bad messages in a row" in running.said()
+def wait_for_halt(database: ProductDatabase, running: ConsumerProcess) -> None:
+    wait_until(lambda: is_halted(database), running.read_log)
+    assert f"{LIMIT} bad messages in a row" in running.read_log()
 
 
-def test_it_halts_and_goes_on_by_itself(
-    consumers: Consumers, database: Database, feed: Feed, broker: Daemon
+def test_partition_halts_on_bad_messages_and_resumes_by_itself(
+    consumers: ConsumerStarter, database: ProductDatabase, feed: MessageFeed, broker: KafkaServer
 ) -> None:
-    running = consumers.start(**STRICT)
-    running.until_reading()
+    running = consumers.start_consumer(**LOW_LIMIT)
+    running.wait_until_reading()
     # Good messages behind the bad ones would end the halt at the next look, in five seconds.
-    feed.topics = [topic for topic in LIVE if topic != TOPIC]
-    with feed.pouring(100):
-        bad(broker, BAD)
-        halted(database, running)
-        until(lambda: len(database.quarantined()) == LIMIT, running.said)
-        before = database.count("product_task_aud")
-        until(lambda: database.count("product_task_aud") > before + 50, "the others stand still")
-        assert len(database.quarantined()) == LIMIT
-        listed = consumers.manage("quarantine", "list").stdout
-        assert f"HALTED {TOPIC}[0]" in listed
-        assert "quarantine resume" in listed
+    feed.topics = [topic for topic in LIVE_TOPICS if topic != TOPIC]
+    with feed.send_in_background(100):
+        send_bad(broker, BAD_COUNT)
+        wait_for_halt(database, running)
+        wait_until(lambda: len(database.list_quarantined()) == LIMIT, running.read_log)
+        stored_before = database.count_rows("product_task_aud")
+        wait_until(
+            lambda: database.count_rows("product_task_aud") > stored_before + 50,
+            "the others stand still",
+        )
+        assert len(database.list_quarantined()) == LIMIT
+        listing = consumers.run_command("quarantine", "list").stdout
+        assert f"HALTED {TOPIC}[0]" in listing
+        assert "quarantine resume" in listing
         # The cause is gone upstream; what is bad stays in the topic before what is good.
-        feed.topics = LIVE
-        send(broker.client(), *((TOPIC, value(id=f"good {number}")) for number in range(40)))
-        until(lambda: len(database.quarantined()) == BAD, running.said)
-    total = feed.produced.total() + BAD + 40
-    until(lambda: database.read() == total, running.said)
-    until(lambda: not is_halted(database), running.said)
+        feed.topics = LIVE_TOPICS
+        produce_messages(
+            broker.make_client_config(),
+            *((TOPIC, make_value(id=f"good {number}")) for number in range(40)),
+        )
+        wait_until(lambda: len(database.list_quarantined()) == BAD_COUNT, running.read_log)
+    total = feed.produced.total() + BAD_COUNT + 40
+    wait_until(lambda: database.count_read() == total, running.read_log)
+    wait_until(lambda: not is_halted(database), running.read_log)
     running.terminate()
-    assert database.total() == feed.produced.total() + 40
-    done = consumers.manage("ledger", "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["totals"]["quarantined"] == BAD
+    assert database.count_stored_versions() == feed.produced.total() + 40
+    finished = consumers.run_command("ledger", "--json")
+    assert finished.returncode == 0
+    assert json.loads(finished.stdout)["totals"]["quarantined"] == BAD_COUNT
 
 
-def test_a_halt_that_could_not_be_recorded_is_recorded_later(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_halt_is_recorded_later_when_the_ledger_refuses_it(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     database.execute("CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
                    " $$ BEGIN RAISE 'not now'; END $$")  # fmt: skip
     database.execute("CREATE TRIGGER refuse BEFORE UPDATE ON ingest_ledger FOR EACH ROW"
                    " WHEN (NEW.halted_at IS NOT NULL) EXECUTE FUNCTION refuse()")  # fmt: skip
-    running = consumers.start(**STRICT)
-    running.until_reading()
-    bad(broker, BAD)
-    until(lambda: "not written, the next attempt follows" in running.said(), running.said)
+    running = consumers.start_consumer(**LOW_LIMIT)
+    running.wait_until_reading()
+    send_bad(broker, BAD_COUNT)
+    wait_until(
+        lambda: "not written, the next attempt follows" in running.read_log(), running.read_log
+    )
     assert not is_halted(database)
     database.execute("DROP TRIGGER refuse ON ingest_ledger")
-    halted(database, running)
-    assert consumers.manage("quarantine", "resume", TOPIC).returncode == 0
-    until(lambda: len(database.quarantined()) == BAD, running.said)
-    until(lambda: not is_halted(database), running.said)
+    wait_for_halt(database, running)
+    assert consumers.run_command("quarantine", "resume", TOPIC).returncode == 0
+    wait_until(lambda: len(database.list_quarantined()) == BAD_COUNT, running.read_log)
+    wait_until(lambda: not is_halted(database), running.read_log)
 
 
-def test_a_script_notices_that_not_all_is_read(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_consume_until_idle_exits_with_3_when_a_partition_halts(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    bad(broker, BAD)
-    summary = consumers.start("--until-idle", "1", **STRICT).end(code=3)
+    send_bad(broker, BAD_COUNT)
+    summary = consumers.start_consumer("--until-idle", "1", **LOW_LIMIT).wait_for_end(code=3)
     assert summary["halted"] == [f"{TOPIC}[0]"]
-    assert len(database.quarantined()) == LIMIT
+    assert len(database.list_quarantined()) == LIMIT
 
 
-def test_sigterm_while_a_halted_partition_is_looked_at(
-    consumers: Consumers, database: Database, broker: Daemon
+def test_consumer_ends_on_sigterm_while_it_asks_about_a_halted_partition(
+    consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
     """The look waits for a broker that is gone. The session is long: what is halted stays ours."""
-    running = consumers.start(**STRICT, ANNALS_KAFKA_SESSION_TIMEOUT_MS="10000")
-    running.until_reading()
-    bad(broker, BAD)
-    halted(database, running)
+    running = consumers.start_consumer(**LOW_LIMIT, ANNALS_KAFKA_SESSION_TIMEOUT_MS="10000")
+    running.wait_until_reading()
+    send_bad(broker, BAD_COUNT)
+    wait_for_halt(database, running)
     broker.kill()
     time.sleep(HEARTBEAT_SECONDS + 1)
     running.terminate()

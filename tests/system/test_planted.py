@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from annals import env
-from annals.embedded.postgres import Settings
+from annals.embedded.postgres import PostgresSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65_534
-FAST: Settings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
+FAST_SETTINGS: PostgresSettings = {"fsync": "off", "shared_buffers": "16MB", "max_connections": 20}
 PRECIOUS = "of root\n"
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -37,25 +37,27 @@ def precious(folder: Path) -> Path:
     return file
 
 
-def annals(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run_annals(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """The command in this folder, which has the .annals of somebody."""
     names = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS")
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("ANNALS_") and name not in names
     }
-    command = [sys.executable, ROOT / "annals" / "__main__.py", *words]
-    return subprocess.run(command, cwd=folder, env=kept | more, capture_output=True, text=True)
+    command = [sys.executable, ROOT / "annals" / "__main__.py", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment | variables, capture_output=True, text=True
+    )
 
 
 def is_untouched(file: Path) -> bool:
-    found = file.stat()
-    return file.read_text() == PRECIOUS and (found.st_uid, found.st_mode & 0o777) == (0, 0o600)
+    stat = file.stat()
+    return file.read_text() == PRECIOUS and (stat.st_uid, stat.st_mode & 0o777) == (0, 0o600)
 
 
 @pytest.mark.parametrize("words", ["embedded start", "embedded status", "embedded stop", "ledger"])
-def test_a_folder_of_another_user_is_refused(folder: Path, precious: Path, words: str) -> None:
+def test_home_folder_of_another_user_is_refused(folder: Path, precious: Path, words: str) -> None:
     """Root would write through the link, and give the file to the owner of the folder."""
     home = folder / ".annals"
     data = home / "postgres" / "data"
@@ -64,15 +66,17 @@ def test_a_folder_of_another_user_is_refused(folder: Path, precious: Path, words
     (data / "postgresql.conf.new").symlink_to(precious)
     for path in (home, *home.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    done = annals(folder, *words.split())
-    assert done.returncode == 1
-    assert done.stderr.startswith("annals: ANNALS_HOME cannot be used: .annals belongs to the user")
-    assert len(done.stderr.splitlines()) == 1
+    finished = run_annals(folder, *words.split())
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(
+        "annals: ANNALS_HOME cannot be used: .annals belongs to the user"
+    )
+    assert len(finished.stderr.splitlines()) == 1
     assert is_untouched(precious)
     assert not (home / "postgres" / "lock").exists()
 
 
-def test_what_others_can_change_is_refused(folder: Path) -> None:
+def test_home_folder_that_others_can_change_is_refused(folder: Path) -> None:
     home = folder / "home"
     (home / "postgres").mkdir(parents=True)
     (home / "postgres").chmod(0o777)

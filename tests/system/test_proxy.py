@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from annals.embedded.postgres import Postgres
-from tests.attack.web import PROXY, Answer, Site, Web, close
-from tests.consuming import until
-from tests.processes import own_database, server
+from annals.embedded.postgres import EmbeddedPostgres
+from tests.attack.web import (
+    PROXY_SETTINGS,
+    AttackAnswer,
+    AttackedSite,
+    AttackedWeb,
+    close_connections,
+)
+from tests.consuming import wait_until
+from tests.processes import create_own_database, server
 
 __all__ = ["server"]
 
@@ -22,98 +28,106 @@ CONFIGURATION = ROOT / "docker" / "nginx" / "nginx.conf"
 COMPOSE = ROOT / "docker" / "compose.yaml"
 GATEWAY = "172.31.250.1"
 TLS_PROXY = "127.0.0.2"  # in the place of the gateway
-ID = "behind-a-proxy"
-PATH = f"/api/v1/history/product-instance/{ID}"
+APPLICATION_ID = "behind-a-proxy"
+PATH = f"/api/v1/history/product-instance/{APPLICATION_ID}"
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def site(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with own_database(server) as database:
-        made = Site(tmp_path_factory.mktemp("proxy"), database.url)
-        made.prepare()
-        made.store(ID, 100, 100, 640)
-        yield made
+def site(
+    server: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AttackedSite]:
+    with create_own_database(server) as database:
+        filled_site = AttackedSite(tmp_path_factory.mktemp("proxy"), database.url)
+        filled_site.prepare_tables()
+        filled_site.store_application(APPLICATION_ID, 100, 100, 640)
+        yield filled_site
 
 
 @pytest.fixture(scope="module")
-def front(site: Site) -> Iterator[Web]:
+def front(site: AttackedSite) -> Iterator[AttackedWeb]:
     gateway = {f"set_real_ip_from {GATEWAY};": f"set_real_ip_from {TLS_PROXY};"}
-    with site.proxied(PROXY, gateway) as web:
+    with site.run_proxied(PROXY_SETTINGS, gateway) as web:
         yield web
 
 
-def test_answers_and_refusals_come_through(front: Web) -> None:
-    answer = front.get(f"{PATH}?pageSize=1")
-    assert answer.status == 200
-    assert answer.headers["cache-control"] == "no-store"
-    assert front.get(f"{PATH}?pageSize=1", method="HEAD").body == b""
-    assert front.get("/nothing").status == 404
-    long = f"{PATH}?path=/{'a' * 6000}"
-    assert front.get(long).status == 200
-    for closed in ("/metrics", "/readyz"):
-        assert b"nginx" in front.get(closed).body
+def test_proxy_passes_answers_and_refusals(front: AttackedWeb) -> None:
+    response = front.send_request(f"{PATH}?pageSize=1")
+    assert response.status == 200
+    assert response.headers["cache-control"] == "no-store"
+    assert front.send_request(f"{PATH}?pageSize=1", method="HEAD").body == b""
+    assert front.send_request("/nothing").status == 404
+    long_address = f"{PATH}?path=/{'a' * 6000}"
+    assert front.send_request(long_address).status == 200
+    for closed_path in ("/metrics", "/readyz"):
+        assert b"nginx" in front.send_request(closed_path).body
 
 
-def test_a_client_does_not_choose_the_address_in_the_log(front: Web) -> None:
-    front.get(PATH, headers={"Authorization": "Basic bm9ib2R5Ong=", "X-Forwarded-For": "1.2.3.4"})
+def test_proxy_logs_the_address_of_the_client_itself(front: AttackedWeb) -> None:
+    front.send_request(
+        PATH, headers={"Authorization": "Basic bm9ib2R5Ong=", "X-Forwarded-For": "1.2.3.4"}
+    )
     refused = "status=401"
-    until(lambda: refused in front.log.read_text(), "no line of the refused request")
+    wait_until(lambda: refused in front.log.read_text(), "no line of the refused request")
     assert "address=127.0.0.1" in front.log.read_text()
     assert "1.2.3.4" not in front.log.read_text()
 
 
-def test_a_client_of_a_proxy_with_tls_has_its_own_address(front: Web) -> None:
-    one = http.client.HTTPConnection("127.0.0.1", front.port, 10, source_address=(TLS_PROXY, 0))
-    given = {"Authorization": "Basic ZWxzZXdoZXJlOng=", "X-Forwarded-For": "1.2.3.5, 203.0.113.9"}
-    one.request("GET", PATH, headers=given)
-    assert one.getresponse().status == 401
-    one.close()
-    given_address = "address=203.0.113.9"
-    until(lambda: given_address in front.log.read_text(), "no line with the client's address")
+def test_proxy_logs_the_address_that_the_tls_proxy_forwards(front: AttackedWeb) -> None:
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", front.port, 10, source_address=(TLS_PROXY, 0)
+    )
+    headers = {"Authorization": "Basic ZWxzZXdoZXJlOng=", "X-Forwarded-For": "1.2.3.5, 203.0.113.9"}
+    connection.request("GET", PATH, headers=headers)
+    assert connection.getresponse().status == 401
+    connection.close()
+    logged_address = "address=203.0.113.9"
+    wait_until(lambda: logged_address in front.log.read_text(), "no line with the client's address")
     assert "1.2.3.5" not in front.log.read_text()
 
 
-def test_only_the_gateway_of_compose_is_such_a_proxy() -> None:
+def test_proxy_of_compose_trusts_only_the_gateway() -> None:
     assert re.findall(r"set_real_ip_from (.*);", CONFIGURATION.read_text()) == [GATEWAY]
     assert f"gateway: {GATEWAY}" in COMPOSE.read_text()
     assert 'ports: ["127.0.0.1:8000:8080"]' in COMPOSE.read_text()
 
 
-def test_an_address_has_a_limit_of_connections(front: Web) -> None:
-    with front.locked("product_instance_aud"):
-        held = [front.ask(f"{PATH}?pageSize=1") for _ in range(50)]
-        until(lambda: front.get("/healthz").status == 429, "no limit of connections")
-        close(held)
-    until(lambda: front.get("/healthz").status == 200, "the limit does not end")
+def test_proxy_limits_connections_of_an_address(front: AttackedWeb) -> None:
+    with front.lock_table("product_instance_aud"):
+        connections_ = [front.open_request(f"{PATH}?pageSize=1") for _ in range(50)]
+        wait_until(lambda: front.send_request("/healthz").status == 429, "no limit of connections")
+        close_connections(connections_)
+    wait_until(lambda: front.send_request("/healthz").status == 200, "the limit does not end")
 
 
-OTHER = "/api/v1/history/product-instance/other"
+OTHER_PATH = "/api/v1/history/product-instance/other"
 
 
 @pytest.mark.parametrize(
     "name, value, path",
-    [("SCRIPT_NAME", OTHER, f"{OTHER}{PATH}"), ("PATH_INFO", PATH, "/nothing")],
+    [("SCRIPT_NAME", OTHER_PATH, f"{OTHER_PATH}{PATH}"), ("PATH_INFO", PATH, "/nothing")],
 )
 @pytest.mark.parametrize("proxy", [True, False])
-def test_no_header_is_the_address(
-    name: str, value: str, path: str, proxy: bool, front: Web
+def test_web_takes_no_path_from_a_header(
+    name: str, value: str, path: str, proxy: bool, front: AttackedWeb
 ) -> None:
     """gunicorn takes these from a peer on this machine; the journal would then have another address
     than the one that was asked for."""
-    asked = front if proxy else front.behind
-    assert asked.get(path, headers={name: value}).status in (400, 404)
+    server_ = front if proxy else front.behind
+    assert server_.send_request(path, headers={name: value}).status in (400, 404)
 
 
-def test_at_the_end_of_a_process_what_has_arrived_is_answered(site: Site) -> None:
-    with site.serve() as web:
-        found: list[Answer] = []
-        with web.locked("product_instance_aud"):
-            asking = threading.Thread(target=lambda: found.append(web.get(PATH, timeout=30)))
-            asking.start()
-            until(lambda: web.waiting() == 1, "the question does not wait")
+def test_web_answers_pending_requests_before_it_ends(site: AttackedSite) -> None:
+    with site.run_web() as web:
+        answers_: list[AttackAnswer] = []
+        with web.lock_table("product_instance_aud"):
+            thread = threading.Thread(
+                target=lambda: answers_.append(web.send_request(PATH, timeout=30))
+            )
+            thread.start()
+            wait_until(lambda: web.count_waiting() == 1, "the question does not wait")
             os.kill(web.pid, signal.SIGTERM)
-            assert web.waiting() == 1
-        asking.join()
-        assert [answer.status for answer in found] == [200]
+            assert web.count_waiting() == 1
+        thread.join()
+        assert [answer.status for answer in answers_] == [200]

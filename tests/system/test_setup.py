@@ -24,40 +24,42 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def setup(
+def run_setup(
     root: Path, *arguments: str, path: str | None = None, cwd: Path = Path("/")
 ) -> tuple[int, str]:
-    done = subprocess.run(
+    finished = subprocess.run(
         [root / "scripts" / "setup", *arguments],
         cwd=cwd,
         env={**os.environ, **({"PATH": path} if path else {})},
         capture_output=True,
         text=True,
     )
-    assert done.stdout == ""
-    return done.returncode, done.stderr
+    assert finished.stdout == ""
+    return finished.returncode, finished.stderr
 
 
-def test_it_installs_once_and_again_when_the_file_changed(root: Path) -> None:
-    code, said = setup(root)
+def test_setup_installs_once_and_again_when_the_file_changed(root: Path) -> None:
+    code, output = run_setup(root)
     assert code == 0
-    assert "Creating .venv" in said
-    assert "Installing requirements.txt" in said
-    assert setup(root) == (0, "")
-    assert setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
-    assert setup(root) == (0, "")
+    assert "Creating .venv" in output
+    assert "Installing requirements.txt" in output
+    assert run_setup(root) == (0, "")
+    assert run_setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
+    assert run_setup(root) == (0, "")
     (root / "requirements.txt").write_text("# nothing else\n")
-    assert setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
+    assert run_setup(root, "requirements-dev.txt") == (0, "Installing requirements-dev.txt\n")
 
 
-def test_annals_runs_from_any_folder(tmp_path: Path) -> None:
+def test_annals_script_runs_from_any_folder(tmp_path: Path) -> None:
     """Also from one with a folder that has the name of one of ours."""
     (tmp_path / "history").mkdir()
     (tmp_path / "history" / "__init__.py").write_text("raise SystemExit('not ours')\n")
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
-    done = subprocess.run(
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
+    }
+    finished = subprocess.run(
         [SCRIPTS / "annals", "embedded", "status"],
-        cwd=tmp_path, env=plain, capture_output=True, text=True, check=True,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert done.stdout.splitlines()[0].endswith(str(SCRIPTS.parent / ".annals" / "postgres"))
+    assert finished.stdout.splitlines()[0].endswith(str(SCRIPTS.parent / ".annals" / "postgres"))
     assert list(tmp_path.iterdir()) == [tmp_path / "history"]

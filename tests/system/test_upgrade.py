@@ -17,23 +17,23 @@ import pytest
 
 from tests.consuming import ROOT
 from tests.upgrade import earlier, packing, release, stand
-from tests.upgrade.release import Failed, Release
+from tests.upgrade.release import KeptRelease, ReleaseCommandError
 
 pytestmark = pytest.mark.system
 
 
 @contextmanager
-def database(name: str, script: str) -> Iterator[str]:
+def create_database(name: str, script: str) -> Iterator[str]:
     """A database made by a script; its URL."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute(f"DROP DATABASE IF EXISTS {name}")
         plain.execute(f"CREATE DATABASE {name}")
-        own = urlsplit(url)._replace(path=f"/{name}").geturl()
+        own_url = urlsplit(url)._replace(path=f"/{name}").geturl()
         try:
-            with psycopg.connect(own, autocommit=True) as made:
-                made.execute(script)
-            yield own
+            with psycopg.connect(own_url, autocommit=True) as connection_:
+                connection_.execute(script)
+            yield own_url
         finally:
             plain.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
@@ -42,37 +42,39 @@ def database(name: str, script: str) -> Iterator[str]:
 OF_THE_DAY = {"retentionStart"}
 
 
-def has(new: Any, old: Any, where: str = "") -> list[str]:
+def list_lost_answers(new: Any, old: Any, path: str = "") -> list[str]:
     """The places in which an answer of today lacks or changes what an earlier release answered.
     More is allowed."""
     if isinstance(old, dict) and isinstance(new, dict):
-        missing = [f"{where}/{name} is gone" for name in old.keys() - new.keys()]
-        both = (old.keys() & new.keys()) - OF_THE_DAY
-        changed = (has(new[name], old[name], f"{where}/{name}") for name in both)
-        return missing + [each for some in changed for each in some]
+        missing = [f"{path}/{name} is gone" for name in old.keys() - new.keys()]
+        common = (old.keys() & new.keys()) - OF_THE_DAY
+        changed = (list_lost_answers(new[name], old[name], f"{path}/{name}") for name in common)
+        return missing + [difference for differences in changed for difference in differences]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [
-            each
-            for number, (one, before) in enumerate(zip(new, old, strict=True))
-            for each in has(one, before, f"{where}/{number}")
+            difference
+            for number, (new_item, old_item) in enumerate(zip(new, old, strict=True))
+            for difference in list_lost_answers(new_item, old_item, f"{path}/{number}")
         ]
-    return [] if new == old else [f"{where} was {old!r:.100}, is {new!r:.100}"]
+    return [] if new == old else [f"{path} was {old!r:.100}, is {new!r:.100}"]
 
 
-@pytest.mark.parametrize("name", release.names())
-def test_the_data_of_a_release_is_the_same_after_the_upgrade(name: str, tmp_path: Path) -> None:
-    kept = json.loads(release.read(name, "json"))
-    nowhere = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
-    with database("upgraded", release.read(name, "sql")) as url:
-        today = Release(ROOT, url, tmp_path, nowhere)
-        if "No planned" not in today.manage("migrate", "--plan"):
-            with pytest.raises(Failed, match="The database lacks migrations of this release"):
-                today.manage("consume", "--until-idle", "1")
-        today.manage("migrate", "--verbosity", "0")
-        today.env["ASKED_AT"] = release.end_of_day(name)
-        answers = today.ask(*kept["answers"])
-        assert has(answers, kept["answers"]) == []
-        assert today.ledger() == kept["ledger"]
+@pytest.mark.parametrize("name", release.list_kept_releases())
+def test_data_of_a_release_is_the_same_after_the_upgrade(name: str, tmp_path: Path) -> None:
+    kept_answers = json.loads(release.read_kept(name, "json"))
+    no_broker = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
+    with create_database("upgraded", release.read_kept(name, "sql")) as url:
+        current_release = KeptRelease(ROOT, url, tmp_path, no_broker)
+        if "No planned" not in current_release.run_command("migrate", "--plan"):
+            with pytest.raises(
+                ReleaseCommandError, match="The database lacks migrations of this release"
+            ):
+                current_release.run_command("consume", "--until-idle", "1")
+        current_release.run_command("migrate", "--verbosity", "0")
+        current_release.env["ASKED_AT"] = release.get_end_of_day(name)
+        answers = current_release.fetch_answers(*kept_answers["answers"])
+        assert list_lost_answers(answers, kept_answers["answers"]) == []
+        assert current_release.read_ledger() == kept_answers["ledger"]
 
 
 def has_history() -> bool:
@@ -82,28 +84,32 @@ def has_history() -> bool:
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_the_commit_of_the_release_has_the_migrations_of_what_is_kept(tmp_path: Path) -> None:
+def test_commit_of_the_release_has_the_migrations_of_the_kept_data(tmp_path: Path) -> None:
     """`python -m tests.upgrade` starts it."""
-    code = earlier.unpack(earlier.DEFAULT, tmp_path / "code")
-    applied = re.findall(r"\(\d+, '(\w+)', '(\w+)', '", release.read(release.last(), "sql"))
-    assert earlier.migrations(code) == {each for each in applied if each[0] in earlier.APPS}
-    assert f'"{release.last()}"' in (code / "pyproject.toml").read_text()
+    code = earlier.unpack_release(earlier.DEFAULT, tmp_path / "code")
+    applied = re.findall(
+        r"\(\d+, '(\w+)', '(\w+)', '", release.read_kept(release.get_last_release(), "sql")
+    )
+    assert earlier.list_migrations(code) == {
+        migration for migration in applied if migration[0] in earlier.APPS
+    }
+    assert f'"{release.get_last_release()}"' in (code / "pyproject.toml").read_text()
 
 
-def test_every_release_of_the_changelog_is_kept() -> None:
+def test_last_release_of_the_changelog_is_kept() -> None:
     """`python -m tests.upgrade.keep NAME REFERENCE` keeps one."""
-    assert release.last() in release.names()
+    assert release.get_last_release() in release.list_kept_releases()
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")
-def test_no_day_is_packed_before_the_earlier_release_is_gone() -> None:
+def test_maintain_packs_no_day_while_an_earlier_release_runs() -> None:
     """`maintain` of this release in the wrong order and in the right one, and the way back, with
     real processes of the last release."""
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)  # PostgreSQL runs as a user of its own
     try:
-        root = earlier.unpack(earlier.DEFAULT, folder / "earlier")
-        with stand.stand(folder / "stand", "embedded", root) as made:
-            packing.scenes(made)
+        root = earlier.unpack_release(earlier.DEFAULT, folder / "earlier")
+        with stand.create_stand(folder / "stand", "embedded", root) as stand_:
+            packing.check_all_orders(stand_)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

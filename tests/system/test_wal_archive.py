@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from annals.observe import metrics
-from tests.consuming import until
-from tests.processes import own_server
+from tests.consuming import wait_until
+from tests.processes import start_own_server
 
 ARCHIVES = {"archive_mode": "on", "archive_command": "false", "wal_level": "replica"}
 
@@ -15,28 +15,32 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+def archiving_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """The server, in the place of the web's database."""
     with (
-        own_server({"shared_buffers": "16MB", **ARCHIVES}) as made,
-        psycopg.connect(made.url(), autocommit=True) as connection,
+        start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as made,
+        psycopg.connect(made.build_url(), autocommit=True) as connection,
     ):
         monkeypatch.setattr(metrics, "connection", connection)
         yield connection
 
 
-def values() -> list[float]:
-    return [sample.value for family in metrics.wal_archive() for sample in family.samples]
+def read_values() -> list[float]:
+    return [sample.value for family in metrics.report_wal_archive() for sample in family.samples]
 
 
-def test_it_fails_and_recovers(plain: psycopg.Connection[tuple[object, ...]]) -> None:
-    plain.execute("CREATE TABLE something ()")
-    plain.execute("SELECT pg_switch_wal()")
-    until(lambda: values() == [True], "no failure")
-    plain.execute("ALTER SYSTEM SET archive_command = 'true'")
-    plain.execute("SELECT pg_reload_conf()")
-    until(lambda: values() == [False], "no success")
+def test_wal_archive_metric_shows_failure_and_recovery(
+    archiving_server: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    archiving_server.execute("CREATE TABLE something ()")
+    archiving_server.execute("SELECT pg_switch_wal()")
+    wait_until(lambda: read_values() == [True], "no failure")
+    archiving_server.execute("ALTER SYSTEM SET archive_command = 'true'")
+    archiving_server.execute("SELECT pg_reload_conf()")
+    wait_until(lambda: read_values() == [False], "no success")
 
 
-def test_a_server_without_an_archive_has_no_value(db: None) -> None:
-    assert values() == []
+def test_wal_archive_metric_is_absent_without_an_archive(db: None) -> None:
+    assert read_values() == []

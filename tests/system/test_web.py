@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from annals import metrics as annals_metrics
 from annals.embedded import logins
 from history import metrics as history_metrics
-from tests.attack.web import Web, gunicorn
-from tests.consuming import Database, until
-from tests.metric_faults import faults
+from tests.attack.web import AttackedWeb, run_gunicorn
+from tests.consuming import ProductDatabase, wait_until
+from tests.metric_faults import find_metric_faults
 from tests.processes import database, server
 
 __all__ = ["database", "server"]
@@ -32,21 +32,24 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.fixture
-def web(database: Database, temporary: Path, tmp_path: Path) -> Iterator[Web]:
+def web(database: ProductDatabase, temporary: Path, tmp_path: Path) -> Iterator[AttackedWeb]:
     env = os.environ | {
-        "DATABASE_URL": database.url_of(logins.WEB),
+        "DATABASE_URL": database.build_url(logins.WEB),
         "TMPDIR": str(temporary),
         "ANNALS_LOG_FORMAT": "json",
     }
-    with gunicorn(env, tmp_path) as made:
-        yield made
+    with run_gunicorn(env, tmp_path) as running_web:
+        yield running_web
 
 
-def not_found(web: Web) -> float:
+def count_not_found(web: AttackedWeb) -> float:
     """How many 404 all processes have counted."""
-    families = list(text_string_to_metric_families(web.get("/metrics").body.decode()))
+    families = list(text_string_to_metric_families(web.send_request("/metrics").body.decode()))
     # Those of a consumer would look like a consumer that stands still.
-    assert list(faults(families, [annals_metrics.REGISTER, history_metrics.REGISTER])) == []
+    assert (
+        list(find_metric_faults(families, [annals_metrics.REGISTER, history_metrics.REGISTER]))
+        == []
+    )
     return sum(
         sample.value
         for family in families
@@ -55,29 +58,31 @@ def not_found(web: Web) -> float:
     )
 
 
-def workers(web: Web) -> list[psutil.Process]:
+def list_workers(web: AttackedWeb) -> list[psutil.Process]:
     return psutil.Process(web.pid).children()
 
 
-def test_metrics_are_those_of_all_workers_also_of_one_that_died(web: Web) -> None:
+def test_metrics_of_the_web_count_all_workers_also_dead_ones(web: AttackedWeb) -> None:
     for number in range(1, 31):
-        assert web.get(f"/nothing/{number}").status == 404
-        assert not_found(web) == number
-    killed = workers(web)[0]
+        assert web.send_request(f"/nothing/{number}").status == 404
+        assert count_not_found(web) == number
+    killed = list_workers(web)[0]
     killed.kill()
-    until(lambda: len(workers(web)) == 2 and killed not in workers(web), "no new worker")
-    assert web.get("/nothing/31").status == 404
-    assert not_found(web) == 31
+    wait_until(
+        lambda: len(list_workers(web)) == 2 and killed not in list_workers(web), "no new worker"
+    )
+    assert web.send_request("/nothing/31").status == 404
+    assert count_not_found(web) == 31
 
 
-def test_it_logs_json_and_ends_with_nothing_left(web: Web, temporary: Path) -> None:
-    assert web.get("/nothing?q=secret").status == 404
-    running = [psutil.Process(web.pid), *workers(web)]
+def test_web_logs_json_and_leaves_no_process_or_file(web: AttackedWeb, temporary: Path) -> None:
+    assert web.send_request("/nothing?q=secret").status == 404
+    running = [psutil.Process(web.pid), *list_workers(web)]
     assert len(running) == 3
     os.kill(web.pid, signal.SIGTERM)
-    ended, left = psutil.wait_procs(running, timeout=300)
-    assert left == []
-    assert {each.returncode for each in ended if each.pid == web.pid} == {0}
+    ended, still_running = psutil.wait_procs(running, timeout=300)
+    assert still_running == []
+    assert {process_.returncode for process_ in ended if process_.pid == web.pid} == {0}
     assert list(temporary.iterdir()) == []
     text = web.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]

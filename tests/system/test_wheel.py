@@ -15,7 +15,7 @@ import pytest
 from annals import __version__
 from scripts import wheels
 from tests.consuming import ROOT
-from tests.installed import EMBEDDED, Installed, use
+from tests.installed import EMBEDDED, InstalledAnnals, use_installed
 
 pytestmark = pytest.mark.system
 EPOCH = "1763800000"
@@ -25,19 +25,19 @@ EPOCH = "1763800000"
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
-        yield wheels.build("annals", tmp_path_factory.mktemp("wheel"))
+        yield wheels.build_wheel("annals", tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def annals_from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> InstalledAnnals:
     """With the packages of this Python, but without the embedded servers, as in production."""
-    made = Installed(tmp_path_factory.mktemp("installed"))
-    made.borrow(leave_out=EMBEDDED)
-    made.pip("--no-deps", "--no-index", wheel)
-    return made
+    annals = InstalledAnnals(tmp_path_factory.mktemp("installed"))
+    annals.link_packages(leave_out=EMBEDDED)
+    annals.install("--no-deps", "--no-index", wheel)
+    return annals
 
 
-def test_the_same_bytes_on_another_day_and_machine(
+def test_wheel_has_the_same_bytes_on_another_machine(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of another order, mode and date, another umask, time zone and folder."""
@@ -49,16 +49,16 @@ def test_the_same_bytes_on_another_day_and_machine(
     (clone / "annals" / "__init__.py").chmod(0o700)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
     monkeypatch.setenv("TZ", "Pacific/Auckland")
-    before = os.umask(0o077)
+    earlier_mask = os.umask(0o077)
     try:
-        again: Path = wheels.build("annals", tmp_path / "dist", clone)
+        second_wheel: Path = wheels.build_wheel("annals", tmp_path / "dist", clone)
     finally:
-        os.umask(before)
-    assert again.name == wheel.name
-    assert again.read_bytes() == wheel.read_bytes()
+        os.umask(earlier_mask)
+    assert second_wheel.name == wheel.name
+    assert second_wheel.read_bytes() == wheel.read_bytes()
 
 
-def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> None:
+def test_wheel_has_exactly_the_files_of_the_packages(wheel: Path) -> None:
     with ZipFile(wheel) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
     left_out = ("__pycache__", ".po")
@@ -66,17 +66,17 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel: Path) -> N
         str(path.relative_to(ROOT))
         for package in ("annals", "history", "ingest")
         for path in (ROOT / package).rglob("*")
-        if path.is_file() and not any(each in str(path) for each in left_out)
+        if path.is_file() and not any(part in str(path) for part in left_out)
     }
 
 
-def test_the_wheel_of_the_outbox_has_every_file_of_the_app_and_no_other(tmp_path: Path) -> None:
-    with ZipFile(wheels.build("annals-outbox", tmp_path)) as opened:
+def test_wheel_of_the_outbox_has_exactly_the_files_of_the_app(tmp_path: Path) -> None:
+    with ZipFile(wheels.build_wheel("annals-outbox", tmp_path)) as opened:
         names = opened.namelist()
         [metadata] = (name for name in names if name.endswith("/METADATA"))
         text = opened.read(metadata).decode()
-    needs = re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE)
-    assert needs == ["django", "psycopg", "confluent-kafka"]
+    requirements = re.findall(r"^Requires-Dist: ([\w-]+)", text, re.MULTILINE)
+    assert requirements == ["django", "psycopg", "confluent-kafka"]
     assert {name for name in names if ".dist-info/" not in name} == {
         str(path.relative_to(ROOT))
         for path in (ROOT / "outbox").rglob("*")
@@ -84,7 +84,7 @@ def test_the_wheel_of_the_outbox_has_every_file_of_the_app_and_no_other(tmp_path
     }
 
 
-def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
+def test_wheel_has_version_license_and_requirements(wheel: Path) -> None:
     with ZipFile(wheel) as opened:
         folder = f"annals-{__version__}.dist-info"
         about = HeaderParser().parsestr(opened.read(f"{folder}/METADATA").decode())
@@ -92,8 +92,12 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
     assert about["Version"] == __version__
     assert about["License-Expression"] == "Apache-2.0"
     assert about["Requires-Python"] == ">=3.11"
-    embedded = [each for each in about.get_all("Requires-Dist", []) if "extra ==" in each]
-    assert {each.partition("<")[0] for each in embedded} == set(EMBEDDED)
+    embedded = [
+        requirement
+        for requirement in about.get_all("Requires-Dist", [])
+        if "extra ==" in requirement
+    ]
+    assert {requirement.partition("<")[0] for requirement in embedded} == set(EMBEDDED)
     assert "annals = annals.command_line:main" in programs
 
 
@@ -104,23 +108,25 @@ def test_what_the_wheel_says_of_itself(wheel: Path) -> None:
         ("simulate --seconds 1", "broker", "KAFKA_BOOTSTRAP_SERVERS"),
     ],
 )
-def test_without_the_extra_a_sentence_says_what_to_set(
-    installed: Installed, words: str, server: str, setting: str
+def test_command_without_the_embedded_extra_says_what_to_set(
+    annals_from_wheel: InstalledAnnals, words: str, server: str, setting: str
 ) -> None:
-    done = installed.run(*words.split())
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"annals: the embedded {server} is not installed. Set {setting}")
-    assert "pip install 'annals[embedded]'" in done.stderr
-    assert done.stderr.count("\n") == 1
+    finished = annals_from_wheel.run_command(*words.split())
+    assert finished.returncode == 1
+    assert finished.stderr.startswith(
+        f"annals: the embedded {server} is not installed. Set {setting}"
+    )
+    assert "pip install 'annals[embedded]'" in finished.stderr
+    assert finished.stderr.count("\n") == 1
 
 
-def test_it_runs_from_an_empty_folder(installed: Installed) -> None:
+def test_wheel_runs_from_an_empty_folder(annals_from_wheel: InstalledAnnals) -> None:
     """check, migrate, partitions maintain, and the production web with a timeline."""
     url = os.environ["DATABASE_URL"]
     with psycopg.connect(url, autocommit=True) as plain:
         plain.execute("DROP DATABASE IF EXISTS from_a_wheel")
         plain.execute("CREATE DATABASE from_a_wheel")
         try:
-            use(installed, urlsplit(url)._replace(path="/from_a_wheel").geturl())
+            use_installed(annals_from_wheel, urlsplit(url)._replace(path="/from_a_wheel").geturl())
         finally:
             plain.execute("DROP DATABASE from_a_wheel WITH (FORCE)")

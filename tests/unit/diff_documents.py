@@ -58,10 +58,10 @@ DOCUMENTS = st.recursive(
 
 
 @st.composite
-def edited(draw: st.DrawFn, document: Document) -> Document:
+def edit_document(draw: st.DrawFn, document: Document) -> Document:
     """The document with some parts replaced, taken away, added, reordered or renamed."""
     if isinstance(document, dict):
-        result = {key: draw(_part(value)) for key, value in document.items()}
+        result = {key: draw(_generate_part(value)) for key, value in document.items()}
         for key in list(result):
             if draw(st.integers(0, 9)) == 0:
                 value = result.pop(key)
@@ -71,7 +71,7 @@ def edited(draw: st.DrawFn, document: Document) -> Document:
             result[draw(KEYS)] = draw(SCALARS)
         return result
     if isinstance(document, list):
-        items = [draw(_part(value)) for value in document]
+        items = [draw(_generate_part(value)) for value in document]
         if items and draw(st.integers(0, 3)) == 0:
             items.pop(draw(st.integers(0, len(items) - 1)))
         if draw(st.integers(0, 3)) == 0:
@@ -82,40 +82,42 @@ def edited(draw: st.DrawFn, document: Document) -> Document:
     return draw(st.one_of(st.just(document), SCALARS))
 
 
-def _part(value: Document) -> st.SearchStrategy[Document]:
-    return st.integers(0, 3).flatmap(lambda roll: edited(value) if roll == 0 else st.just(value))
+def _generate_part(value: Document) -> st.SearchStrategy[Document]:
+    return st.integers(0, 3).flatmap(
+        lambda roll: edit_document(value) if roll == 0 else st.just(value)
+    )
 
 
 PAIRS = st.one_of(
-    DOCUMENTS.flatmap(lambda document: st.tuples(st.just(document), edited(document))),
-    DOCUMENTS.flatmap(lambda document: st.tuples(edited(document), st.just(document))),
+    DOCUMENTS.flatmap(lambda document: st.tuples(st.just(document), edit_document(document))),
+    DOCUMENTS.flatmap(lambda document: st.tuples(edit_document(document), st.just(document))),
     st.tuples(DOCUMENTS, DOCUMENTS),
     st.tuples(
         *[st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f", "g", "h"]), max_size=16)] * 2
     ),
     st.permutations([{"pid": name} for name in "abcdefghij"]).flatmap(
-        lambda items: st.tuples(st.just(items), edited(items))
+        lambda items: st.tuples(st.just(items), edit_document(items))
     ),
 )
 
 
-def exact(value: Document) -> object:
+def make_exact(value: Document) -> object:
     """Equal for two values if and only if they are the same JSON to the digit."""
     if isinstance(value, dict):
-        return "object", frozenset((key, exact(inner)) for key, inner in value.items())
+        return "object", frozenset((key, make_exact(inner)) for key, inner in value.items())
     if isinstance(value, list):
-        return "list", tuple(exact(inner) for inner in value)
+        return "list", tuple(make_exact(inner) for inner in value)
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool):
         return "number", str(value)
     return type(value), value
 
 
-def equal(old: Document, new: Document) -> bool:
+def is_equal(old: Document, new: Document) -> bool:
     """JSON's equality: 1.0 is 1, true is not 1, null is null."""
     if isinstance(old, bool) or isinstance(new, bool):
         return old is new
     if isinstance(old, dict) and isinstance(new, dict):
-        return old.keys() == new.keys() and all(equal(old[key], new[key]) for key in old)
+        return old.keys() == new.keys() and all(is_equal(old[key], new[key]) for key in old)
     if isinstance(old, list) and isinstance(new, list):
-        return len(old) == len(new) and all(map(equal, old, new))
+        return len(old) == len(new) and all(map(is_equal, old, new))
     return bool(old == new)

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.admin.parts import values
-from history.admin.parts.change_rows import ChangeRow, mark_differences, row, steps
-from history.admin.parts.headline import Fields
-from history.admin.parts.values import ABSENT, Item, Value, readable
-from history.diff import changes
+from history.admin.parts.change_rows import ChangeRow, get_step_names, make_row, mark_differences
+from history.admin.parts.headline import FieldTexts
+from history.admin.parts.values import ABSENT, ShownValue, ValueItem, make_value
+from history.diff import list_changes
 from history.documents.exactjson import loads
-from history.labels import Catalogue
+from history.labels import LabelCatalogue
 from history.models import FieldLabel
 
-LABELS = Catalogue(
+LABELS = LabelCatalogue(
     [
         FieldLabel(path="/rate", russian="Ставка", english="Rate", kind="percent"),
         FieldLabel(path="/cost", russian="Цена", english="Price", kind="money"),
@@ -27,7 +27,7 @@ LABELS = Catalogue(
         FieldLabel(path="/people/*/pid", kind="technical"),
     ]
 )
-FIELDS = Fields(LABELS, "product-instance", "ru")
+FIELDS = FieldTexts(LABELS, "product-instance", "ru")
 
 JSON = st.recursive(
     st.none()
@@ -41,13 +41,13 @@ JSON = st.recursive(
 
 
 @pytest.fixture(autouse=True)
-def _russian() -> Iterator[None]:
+def _use_russian() -> Iterator[None]:
     with translation.override("ru"):
         yield
 
 
-def shown(text: str, path: str = "/x") -> Value:
-    return readable(loads(text), FIELDS, path)
+def make_text(text: str, path: str = "/x") -> ShownValue:
+    return make_value(loads(text), FIELDS, path)
 
 
 @pytest.mark.parametrize(
@@ -81,30 +81,30 @@ def shown(text: str, path: str = "/x") -> Value:
         ('["RUB", "USD"]', "/x", "RUB, USD"),
     ],
 )
-def test_reads_as_a_person_writes(stored: str, path: str, text: str) -> None:
-    assert shown(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
+def test_values_are_written_as_people_write_them(stored: str, path: str, text: str) -> None:
+    assert make_text(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
 
 
-def test_english_has_its_own_words_and_point() -> None:
+def test_values_use_english_words_and_point() -> None:
     with translation.override("en"):
-        fields = Fields(LABELS, "product-instance", "en")
-        assert readable(Decimal("18.4"), fields, "/rate").text == "18.4\N{NO-BREAK SPACE}%"
-        assert readable(None, fields, "/rate").text == "empty"
-        assert fields.label("/rate") == "Rate"
-        assert fields.label("/status") == "Статус"  # rather the other language than nothing
+        fields = FieldTexts(LABELS, "product-instance", "en")
+        assert make_value(Decimal("18.4"), fields, "/rate").text == "18.4\N{NO-BREAK SPACE}%"
+        assert make_value(None, fields, "/rate").text == "empty"
+        assert fields.get_label("/rate") == "Rate"
+        assert fields.get_label("/status") == "Статус"  # rather the other language than nothing
 
 
-def test_a_moment_without_an_offset_is_utc_and_left_to_the_browser() -> None:
-    value = shown('"2025-07-03T11:42:48.510186035"')
+def test_moment_without_offset_is_utc() -> None:
+    value = make_text('"2025-07-03T11:42:48.510186035"')
     assert (value.form, value.moment) == ("moment", "2025-07-03T11:42:48.510186035Z")
     assert value.text == "03.07.2025 11:42:48 UTC"
-    with_offset = shown('"2025-07-03T11:42:48+03:00"')
+    with_offset = make_text('"2025-07-03T11:42:48+03:00"')
     assert with_offset.moment == "2025-07-03T11:42:48+03:00"
     assert with_offset.text == "03.07.2025 11:42:48 UTC+03:00"
 
 
-def test_objects_and_lists_name_what_they_hold() -> None:
-    value = shown(
+def test_objects_and_lists_name_their_content() -> None:
+    value = make_text(
         '[{"pid": "P1", "name": "Иван", "age": 30}, {"name": "Мария", "age": null}]', "/people"
     )
     assert value.text == "2 элемента"
@@ -115,37 +115,37 @@ def test_objects_and_lists_name_what_they_hold() -> None:
 
 
 @given(JSON)
-def test_anything_can_be_shown(value: Any) -> None:
-    assert readable(value, FIELDS, "/x").text
+def test_any_json_value_can_be_shown(value: Any) -> None:
+    assert make_value(value, FIELDS, "/x").text
 
 
 @given(st.integers(), st.integers(min_value=0, max_value=10**9))
 def test_money_keeps_every_digit(whole: int, fraction: int) -> None:
-    text = values.money(f"{whole}.{fraction}")
+    text = values.format_money(f"{whole}.{fraction}")
     plain = text.replace(values.SPACE, "").replace(values.MINUS, "-").replace(",", ".")
     assert Decimal(plain) == Decimal(f"{whole}.{fraction}")
 
 
-def rows_of(old: str, new: str) -> list[tuple[tuple[str, ...], str, str, str, str]]:
+def make_row_texts(old: str, new: str) -> list[tuple[tuple[str, ...], str, str, str, str]]:
     """Trail, label, note, old text, new text of each change."""
     after = loads(new)
-    shown_rows = [row(change, after, FIELDS) for change in changes(loads(old), after)]
+    shown_rows = [make_row(change, after, FIELDS) for change in list_changes(loads(old), after)]
     return [(r.trail, r.label, r.note, r.old.text, r.new.text) for r in shown_rows]
 
 
-def test_a_change_within_a_list_names_the_item() -> None:
+def test_change_within_list_names_the_item() -> None:
     old = '{"people": [{"pid": "1", "name": "Иван", "age": 3}, {"pid": "2", "age": 5}]}'
     new = '{"people": [{"pid": "1", "name": "Иван", "age": 4}, {"pid": "2", "age": 6}]}'
-    assert rows_of(old, new) == [
+    assert make_row_texts(old, new) == [
         (("people", "Иван"), "age", "", "3", "4"),
         (("people", "2"), "age", "", "5", "6"),
     ]
 
 
-def test_a_moved_item_tells_from_where_to_where() -> None:
+def test_moved_item_shows_old_and_new_position() -> None:
     old = '{"people": [{"pid": "1"}, {"pid": "2"}, {"pid": "3"}]}'
     new = '{"people": [{"pid": "3"}, {"pid": "1"}, {"pid": "2"}]}'
-    assert rows_of(old, new) == [((), "people", "перемещено 3", "место 3", "место 1")]
+    assert make_row_texts(old, new) == [((), "people", "перемещено 3", "место 3", "место 1")]
 
 
 @pytest.mark.parametrize(
@@ -159,32 +159,37 @@ def test_a_moved_item_tells_from_where_to_where() -> None:
         ("/scalars/1", ["scalars", "№ 2"]),
     ],
 )
-def test_paths_read_as_names(path: str, names: list[str]) -> None:
-    assert steps(path, {"scalars": [1, 2]}, FIELDS) == names
+def test_paths_are_shown_as_names(path: str, names: list[str]) -> None:
+    assert get_step_names(path, {"scalars": [1, 2]}, FIELDS) == names
 
 
 HOSTILE = "<b title='x'>\"&"
 ESCAPED = "&lt;b title=&#x27;x&#x27;&gt;&quot;&amp;"
 HTML = [
-    Value("null", HOSTILE, HOSTILE),
-    Value("text", HOSTILE, HOSTILE),
-    Value("moment", HOSTILE, HOSTILE, moment=HOSTILE),
-    Value("masked", HOSTILE, HOSTILE),
-    Value("long", HOSTILE, folded=True),
-    Value("long", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
-    Value("text", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
-    Value("object", HOSTILE, items=(Item(HOSTILE, Value("number", HOSTILE, HOSTILE)),), hidden=3),
+    ShownValue("null", HOSTILE, HOSTILE),
+    ShownValue("text", HOSTILE, HOSTILE),
+    ShownValue("moment", HOSTILE, HOSTILE, moment=HOSTILE),
+    ShownValue("masked", HOSTILE, HOSTILE),
+    ShownValue("long", HOSTILE, folded=True),
+    ShownValue("long", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
+    ShownValue("text", HOSTILE, marked=(HOSTILE, HOSTILE, HOSTILE)),
+    ShownValue(
+        "object",
+        HOSTILE,
+        items=(ValueItem(HOSTILE, ShownValue("number", HOSTILE, HOSTILE)),),
+        hidden=3,
+    ),
 ]
 
 
 @pytest.mark.parametrize("value", HTML, ids=lambda value: value.form)
-def test_a_value_is_escaped_wherever_it_stands(value: Value) -> None:
+def test_value_html_is_escaped(value: ShownValue) -> None:
     assert ESCAPED in value.html
     assert HOSTILE not in value.html
     assert "<b" not in value.html
 
 
-def test_a_row_of_a_change_is_escaped() -> None:
+def test_row_html_is_escaped() -> None:
     made = ChangeRow(
         path=HOSTILE, trail=(HOSTILE,), label=HOSTILE, kind="changed",
         old=ABSENT, new=HTML[1], note=HOSTILE, filter_url=f"/?{HOSTILE}",
@@ -193,24 +198,24 @@ def test_a_row_of_a_change_is_escaped() -> None:
     assert "<b" not in made.html
 
 
-def test_only_the_words_that_differ_are_marked() -> None:
-    old = Value(
+def test_differing_words_are_marked() -> None:
+    old = ShownValue(
         "text", "Клиент просит снизить ставку до 17 процентов и срок до 20 лет, ждёт ответа."
     )
-    new = Value(
+    new = ShownValue(
         "text", "Клиент просит снизить ставку до 15 процентов и срок до 25 лет, ждёт ответа."
     )
-    one, other = mark_differences(old, new)
-    assert (one.marked or ())[1::2] == ("17", "20")
-    assert (other.marked or ())[1::2] == ("15", "25")
-    assert "".join(one.marked or ()) == old.text
-    assert "процентов и срок до <mark>25</mark> лет" in other.html
+    first, second = mark_differences(old, new)
+    assert (first.marked or ())[1::2] == ("17", "20")
+    assert (second.marked or ())[1::2] == ("15", "25")
+    assert "".join(first.marked or ()) == old.text
+    assert "процентов и срок до <mark>25</mark> лет" in second.html
 
 
-def test_a_long_text_shows_what_is_around_its_marks() -> None:
+def test_long_text_shows_surroundings_of_marks() -> None:
     middle = "слово " * 40
-    one, other = mark_differences(
-        *(Value("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))
+    first, second = mark_differences(
+        *(ShownValue("long", f"Начало {n} {middle}{n} конец", folded=True) for n in (1, 2))
     )
-    assert [len(part) for part in one.around] == [7, 1, 121, 1, 6]
-    assert "<mark>2</mark>" in other.html
+    assert [len(part) for part in first.around] == [7, 1, 121, 1, 6]
+    assert "<mark>2</mark>" in second.html

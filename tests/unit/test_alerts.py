@@ -44,8 +44,8 @@ class Case:
 
 def web(name: str, labels: str, values: str) -> dict[str, str]:
     """The same series from two web processes: an alert must not count it twice."""
-    given = f"{labels}," if labels else ""
-    return {f'{name}{{{given}instance="{each}"}}': values for each in ("w1", "w2")}
+    fields = f"{labels}," if labels else ""
+    return {f'{name}{{{fields}instance="{item}"}}': values for item in ("w1", "w2")}
 
 
 CASES = [
@@ -343,13 +343,13 @@ CASES = [
 
 
 @cache
-def rules() -> dict[str, dict[str, Any]]:
+def load_rules() -> dict[str, dict[str, Any]]:
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
-def expectations(case: Case) -> list[dict[str, Any]]:
-    rule = rules()[case.alert]
+def make_expectations(case: Case) -> list[dict[str, Any]]:
+    rule = load_rules()[case.alert]
     firing = {
         "exp_labels": {**rule["labels"], **case.labels},
         "exp_annotations": {
@@ -364,45 +364,45 @@ def expectations(case: Case) -> list[dict[str, Any]]:
     ]
 
 
-def test_every_alert_has_a_case() -> None:
-    assert {case.alert for case in CASES} == set(rules())
+def test_each_alert_has_case() -> None:
+    assert {case.alert for case in CASES} == set(load_rules())
 
 
-def test_they_fire_and_clear(tmp_path: Path) -> None:
+def test_alerts_fire_and_clear(tmp_path: Path) -> None:
     """Each with its own rule alone, since all rules would be computed for every minute of each
     case, and in one run of promtool, which names what is wrong."""
     files = []
     for number, case in enumerate(CASES):
         rule, test = tmp_path / f"{number}-rule.yaml", tmp_path / f"{number}-{case.alert}.yaml"
-        groups = [{"name": case.alert, "rules": [rules()[case.alert]]}]
+        groups = [{"name": case.alert, "rules": [load_rules()[case.alert]]}]
         rule.write_text(json.dumps({"groups": groups}))
-        given = [{"series": name, "values": values} for name, values in case.series.items()]
-        one = {
+        fields = [{"series": name, "values": values} for name, values in case.series.items()]
+        first = {
             "interval": case.interval,
             "external_labels": {"runbook": RUNBOOK},
-            "input_series": given,
-            "alert_rule_test": expectations(case),
+            "input_series": fields,
+            "alert_rule_test": make_expectations(case),
         }
         common = {"rule_files": [rule.name], "evaluation_interval": case.interval}
-        test.write_text(json.dumps({**common, "tests": [one]}))
+        test.write_text(json.dumps({**common, "tests": [first]}))
         files.append(test)
     for words in (("check", "rules", RULES), ("test", "rules", *files)):
-        done = subprocess.run([need.promtool(), *words], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = subprocess.run([need.promtool(), *words], capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 PAGE = (ROOT / "docs/runbook.md").read_text()
-ALERTS = [*rules().values()]
+ALERTS = [*load_rules().values()]
 SECTIONS = dict(re.findall(r"^### (Annals\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 PARTS = ("**Look:**", "**Do:**", "**How long:**")
 
 
-def test_the_sections_are_the_alerts_in_their_order() -> None:
+def test_runbook_has_section_for_each_alert_in_order() -> None:
     assert list(SECTIONS) == [rule["alert"] for rule in ALERTS]
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_a_section_says_what_where_and_how_long(rule: dict[str, Any]) -> None:
+def test_runbook_section_describes_alert(rule: dict[str, Any]) -> None:
     section = SECTIONS[rule["alert"]]
     means = section.strip()
     assert means.startswith(f"*{rule['labels']['severity']}.* ")
@@ -413,14 +413,14 @@ def test_a_section_says_what_where_and_how_long(rule: dict[str, Any]) -> None:
     assert "`" in look, "which command, query or log shows it?"
 
 
-def test_alerts_name_only_jobs_that_are_scraped() -> None:
+def test_alerts_name_only_scraped_jobs() -> None:
     settings = yaml.safe_load((ROOT / "docker/prometheus/prometheus.yaml").read_text())
     jobs = {job["job_name"] for job in settings["scrape_configs"]}
-    asked = {
+    requested = {
         (rule["alert"], pattern)
         for rule in ALERTS
         for pattern in re.findall(r'\bjob=~?"([^"]+)"', rule["expr"])
     }
-    assert asked
-    missing = {each for each in asked if not any(re.fullmatch(each[1], job) for job in jobs)}
+    assert requested
+    missing = {item for item in requested if not any(re.fullmatch(item[1], job) for job in jobs)}
     assert missing == set()

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from annals import __version__, command_line
-from history.base.table import columns, counted, print_table
+from history.base.table import build_table, pluralize, print_table
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
@@ -23,7 +23,7 @@ REFUSED = {
 }
 
 
-def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+def run_annals(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Run it with no server named, so that the embedded ones would start in home."""
     unset = ("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "ANNALS_SECRET_KEY")
     env = {name: value for name, value in os.environ.items() if name not in unset}
@@ -34,31 +34,31 @@ def run(home: Path, program: str, *words: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("words, text", REFUSED.items())
-def test_wrong_words_are_refused_and_start_nothing(tmp_path: Path, words: str, text: str) -> None:
-    done = run(tmp_path, "annals", *words.split())
-    assert (done.returncode, done.stdout) == (2, "")
-    assert text in done.stderr
+def test_wrong_arguments_start_no_server(tmp_path: Path, words: str, text: str) -> None:
+    result = run_annals(tmp_path, "annals", *words.split())
+    assert (result.returncode, result.stdout) == (2, "")
+    assert text in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_prints_passwords_is_refused(tmp_path: Path) -> None:
-    done = run(tmp_path, "annals", "diffsettings")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "would print passwords and keys" in done.stderr
+def test_diffsettings_is_refused(tmp_path: Path) -> None:
+    result = run_annals(tmp_path, "annals", "diffsettings")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "would print passwords and keys" in result.stderr
 
 
 @pytest.mark.parametrize("words", ["migrate --help", "help --all"])
-def test_what_only_prints_leaves_nothing(tmp_path: Path, words: str) -> None:
+def test_help_leaves_no_files(tmp_path: Path, words: str) -> None:
     """Such as a key in the folder in which somebody asks for help."""
-    done = run(tmp_path / "home", "annals", *words.split())
-    assert done.returncode == 0, done.stderr
+    result = run_annals(tmp_path / "home", "annals", *words.split())
+    assert result.returncode == 0, result.stderr
     assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_the_version_is_our_own_and_alone(tmp_path: Path, program: str) -> None:
-    done = run(tmp_path, program, "--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{__version__}\n", "")
+def test_version_prints_version_of_annals_only(tmp_path: Path, program: str) -> None:
+    result = run_annals(tmp_path, program, "--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"{__version__}\n", "")
 
 
 NAMES = sorted(
@@ -68,10 +68,10 @@ NAMES = sorted(
 )
 
 
-def test_the_list_has_every_command_of_ours_once_and_fits_a_terminal() -> None:
-    listed = [name for group in command_line.GROUPS.values() for name in group]
+def test_overview_has_each_command_once_and_fits_terminal() -> None:
+    listed = [name for group in command_line.COMMAND_GROUPS.values() for name in group]
     assert sorted(listed) == sorted({*NAMES, "check", "runserver"})
-    assert max(map(len, command_line.overview("manage.py").splitlines())) <= 80
+    assert max(map(len, command_line.format_overview("manage.py").splitlines())) <= 80
 
 
 END = """
@@ -81,40 +81,40 @@ def command():
     for number in range(LINES):
         print("line", number)
 
-command_line.run(command)
+command_line.run_command(command)
 """
 
 
 @pytest.mark.parametrize("lines", ["3", "100000"], ids=["at its end", "in the middle"])
-def test_a_reader_that_leaves_ends_it_without_a_word(lines: str) -> None:
+def test_command_ends_silently_when_reader_leaves(lines: str) -> None:
     line = f".venv/bin/python -c '{END.replace('LINES', lines)}' | true"
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (141, "", "")
 
 
 @pytest.mark.parametrize(
-    "error, code, said",
+    "error, code, text",
     [
         (KeyError("surprise"), 1, "annals: unexpected error: KeyError: 'surprise'. With ANNALS_LO"),
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device"), 1, "annals: "),
     ],
 )
-def test_an_error_is_one_line(
-    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_error_is_printed_as_one_line(
+    error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:
         raise error
 
     with pytest.raises(SystemExit) as end:
-        command_line.run(command)
+        command_line.run_command(command)
     assert end.value.code == code
     printed = capsys.readouterr().err
-    assert printed.startswith(said)
-    assert printed.count("\n") == (1 if said else 0)
+    assert printed.startswith(text)
+    assert printed.count("\n") == (1 if text else 0)
 
 
 # An answer of Kafka's client comes after the end of Python, and before that of the process.
@@ -136,14 +136,16 @@ def consume(*_):
 libc = ctypes.CDLL(None)
 sleep = ctypes.cast(libc.usleep, ctypes.c_void_p)
 libc.__cxa_atexit(sleep, ctypes.c_void_p(900_000), None)
-command_line._command = consume
+command_line._dispatch_command = consume
 command_line.main(["annals", "consume"])
 """
 
 
-def test_an_answer_that_comes_too_late_does_not_crash_the_consumer() -> None:
-    done = subprocess.run([sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=300)
-    assert done.returncode == 3, done.stderr
+def test_late_kafka_answer_does_not_crash_consumer() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", LATE], cwd=ROOT, capture_output=True, timeout=300
+    )
+    assert result.returncode == 3, result.stderr
 
 
 # What Django's start, the pages, logins and archives need.
@@ -151,7 +153,7 @@ HEAVY = (
     "confluent_kafka cryptography django.db.models history.admin.pages history.api history.masking"
     " history.models history.timeline jwt prometheus_client psycopg pyarrow requests rich"
 )
-QUICK = " ".join(name for name in NAMES if name not in command_line.OF_DJANGO)
+QUICK = " ".join(name for name in NAMES if name not in command_line.EXTENDS_DJANGO)
 # One process for all: what a help imported stays, so the first one that imports too much is named.
 HELPS = """
 import runpy, sys
@@ -168,33 +170,33 @@ for command in quick:
 
 
 def test_help_does_not_start_django() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", HELPS, HEAVY, QUICK],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     for command in QUICK.split():
-        assert f"usage: manage.py {command}" in done.stdout
+        assert f"usage: manage.py {command}" in result.stdout
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         *("capacity --rps -1", "capacity --rps 200 --days 0"),
         *("capacity --rps nan", "compare-old --sample -3", "migrate --statement-timeout inf"),
         *("migrate --statement-timeout -1", "trace --version 1.0", "trace --version x"),
     ],
 )
-def test_a_number_without_a_meaning_is_refused(given: str) -> None:
-    name, *arguments = given.split()
+def test_number_out_of_range_is_refused(values: str) -> None:
+    name, *arguments = values.split()
     option, text = arguments[-2:]
     with pytest.raises(CommandError, match=f"argument {option}: '{text}' is not a .*number from"):
         call_command(name, *arguments)
 
 
-def test_a_table_is_in_columns_as_wide_as_it_is() -> None:
+def test_table_columns_are_as_wide_as_their_cells() -> None:
     table, out = (
-        columns("topic", "partition", "read", "state", right=("partition", "read")),
+        build_table("topic", "partition", "read", "state", right=("partition", "read")),
         io.StringIO(),
     )
     table.add_row("first", "0", "12", "[red] " * 20)
@@ -207,7 +209,7 @@ def test_a_table_is_in_columns_as_wide_as_it_is() -> None:
     ]
 
 
-def test_the_noun_fits_the_number() -> None:
+def test_noun_agrees_with_number() -> None:
     expected = ["0 days", "1 day", "2 days", "1,234 days"]
-    assert [counted(n, "day") for n in (0, 1, 2, 1234)] == expected
-    assert [counted(n, "it is", "they are") for n in (1, 2)] == ["1 it is", "2 they are"]
+    assert [pluralize(n, "day") for n in (0, 1, 2, 1234)] == expected
+    assert [pluralize(n, "it is", "they are") for n in (1, 2)] == ["1 it is", "2 they are"]

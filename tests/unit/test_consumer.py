@@ -21,20 +21,28 @@ from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.periodic_work import PeriodicWork, select_claimed_ends
 from ingest.consumer.positions import Breaker, Positions, StandstillTimer, Tolerance
 from ingest.consumer.writers import WorkerThread
-from ingest.forecast import Forecast, Log, Outlook
+from ingest.forecast import DeletionForecast, Outlook, PartitionLog
 from ingest.source import client
 from ingest.source.brokers import BrokerSnapshot
 from ingest.source.client import ASK_AGAIN_SECONDS, StuckMemberTimer, ThrottledLog, Unreachable
 from ingest.source.decode import decode_message
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
 from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
-from tests.messages import EXPIRED, SOURCE, TOPIC, WINDOW, message, value, with_data
+from tests.messages import (
+    EXPIRED,
+    SOURCE,
+    TOPIC,
+    WINDOW,
+    make_message,
+    make_value,
+    make_value_with_data,
+)
 
 TOLERANCE = Tolerance(5, 0.5, 10)
 ONE, TWO = TopicPartition("a", "id", 0), TopicPartition("a", "id", 1)
 
 
-def test_what_is_assigned_is_due_and_settled_once_claimed() -> None:
+def test_assigned_partitions_are_due_until_claimed() -> None:
     positions = Positions()
     assert not positions.settled
     assert not positions.is_claim_due(1e9)
@@ -56,7 +64,7 @@ def test_what_is_assigned_is_due_and_settled_once_claimed() -> None:
     assert not positions.is_claim_due(1e9)
 
 
-def test_halts_are_recorded_again_only_after_the_last_attempt(
+def test_halts_are_recorded_again_only_after_previous_attempt_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A database that is away for an hour gets one statement then, not one for each turn."""
@@ -87,7 +95,7 @@ def test_halts_are_recorded_again_only_after_the_last_attempt(
 
 
 @pytest.mark.parametrize(
-    "pattern, said",
+    "pattern, sentence",
     [
         ("xxxx", None),
         ("xxxxx", "5 bad messages in a row"),
@@ -95,20 +103,20 @@ def test_halts_are_recorded_again_only_after_the_last_attempt(
         ("x.x.x.x.x.", "5 of the last 10 messages are bad"),
     ],
 )
-def test_the_sentence_of_a_breaker(pattern: str, said: str | None) -> None:
+def test_breaker_explains_why_it_tripped(pattern: str, sentence: str | None) -> None:
     breaker = Breaker(TOLERANCE)
-    for each in pattern:
-        breaker.note(each == "x")
-    assert breaker.explain_trip() == said
+    for item in pattern:
+        breaker.note(item == "x")
+    assert breaker.explain_trip() == sentence
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))
-def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: int) -> None:
+def test_breaker_agrees_with_plain_counting(bad: list[bool], consecutive: int, window: int) -> None:
     breaker = Breaker(Tolerance(consecutive, 0.4, window))
     for number in range(len(bad)):
         breaker.note(bad[number])
         seen = bad[: number + 1]
-        row = next((n for n, each in enumerate(reversed(seen)) if not each), len(seen))
+        row = next((n for n, item in enumerate(reversed(seen)) if not item), len(seen))
         last = seen[-window:]
         expected = row >= consecutive or (len(last) == window and sum(last) >= 0.4 * window)
         assert (breaker.explain_trip() is not None) is expected
@@ -116,7 +124,7 @@ def test_it_says_what_counting_says(bad: list[bool], consecutive: int, window: i
 
 @given(st.lists(st.booleans() | st.integers(0, 30), max_size=20))
 @example([True] * TOLERANCE.consecutive + [0])
-def test_good_messages_may_be_counted_at_once(steps: list[bool | int]) -> None:
+def test_breaker_counts_good_messages_in_one_call(steps: list[bool | int]) -> None:
     one_by_one, at_once = Breaker(TOLERANCE), Breaker(TOLERANCE)
     for step in steps:
         if isinstance(step, bool):
@@ -133,7 +141,7 @@ A, B = ("a", 0), ("b", 0)
 WAIT = 30.0
 
 
-def noticed_at(still: StandstillTimer, since: float, most: float = 1000.0) -> float:
+def find_notice_times(still: StandstillTimer, since: float, most: float = 1000.0) -> float:
     """When it is noticed that A stands at 5, looked at every 5 seconds."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
@@ -142,30 +150,30 @@ def noticed_at(still: StandstillTimer, since: float, most: float = 1000.0) -> fl
     return now
 
 
-def test_the_next_time_it_waits_twice_as_long_until_something_comes() -> None:
+def test_standstill_wait_doubles_until_a_message_arrives() -> None:
     still = StandstillTimer(WAIT)
-    first = noticed_at(still, 0.0)
+    first = find_notice_times(still, 0.0)
     assert first == WAIT
     # The claims were given up and made again: positions are those of before.
-    second = noticed_at(still, first + 5)
+    second = find_notice_times(still, first + 5)
     assert second - (first + 5) == 2 * WAIT
     assert not still.note_positions(second + 5, {A: 6, B: 1}, {A})
-    assert noticed_at(still, second + 10) == second + 15 + WAIT
+    assert find_notice_times(still, second + 10) == second + 15 + WAIT
 
 
 @pytest.mark.parametrize("moves, more", [(1, {A}), (0, set())])
-def test_one_that_moves_is_enough_and_what_is_read_to_its_end_may_stand(
+def test_standstill_ignores_moving_and_finished_partitions(
     moves: int, more: set[KafkaPartition]
 ) -> None:
     still = StandstillTimer(WAIT)
     assert not any(still.note_positions(5.0 * n, {A: 5, B: n * moves}, more) for n in range(100))
 
 
-def test_the_time_counts_from_when_there_is_more() -> None:
+def test_standstill_counts_from_arrival_of_more_messages() -> None:
     still = StandstillTimer(WAIT)
     for turn in range(100):
         assert not still.note_positions(5.0 * turn, {A: 5, B: 1}, set())
-    assert noticed_at(still, 500.0) == 500.0 + WAIT
+    assert find_notice_times(still, 500.0) == 500.0 + WAIT
 
 
 MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3)
@@ -185,76 +193,90 @@ MESSAGE = Message("t", 0, 7, 1_700_000_000_000, b"key", b"value", leader_epoch=3
     ],
     ids=str,
 )
-def test_another_message_is_not_the_same(change: dict[str, Any]) -> None:
+def test_fingerprint_differs_for_other_messages(change: dict[str, Any]) -> None:
     assert not LastMessage.of(MESSAGE).is_same(structs.replace(MESSAGE, **change))
 
 
-def test_the_end_of_another_topic_of_the_same_name_is_not_taken() -> None:
+def test_end_of_replaced_topic_is_ignored() -> None:
     """It was asked for before the topic was deleted and created again, or after a partition went
     to another consumer. A log that was cut has the id of its topic."""
-    found = Positions()
+    result = Positions()
     claims = [
         Claim(TopicPartition("mine", "new", 0), 1, 0, 0, False, 0),
         Claim(TopicPartition("cut", "same#2", 0), 1, 0, 0, False, 0),
         Claim(TopicPartition("without ids", "", 0), 1, 0, 0, False, 0),
     ]
-    found.grant(claims, Tolerance(100, 0.5, 1_000))
+    result.grant(claims, Tolerance(100, 0.5, 1_000))
     ends = {("mine", 0): 9, ("cut", 0): 8, ("without ids", 0): 7, ("gone", 0): 6, ("mine", 1): 5}
     look = BrokerSnapshot(
         0.0, {"mine": "old", "cut": "same", "without ids": "", "gone": "id"}, ends
     )
-    assert select_claimed_ends(look, found) == {("cut", 0): 8, ("without ids", 0): 7}
+    assert select_claimed_ends(look, result) == {("cut", 0): 8, ("without ids", 0): 7}
     look = BrokerSnapshot(0.0, {"mine": "new"}, ends)
-    assert select_claimed_ends(look, found) == {("mine", 0): 9}
+    assert select_claimed_ends(look, result) == {("mine", 0): 9}
 
 
 ROOMY = Limits(1_000, 1 << 30)
 
 
-def sized(size: int, offset: int = 0) -> Message:
+def make_message_of_size(size: int, offset: int = 0) -> Message:
     """A good message of exactly this number of bytes with its key."""
-    padding = size - message(with_data(b'{"a":""}')).size
-    found = message(with_data(b'{"a":"' + b"x" * padding + b'"}'), offset)
-    assert found.size == size
-    return found
+    padding = size - make_message(make_value_with_data(b'{"a":""}')).size
+    result = make_message(make_value_with_data(b'{"a":"' + b"x" * padding + b'"}'), offset)
+    assert result.size == size
+    return result
 
 
-def filled(*messages: Message, limits: Limits = ROOMY) -> Batch:
+def fill_batch(*messages: Message, limits: Limits = ROOMY) -> Batch:
     batch = Batch(limits)
-    for each in messages:
-        assert batch.fits(each.size)
-        batch.add(decode_message(each, WINDOW), SOURCE, each.offset)
+    for next_message in messages:
+        assert batch.fits(next_message.size)
+        batch.add(decode_message(next_message, WINDOW), SOURCE, next_message.offset)
     return batch
 
 
-def test_bytes_are_a_limit_headers_counted() -> None:
+def test_batch_byte_limit_counts_headers() -> None:
     limits = Limits(1_000, 2_000)
-    assert filled(sized(1_000), limits=limits).fits(sized(1_000, 1).size)
-    assert not filled(sized(1_000), limits=limits).fits(sized(1_001, 1).size)
-    laden = message(sized(900).value, 1, headers=(("name", b"x" * 97), ("none", None)))
+    assert fill_batch(make_message_of_size(1_000), limits=limits).fits(
+        make_message_of_size(1_000, 1).size
+    )
+    assert not fill_batch(make_message_of_size(1_000), limits=limits).fits(
+        make_message_of_size(1_001, 1).size
+    )
+    laden = make_message(
+        make_message_of_size(900).value, 1, headers=(("name", b"x" * 97), ("none", None))
+    )
     assert laden.size == 900 + len("name") + 97 + len("none")
-    assert not filled(sized(1_000), limits=limits).fits(laden.size)
+    assert not fill_batch(make_message_of_size(1_000), limits=limits).fits(laden.size)
 
 
-def test_giants_travel_alone() -> None:
-    small, giant = sized(GIANT_BYTES), sized(GIANT_BYTES + 1)
-    assert filled(small).fits(small.size)
-    assert not filled(small).fits(giant.size)
-    assert not filled(giant).fits(small.size)
-    assert filled(giant).fits(giant.size)
+def test_batch_takes_huge_message_alone() -> None:
+    small, giant = make_message_of_size(GIANT_BYTES), make_message_of_size(GIANT_BYTES + 1)
+    assert fill_batch(small).fits(small.size)
+    assert not fill_batch(small).fits(giant.size)
+    assert not fill_batch(giant).fits(small.size)
+    assert fill_batch(giant).fits(giant.size)
 
 
-def test_kinds_come_in_the_order_of_declaration() -> None:
+def test_batch_orders_kinds_as_declared() -> None:
     """Two writers must lock tables in the same order."""
     batch = Batch(ROOMY)
     for number, entity in enumerate(reversed(ENTITIES)):
         source = TopicPartition(entity.topics[0], "id", 0)
-        body = message(value(productInstanceId="A1"), number, entity.topics[0])
+        body = make_message(make_value(productInstanceId="A1"), number, entity.topics[0])
         batch.add(decode_message(body, WINDOW), source, number)
     assert batch.list_entities() == [entity.name for entity in ENTITIES]
 
 
-BODIES = st.sampled_from([value(), value(version=8), b"bad", EXPIRED, sized(GIANT_BYTES + 1).value])
+BODIES = st.sampled_from(
+    [
+        make_value(),
+        make_value(version=8),
+        b"bad",
+        EXPIRED,
+        make_message_of_size(GIANT_BYTES + 1).value,
+    ]
+)
 STEPS = st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 0, 1, 3]), BODIES), max_size=12)
 
 
@@ -271,13 +293,13 @@ def test_batch_adds_a_run_like_single_messages(
     decoded = [decode_message(each, WINDOW) for each in messages]
     one_by_one, at_once = Batch(Limits(rows, size)), Batch(Limits(rows, size))
     expected, added, reject = 5, 0, None
-    for each in messages:
-        hole = each.offset != expected
-        if (hole and not skipping) or not one_by_one.fits(each.size):
+    for next_message in messages:
+        hole = next_message.offset != expected
+        if (hole and not skipping) or not one_by_one.fits(next_message.size):
             break
-        gaps = (OffsetGap(expected, each.offset, lost=False),) if hole else ()
-        reject = one_by_one.add(decode_message(each, WINDOW), SOURCE, expected, gaps)
-        expected, added = each.offset + 1, added + 1
+        gaps = (OffsetGap(expected, next_message.offset, lost=False),) if hole else ()
+        reject = one_by_one.add(decode_message(next_message, WINDOW), SOURCE, expected, gaps)
+        expected, added = next_message.offset + 1, added + 1
         if reject is not None:
             break
     assert at_once.add_run(decoded, SOURCE, 5, skipping) == (added, reject)
@@ -285,13 +307,13 @@ def test_batch_adds_a_run_like_single_messages(
         batch.arrange()
     for name in ("messages", "bytes", "rows", "keys", "expired", "rejects", "progress"):
         assert getattr(one_by_one, name) == getattr(at_once, name)
-    assert [each.fits(sized(900).size) for each in (one_by_one, at_once)] in (
+    assert [item.fits(make_message_of_size(900).size) for item in (one_by_one, at_once)] in (
         [True] * 2,
         [False] * 2,
     )
 
 
-def test_it_keeps_the_last_names_and_at_most_twice_as_many() -> None:
+def test_fingerprint_cache_keeps_last_names_and_is_bounded() -> None:
     memory = FingerprintCache(10)
     for number in range(100):
         memory.update({str(number): number})
@@ -304,7 +326,7 @@ PATIENCE = 15.0
 
 
 @pytest.fixture
-def patience() -> StuckMemberTimer:
+def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
     made = StuckMemberTimer(PATIENCE, -100.0)
     made.end()
@@ -312,62 +334,64 @@ def patience() -> StuckMemberTimer:
     return made
 
 
-def until_stuck(patience: StuckMemberTimer, since: float, away_until: float = 0.0) -> float:
+def find_stuck_time(
+    stuck_member_timer: StuckMemberTimer, since: float, away_until: float = 0.0
+) -> float:
     """When it counts as stuck, asked every half second."""
     now = since
     while True:
         now += 0.5
-        if patience.is_due(now):
+        if stuck_member_timer.is_due(now):
             if now < away_until:
-                patience.note_unanswered(now)
-            elif patience.note_answered(now):
+                stuck_member_timer.note_unanswered(now)
+            elif stuck_member_timer.note_answered(now):
                 return now
 
 
 @pytest.mark.parametrize("outage", [10.0, 60.0, 3600.0])
-def test_the_wait_after_an_outage_does_not_depend_on_its_length(
-    patience: StuckMemberTimer, outage: float
+def test_stuck_member_wait_does_not_depend_on_length_of_outage(
+    stuck_member_timer: StuckMemberTimer, outage: float
 ) -> None:
-    stuck = until_stuck(patience, 0.0, away_until=outage)
+    stuck = find_stuck_time(stuck_member_timer, 0.0, away_until=outage)
     assert stuck <= outage + ASK_AGAIN_SECONDS + PATIENCE + 1
     assert stuck >= outage + PATIENCE
 
 
-def test_each_time_the_wait_is_twice_as_long() -> None:
+def test_stuck_member_wait_doubles() -> None:
     patience = StuckMemberTimer(PATIENCE, 0.0)
-    first = until_stuck(patience, 0.0)
-    second = until_stuck(patience, first)
-    assert until_stuck(patience, second) - second == 2 * (second - first) == 4 * first
+    first = find_stuck_time(patience, 0.0)
+    second = find_stuck_time(patience, first)
+    assert find_stuck_time(patience, second) - second == 2 * (second - first) == 4 * first
     patience.end()
     patience.begin(1000.0)
-    assert until_stuck(patience, 1000.0) == 1000.0 + PATIENCE
+    assert find_stuck_time(patience, 1000.0) == 1000.0 + PATIENCE
 
 
 @pytest.fixture
-def hands(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def worker_thread(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
     monkeypatch.setattr(client.time, "monotonic", lambda: now[0])
     return now
 
 
-def says(throttled: ThrottledLog, text: str) -> bool:
+def log_says(throttled: ThrottledLog, text: str) -> bool:
     return throttled.filter(logging.LogRecord("x", logging.WARNING, "", 0, text, None, None))
 
 
-def test_the_same_is_said_again_only_after_a_while(hands: list[float]) -> None:
+def test_same_warning_is_logged_again_only_after_a_while(worker_thread: list[float]) -> None:
     throttled = ThrottledLog()
-    assert says(throttled, "broker 1 down after 12 ms")
-    assert not says(throttled, "broker 1 down after 13 ms")
-    assert says(throttled, "broker is back")
-    hands[0] = client.REPEAT_LOG_SECONDS
-    assert says(throttled, "broker 1 down after 14 ms")
+    assert log_says(throttled, "broker 1 down after 12 ms")
+    assert not log_says(throttled, "broker 1 down after 13 ms")
+    assert log_says(throttled, "broker is back")
+    worker_thread[0] = client.REPEAT_LOG_SECONDS
+    assert log_says(throttled, "broker 1 down after 14 ms")
 
 
-def test_jobs_run_in_order_and_give_what_they_return_or_raise() -> None:
-    worker, done = WorkerThread("test"), []
-    first = worker.submit(lambda: done.append(1))
+def test_worker_runs_jobs_in_order_and_passes_on_results() -> None:
+    worker, outcome = WorkerThread("test"), []
+    first = worker.submit(lambda: outcome.append(1))
     second = worker.submit(lambda: 1 // 0)
-    third = worker.submit(lambda: (*done, 3))
+    third = worker.submit(lambda: (*outcome, 3))
     assert third.result(10) == (1, 3)
     assert first.result() is None
     with pytest.raises(ZeroDivisionError):
@@ -375,7 +399,7 @@ def test_jobs_run_in_order_and_give_what_they_return_or_raise() -> None:
     assert worker.close(10)
 
 
-def test_the_end_cancels_what_has_not_begun_in_time() -> None:
+def test_worker_end_cancels_jobs_that_did_not_begin() -> None:
     worker, begun, go = WorkerThread("test"), Event(), Event()
     running = worker.submit(lambda: begun.set() or go.wait())
     waiting = worker.submit(lambda: "done")
@@ -391,7 +415,7 @@ AWAY = Unreachable(ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT)))
 SOON, LATER, HALTED = ("soon", 0), ("later", 0), ("halted", 0)
 
 
-class Ends:
+class FixedEnds:
     """The consumer's source, as far as it is asked here: where its partitions end."""
 
     def get_high_watermark(self, partition: KafkaPartition) -> int:  # noqa: ARG002
@@ -412,7 +436,7 @@ class RecordedForecast:
         self.outlooks = outlooks
 
 
-class Clock:
+class MovableClock:
     """time, of which a test moves the hands."""
 
     def __init__(self) -> None:
@@ -426,31 +450,31 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> MovableClock:
+    clock = MovableClock()
     monkeypatch.setattr(loss_forecaster, "time", clock)
     return clock
 
 
-def outlook(seconds: float) -> Outlook:
-    log = Log(time.time(), 0, 1000, 1.0, 100.0)
-    return Outlook(log, Forecast(time.time() + seconds, 1000, 0, 3600.0))
+def make_outlook(seconds: float) -> Outlook:
+    log = PartitionLog(time.time(), 0, 1000, 1.0, 100.0)
+    return Outlook(log, DeletionForecast(time.time() + seconds, 1000, 0, 3600.0))
 
 
-def positions() -> Positions:
-    found = Positions()
-    found.assign([SOON, LATER, HALTED], 0.0)
+def make_positions() -> Positions:
+    result = Positions()
+    result.assign([SOON, LATER, HALTED], 0.0)
     tolerance = Tolerance(3, 0.7, 8)
     claims = (
         Claim(TopicPartition(topic, "", number), 1, 0, 0, topic == "halted", 0)
         for topic, number in (SOON, LATER, HALTED)
     )
-    found.grant(claims, tolerance)
-    return found
+    result.grant(claims, tolerance)
+    return result
 
 
 def create_forecaster_with_answer(
-    answer: Mapping[KafkaPartition, Outlook] | Exception, clock: Clock
+    answer: Mapping[KafkaPartition, Outlook] | Exception, clock: MovableClock
 ) -> tuple[Any, ...]:
     """Return a forecaster that has received `answer`, with its source, records and positions."""
 
@@ -459,7 +483,7 @@ def create_forecaster_with_answer(
             raise answer
         return {**answer}
 
-    source, recorded, place = Ends(), RecordedForecast(), positions()
+    source, recorded, place = FixedEnds(), RecordedForecast(), make_positions()
     forecaster: Any = LossForecaster(ask, recorded)  # type: ignore[arg-type]
     clock.now += 60
     forecaster.ask_when_due(source, place)
@@ -468,23 +492,23 @@ def create_forecaster_with_answer(
     return forecaster, source, recorded, place
 
 
-def test_what_the_brokers_say_is_recorded(clock: Clock) -> None:
+def test_forecaster_records_outlook_of_brokers(clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(
-        {SOON: outlook(600), HALTED: outlook(3000)}, clock
+        {SOON: make_outlook(600), HALTED: make_outlook(3000)}, clock
     )
     forecaster.ask_when_due(source, place)
     assert {claim.source.topic for claim in recorded.outlooks} == {"soon", "halted"}
 
 
 @pytest.mark.parametrize("error", [AWAY, ValueError("what is this?")])
-def test_reading_goes_on_without_an_answer(error: Exception, clock: Clock) -> None:
+def test_forecaster_does_not_block_reading(error: Exception, clock: MovableClock) -> None:
     forecaster, source, recorded, place = create_forecaster_with_answer(error, clock)
     clock.now += 2
     forecaster.ask_when_due(source, place)
     assert recorded.outlooks == {}
 
 
-def test_the_rate_is_measured_only_while_there_is_more_to_read(clock: Clock) -> None:
+def test_reading_rate_is_measured_only_while_behind(clock: MovableClock) -> None:
     forecaster, source, _, place = create_forecaster_with_answer({}, clock)
     source.get_high_watermark = lambda _: 100_000
     forecaster.ask_when_due(source, place)
@@ -498,8 +522,8 @@ def test_the_rate_is_measured_only_while_there_is_more_to_read(clock: Clock) -> 
     forecaster.ask_when_due(source, place)
     # Two partitions have all their messages left: the one that is read to its end does not count.
     assert forecaster.reading_rate != 5_000.0
-    for each in place.claimed.values():
-        each.expected = 50_001
+    for item in place.claimed.values():
+        item.expected = 50_001
     before = forecaster.reading_rate
     clock.now += 10
     forecaster.ask_when_due(source, place)

@@ -13,11 +13,21 @@ from hypothesis import strategies as st
 from history.entities import BY_NAME, ENTITIES
 from ingest.source.decode import Decoder, ExpiredVersion, Reason, RejectedMessage, decode
 from scripts import message_schema as contract
-from tests.messages import TOPIC, WINDOW, fields, message, nested, value, with_data
+from tests.messages import (
+    TOPIC,
+    WINDOW,
+    make_fields,
+    make_message,
+    make_nested,
+    make_value,
+    make_value_with_data,
+)
 
 CHILD = BY_NAME["product-task"]
-OF_KIND = {each.name: jsonschema_rs.validator_for(contract.of_entity(each)) for each in ENTITIES}
-REGISTRY = jsonschema_rs.Registry([(contract.NAME, contract.of_all())])
+OF_KIND = {
+    each.name: jsonschema_rs.validator_for(contract.make_entity_schema(each)) for each in ENTITIES
+}
+REGISTRY = jsonschema_rs.Registry([(contract.NAME, contract.make_whole_schema())])
 IN_WHOLE = {
     each.name: jsonschema_rs.validator_for(
         {"$schema": contract.DIALECT, "$ref": f"{contract.NAME}#/$defs/{each.name}"},
@@ -27,10 +37,10 @@ IN_WHOLE = {
 }
 
 
-def decodes(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> bool:
+def is_decoded(body: bytes, topic: str = TOPIC, decode: Decoder = decode) -> bool:
     """Whether the decoder takes a message, as far as the clock is not concerned."""
     try:
-        decode(message(body, topic=topic), WINDOW)
+        decode(make_message(body, topic=topic), WINDOW)
     except ExpiredVersion:
         return True
     except RejectedMessage as error:
@@ -75,16 +85,16 @@ EDGES: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_they_agree_at_the_limits_of_each_field(name: str) -> None:
+def test_schema_and_decoder_agree_at_field_limits(name: str) -> None:
     for entity in (ENTITIES[0], CHILD):
         for edge in EDGES[name]:
-            body = fields(**{"productInstanceId": "A1", name: edge})
-            check(body, entity)
+            body = make_fields(**{"productInstanceId": "A1", name: edge})
+            is_accepted_by_all(body, entity)
 
 
-def check(body: dict[str, Any], entity: Any) -> bool:
+def is_accepted_by_all(body: dict[str, Any], entity: Any) -> bool:
     """Whether all accept a message. Those of BEYOND have no number of that notation."""
-    accepted = decodes(json.dumps(body).encode(), entity.topics[0])
+    accepted = is_decoded(json.dumps(body).encode(), entity.topics[0])
     assert OF_KIND[entity.name].is_valid(body) is accepted, body
     assert IN_WHOLE[entity.name].is_valid(body) is accepted, body
     return accepted
@@ -134,7 +144,7 @@ ANY: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def beyond(body: dict[str, Any]) -> bool:
+def is_beyond_notation(body: dict[str, Any]) -> bool:
     """Whether a message is one of those in BEYOND that the strategies make."""
     whole = any(isinstance(body.get(name), float) for name in ("version", "type", "revType"))
     return whole or "-02-29T" in str(body.get("updatedAt"))
@@ -151,40 +161,40 @@ def beyond(body: dict[str, Any]) -> bool:
 def test_schema_and_decoder_agree(
     good: dict[str, Any], changes: dict[str, Any], entity: Any
 ) -> None:
-    body = {name: each for name, each in {**good, **changes}.items() if each is not ...}
-    if beyond(body):
+    body = {name: change for name, change in {**good, **changes}.items() if change is not ...}
+    if is_beyond_notation(body):
         return
-    event(f"accepted: {check(body, entity)}")
+    event(f"accepted: {is_accepted_by_all(body, entity)}")
 
 
 # A message for each name in BEYOND: parsed as Python does, and what the decoder says of it.
 DIFFERENT: dict[str, list[tuple[bytes, bool]]] = {
-    "bytes": [(with_data(b'{"a":NaN}'), False)],
-    "surrogates": [(value(id="x").replace(b'"x"', rb'"\ud800"'), False)],
-    "repeated names": [(value().replace(b'{"id"', b'{"id":5,"id"'), False)],
+    "bytes": [(make_value_with_data(b'{"a":NaN}'), False)],
+    "surrogates": [(make_value(id="x").replace(b'"x"', rb'"\ud800"'), False)],
+    "repeated names": [(make_value().replace(b'{"id"', b'{"id":5,"id"'), False)],
     "number notation": [
-        (value(version=7.0), False),
-        (value().replace(b'"version": 7', b'"version": 7e0'), False),
-        (value(type=1.0), False),
+        (make_value(version=7.0), False),
+        (make_value().replace(b'"version": 7', b'"version": 7e0'), False),
+        (make_value(type=1.0), False),
     ],
-    "leap days": [(value(updatedAt="2025-02-29T00:00:00"), False)],
-    "the clock": [(value(updatedAt="9999-12-31T23:59:59"), False)],
-    "nesting": [(with_data(nested(501)), False)],
-    "exponents": [(with_data(b'{"a":[' + b"1e131071," * 9_000 + b"0]}"), False)],
-    "unread bytes": [(value()[:-1] + b',"x":"\xff"}', True)],
+    "leap days": [(make_value(updatedAt="2025-02-29T00:00:00"), False)],
+    "the clock": [(make_value(updatedAt="9999-12-31T23:59:59"), False)],
+    "nesting": [(make_value_with_data(make_nested(501)), False)],
+    "exponents": [(make_value_with_data(b'{"a":[' + b"1e131071," * 9_000 + b"0]}"), False)],
+    "unread bytes": [(make_value()[:-1] + b',"x":"\xff"}', True)],
 }
 
 
-def test_the_list_of_differences_is_whole() -> None:
-    assert DIFFERENT.keys() == contract.BEYOND.keys()
+def test_list_of_schema_differences_is_complete() -> None:
+    assert DIFFERENT.keys() == contract.BEYOND_SCHEMA.keys()
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
-def test_what_a_schema_cannot_say(name: str) -> None:
-    python = jsonschema.Draft202012Validator(contract.of_all())
+def test_decoder_refuses_what_schema_cannot_express(name: str) -> None:
+    python = jsonschema.Draft202012Validator(contract.make_whole_schema())
     for body, accepted in DIFFERENT[name]:
         try:
-            decode(message(body), WINDOW)
+            decode(make_message(body), WINDOW)
             decoded = True
         except RejectedMessage:
             decoded = False

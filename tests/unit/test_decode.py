@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.documents.jsonb import MOST_DIGITS
+from history.documents.jsonb import MAX_DIGITS
 from history.reasons import REASONS
 from history.record import ChangeType, Record
 from ingest.source.decode import (
@@ -25,37 +25,37 @@ from ingest.source.message import Message
 from ingest.source.names import identify_message, read_place
 from tests import fuzz
 from tests.messages import (
-    CHILD,
+    CHILD_TOPIC,
     EXPIRED,
+    FOUND_BY_POSTGRESQL,
     HOSTILE,
-    LATER,
     NOW,
     STRANGE,
     TOPIC,
     WINDOW,
-    message,
-    nested,
-    value,
-    with_data,
+    make_message,
+    make_nested,
+    make_value,
+    make_value_with_data,
 )
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 
 
-def record(body: bytes, topic: str = TOPIC) -> Record:
-    return decode(message(body, topic=topic), WINDOW)
+def decode_record(body: bytes, topic: str = TOPIC) -> Record:
+    return decode(make_message(body, topic=topic), WINDOW)
 
 
-def reason(body: bytes | None, topic: str = TOPIC) -> Reason:
+def get_reason(body: bytes | None, topic: str = TOPIC) -> Reason:
     with pytest.raises(RejectedMessage) as caught:
-        decode(message(body, topic=topic), WINDOW)
+        decode(make_message(body, topic=topic), WINDOW)
     assert caught.value.detail
     return caught.value.reason
 
 
-def test_every_field_arrives() -> None:
-    assert record(with_data(b'{"a": 1.10, "b":"\\u0041"}')) == Record(
+def test_record_has_every_field_of_the_message() -> None:
+    assert decode_record(make_value_with_data(b'{"a": 1.10, "b":"\\u0041"}')) == Record(
         entity="product-instance",
         id="02xdf2pQLJL5mLfJZodiHa",
         version=7,
@@ -69,59 +69,61 @@ def test_every_field_arrives() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile(name: str) -> None:
+def test_hostile_messages_have_a_reason(name: str) -> None:
     expected, body = HOSTILE[name]
-    if name in LATER:
-        assert record(body or b"").data in (body or b"")
+    if name in FOUND_BY_POSTGRESQL:
+        assert decode_record(body or b"").data in (body or b"")
     else:
-        assert reason(body) == expected
+        assert get_reason(body) == expected
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_strange_but_good(name: str) -> None:
-    assert record(STRANGE[name]).id
+def test_strange_but_valid_messages_are_decoded(name: str) -> None:
+    assert decode_record(STRANGE[name]).id
 
 
 @pytest.mark.parametrize("kind", ChangeType)
 @pytest.mark.parametrize("field", ["type", "revType"])
-def test_a_type_is_a_word_or_a_number_in_either_field(kind: ChangeType, field: str) -> None:
+def test_type_may_be_a_word_or_a_number_in_either_field(kind: ChangeType, field: str) -> None:
     for spelling in (kind.name, int(kind), str(int(kind))):
-        assert record(value(**{"type": ..., field: spelling})).type == kind
+        assert decode_record(make_value(**{"type": ..., field: spelling})).type == kind
 
 
-def test_nesting_is_counted_in_the_snapshot_whatever_its_strings_hold() -> None:
-    assert record(with_data(nested(MAX_NESTING))).data == nested(MAX_NESTING)
-    assert reason(with_data(nested(MAX_NESTING + 1))) == Reason.TOO_DEEP
+def test_nesting_count_ignores_brackets_in_strings() -> None:
+    assert decode_record(make_value_with_data(make_nested(MAX_NESTING))).data == make_nested(
+        MAX_NESTING
+    )
+    assert get_reason(make_value_with_data(make_nested(MAX_NESTING + 1))) == Reason.TOO_DEEP
     quoted = b'{"a":"' + rb"\"[{\\" * 1000 + b'","b":["[","{"]}'
-    assert record(with_data(quoted)).data == quoted
+    assert decode_record(make_value_with_data(quoted)).data == quoted
 
 
-def test_the_window_is_half_open() -> None:
+def test_window_is_half_open() -> None:
     def at(microseconds: int) -> bytes:
-        return value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
+        return make_value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
 
-    assert record(at(WINDOW.start)).updated_at == WINDOW.start
-    assert record(at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
-    assert reason(at(WINDOW.end)) == Reason.FUTURE
+    assert decode_record(at(WINDOW.start)).updated_at == WINDOW.start
+    assert decode_record(at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
+    assert get_reason(at(WINDOW.end)) == Reason.FUTURE
     with pytest.raises(ExpiredVersion):
-        record(at(WINDOW.start - 1))
+        decode_record(at(WINDOW.start - 1))
     with pytest.raises(ExpiredVersion):
-        record(EXPIRED)
+        decode_record(EXPIRED)
 
 
-def test_no_detail_quotes_the_document() -> None:
+def test_details_do_not_quote_the_document() -> None:
     secret = "Иванов-4509"
     for body in (
-        value(id=[secret]),
-        value(updatedAt=secret),
-        value(updatedAt=f"2025-07-03T11:42:{secret[:2]}"),
-        value(type=secret),
-        value(data=secret),
-        value(clientId=secret * 20),
+        make_value(id=[secret]),
+        make_value(updatedAt=secret),
+        make_value(updatedAt=f"2025-07-03T11:42:{secret[:2]}"),
+        make_value(type=secret),
+        make_value(data=secret),
+        make_value(clientId=secret * 20),
         secret.encode(),
     ):
         with pytest.raises(RejectedMessage) as caught:
-            decode(message(body), WINDOW)
+            decode(make_message(body), WINDOW)
         assert secret[:2] not in caught.value.detail
 
 
@@ -129,7 +131,7 @@ OFFSETS = st.none() | st.integers(-14 * 60, 14 * 60)
 
 
 @given(st.datetimes(), OFFSETS, st.integers(0, 9), st.integers(0, 999))
-def test_a_moment_is_what_datetime_says(
+def test_moment_is_parsed_as_datetime_does(
     naive: datetime, offset: int | None, digits: int, rest: int
 ) -> None:
     """Up to nine digits, cut off after the sixth; UTC where no offset is named."""
@@ -154,7 +156,7 @@ def test_a_moment_is_what_datetime_says(
         ("2025-07-03T11:42:48.510186999", "2025-07-03T11:42:48.510186Z"),
     ],
 )
-def test_other_ways_to_write_a_moment(text: str, same: str) -> None:
+def test_moment_accepts_other_notations(text: str, same: str) -> None:
     assert parse_time(text) == (datetime.fromisoformat(same) - EPOCH) // MICROSECOND
 
 
@@ -162,9 +164,7 @@ def test_other_ways_to_write_a_moment(text: str, same: str) -> None:
     st.sampled_from(["2025-07-03T11:42:48.", "2025-07-03T11:42:48.51018", "2025-07-03T11:42:48"]),
     st.text(st.sampled_from("0123456789+-:.,Zz T٣"), max_size=10),
 )
-def test_nothing_is_a_moment_that_is_not_written_as_the_contract_has_it(
-    start: str, rest: str
-) -> None:
+def test_moment_outside_the_contract_is_refused(start: str, rest: str) -> None:
     with suppress(RejectedMessage):
         parse_time(start + rest)
         written = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?"
@@ -172,26 +172,26 @@ def test_nothing_is_a_moment_that_is_not_written_as_the_contract_has_it(
         assert re.fullmatch(full, start + rest, re.ASCII)
 
 
-def test_mutated_messages_give_a_record_or_a_reason_and_the_same_again() -> None:
+def test_decoding_mutated_messages_is_total_and_repeatable() -> None:
     """`python -m tests.fuzz --messages 1000000` runs as many as one likes."""
-    counts = fuzz.run(random.Random(7), 20_000)
+    counts = fuzz.run_mutations(random.Random(7), 20_000)
     assert counts.total() == 20_000
     assert counts["record"] > 1_000
     assert {"not_json", "bad_field", "bad_updated_at", "expired"} <= set(counts)
 
 
-def numbers(text: bytes, count: int) -> bytes:
-    return with_data(b'{"a":[' + b",".join([text] * count) + b"]}")
+def make_numbers(text: bytes, count: int) -> bytes:
+    return make_value_with_data(b'{"a":[' + b",".join([text] * count) + b"]}")
 
 
 @pytest.mark.parametrize("text", [b"1e131071", b"1E+131071", b"-1.5e00131070", b"7e-16383"])
-def test_exponents_of_more_digits_than_can_be_returned(text: bytes) -> None:
+def test_numbers_with_too_many_digits_are_refused(text: bytes) -> None:
     """9,000 numbers of the largest exponent are 81 KB in the message and 1.2 GB as text."""
     digits = 16_383 if b"-1" in text[1:] else 131_071
-    most = MOST_DIGITS // digits
-    record(numbers(text, most - 5))
-    assert reason(numbers(text, most + 5)) is Reason.TOO_LARGE
-    assert reason(numbers(text, 9_000)) is Reason.TOO_LARGE
+    most = MAX_DIGITS // digits
+    decode_record(make_numbers(text, most - 5))
+    assert get_reason(make_numbers(text, most + 5)) is Reason.TOO_LARGE
+    assert get_reason(make_numbers(text, 9_000)) is Reason.TOO_LARGE
 
 
 ID = "it must be a text of 1 to 32 characters"
@@ -213,92 +213,99 @@ SURROGATE = r"a text has half of a surrogate pair, as \ud800, which is no charac
 SENTENCES: list[tuple[bytes | None, str]] = [
     (None, "the message has no value; a deletion is a message whose `type` is DELETE"),
     (b"<xml/>", "the message is not JSON in UTF-8: invalid character at byte 0, counted from 0"),
-    (value()[:-9], "the message ends before its JSON does; it was cut off"),
-    (value(id="é").replace("é".encode(), b"\xe9"), "a text has bytes that are not UTF-8; the "
+    (make_value()[:-9], "the message ends before its JSON does; it was cut off"),
+    (make_value(id="é").replace("é".encode(), b"\xe9"), "a text has bytes that are not UTF-8; the "
      "message must be JSON in UTF-8"),
     (b'{"data":{"a":NaN}}', "the message is not JSON in UTF-8: invalid character at byte 13, "
      "counted from 0"),
-    (with_data(rb'{"a":"\ud800"}'), SURROGATE),
+    (make_value_with_data(rb'{"a":"\ud800"}'), SURROGATE),
     (b"null", "the message is null; it must be a JSON object with the fields of the contract"),
     (b"[]", "the message is a list; it must be a JSON object with the fields of the contract"),
-    (value(id=...), f"`id` is missing; {ID}"),
-    (value(id=""), f"`id` is empty; {ID}"),
-    (value(id=5), f"`id` is a whole number; {ID}"),
-    (value(id="x" * 33), f"`id` is longer than 32 characters; {ID}"),
-    (value(version="7"), f"`version` is a text; {VERSION}"),
-    (value(version=7.0), f"`version` is a number with a fraction or an exponent; {VERSION}"),
-    (value(version=True), f"`version` is true or false; {VERSION}"),
-    (value(version=-1), f"`version` is less than 0; {VERSION}"),
-    (value(version=2**31), f"`version` is more than 2147483647; {VERSION}"),
-    (value(clientId=...), f"`clientId` is missing; {ID.replace('32', '64')}"),
-    (value(author=1), f"`author` is a whole number; {AUTHOR}"),
-    (value(productInstanceId={}), f"`productInstanceId` is an object; {APPLICATION}"),
-    (value(type=...), f"`type` is missing or another word; {TYPE}"),
-    (value(type=..., revType=[]), f"`revType` is a list; {TYPE}"),
-    (value(updatedAt=...), "`updatedAt` is missing; it must be a text with an ISO 8601 date and "
-     "time, as 2025-07-03T11:42:48.510186Z"),
-    (value(updatedAt="yesterday"), TIME),
-    (value(updatedAt="2025-07-03T11:42:48+24:00"), TIME),
-    (value(updatedAt="2026-02-30T00:00:00"), NO_SUCH_TIME),
-    (value(updatedAt="9999-01-01T00:00:00"), f"`updatedAt` is after {WINDOW.newest} in UTC, the "
-     "last day that is accepted; check the clock and the offset of the service"),
-    (value(data=...), DATA),
-    (value(id="a\0"), "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only "
-     "`data` may"),
-    (with_data(nested(501)), DEEP),
+    (make_value(id=...), f"`id` is missing; {ID}"),
+    (make_value(id=""), f"`id` is empty; {ID}"),
+    (make_value(id=5), f"`id` is a whole number; {ID}"),
+    (make_value(id="x" * 33), f"`id` is longer than 32 characters; {ID}"),
+    (make_value(version="7"), f"`version` is a text; {VERSION}"),
+    (make_value(version=7.0), f"`version` is a number with a fraction or an exponent; {VERSION}"),
+    (make_value(version=True), f"`version` is true or false; {VERSION}"),
+    (make_value(version=-1), f"`version` is less than 0; {VERSION}"),
+    (make_value(version=2**31), f"`version` is more than 2147483647; {VERSION}"),
+    (make_value(clientId=...), f"`clientId` is missing; {ID.replace('32', '64')}"),
+    (make_value(author=1), f"`author` is a whole number; {AUTHOR}"),
+    (make_value(productInstanceId={}), f"`productInstanceId` is an object; {APPLICATION}"),
+    (make_value(type=...), f"`type` is missing or another word; {TYPE}"),
+    (make_value(type=..., revType=[]), f"`revType` is a list; {TYPE}"),
+    (make_value(updatedAt=...), "`updatedAt` is missing; it must be a text with an ISO 8601 date "
+     "and time, as 2025-07-03T11:42:48.510186Z"),
+    (make_value(updatedAt="yesterday"), TIME),
+    (make_value(updatedAt="2025-07-03T11:42:48+24:00"), TIME),
+    (make_value(updatedAt="2026-02-30T00:00:00"), NO_SUCH_TIME),
+    (make_value(updatedAt="9999-01-01T00:00:00"), f"`updatedAt` is after {WINDOW.newest} in UTC, "
+     "the last day that is accepted; check the clock and the offset of the service"),
+    (make_value(data=...), DATA),
+    (make_value(id="a\0"), "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; "
+     "only `data` may"),
+    (make_value_with_data(make_nested(501)), DEEP),
 ]  # fmt: skip
 
 
-def sentence(body: bytes | None, topic: str = TOPIC) -> str:
+def get_detail(body: bytes | None, topic: str = TOPIC) -> str:
     with pytest.raises(RejectedMessage) as caught:
-        decode(message(body, topic=topic), WINDOW)
+        decode(make_message(body, topic=topic), WINDOW)
     return caught.value.detail
 
 
 @pytest.mark.parametrize("body, expected", SENTENCES, ids=range(len(SENTENCES)))
-def test_what_is_wrong_where_and_what_is_right(body: bytes | None, expected: str) -> None:
-    assert sentence(body) == expected
+def test_detail_names_field_fault_and_rule(body: bytes | None, expected: str) -> None:
+    assert get_detail(body) == expected
 
 
-def test_a_child_without_its_application() -> None:
-    assert sentence(value(), CHILD) == f"`productInstanceId` is missing or empty; {APPLICATION}"
+def test_child_without_application_is_refused() -> None:
+    assert (
+        get_detail(make_value(), CHILD_TOPIC)
+        == f"`productInstanceId` is missing or empty; {APPLICATION}"
+    )
 
 
-def test_no_sentence_has_the_words_of_a_program() -> None:
+def test_details_have_no_words_of_a_program() -> None:
     words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
-    bodies = [body for name, (_, body) in HOSTILE.items() if name not in LATER]
-    for said in map(sentence, bodies):
+    bodies = [body for name, (_, body) in HOSTILE.items() if name not in FOUND_BY_POSTGRESQL]
+    for said in map(get_detail, bodies):
         assert not words.search(said), said
         assert "\n" not in said
 
 
-def name(body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC) -> tuple[Any, ...]:
+def name_version(
+    body: bytes | None, key: bytes | None = b"K1", topic: str = TOPIC
+) -> tuple[Any, ...]:
     return tuple(identify_message(Message(topic, 0, 0, -1, key, body)))
 
 
 @pytest.mark.parametrize(
     "body, expected",
     [
-        (value(id="A1", version=5, updatedAt="never"), ("A1", 5)),
-        (value(id="A1", version="5"), ("A1", 5)),
-        (value(id="A1", version=-1), ("A1", None)),
-        (value(id="A1", version=2**31), ("A1", None)),
-        (value(id="A1", version=5.5), ("A1", None)),
-        (value(id=7, version=5), ("K1", 5)),
-        (value(id="x" * 33, version=5), ("K1", 5)),
-        (value(id="a\0b", version=5), ("K1", 5)),
-        (value(id=..., version=...), ("K1", None)),
-        (value(id="A1", version=5)[:-9], ("K1", 5)),
+        (make_value(id="A1", version=5, updatedAt="never"), ("A1", 5)),
+        (make_value(id="A1", version="5"), ("A1", 5)),
+        (make_value(id="A1", version=-1), ("A1", None)),
+        (make_value(id="A1", version=2**31), ("A1", None)),
+        (make_value(id="A1", version=5.5), ("A1", None)),
+        (make_value(id=7, version=5), ("K1", 5)),
+        (make_value(id="x" * 33, version=5), ("K1", 5)),
+        (make_value(id="a\0b", version=5), ("K1", 5)),
+        (make_value(id=..., version=...), ("K1", None)),
+        (make_value(id="A1", version=5)[:-9], ("K1", 5)),
         (b'{"version": 5', ("K1", None)),
         (b"[]", ("K1", None)),
         (b"\xff", ("K1", None)),
-        (nested(100_000), ("K1", None)),
+        (make_nested(100_000), ("K1", None)),
         (None, ("K1", None)),
     ],
     ids=map(str, range(15)),  # the messages have the time in them
 )
-def test_what_can_be_read_is_read(body: bytes | None, expected: tuple[Any, ...]) -> None:
-    assert name(body) == ("product-instance", *expected)
+def test_bad_message_names_its_version_where_readable(
+    body: bytes | None, expected: tuple[Any, ...]
+) -> None:
+    assert name_version(body) == ("product-instance", *expected)
 
 
 @pytest.mark.parametrize(
@@ -321,11 +328,11 @@ def test_what_can_be_read_is_read(body: bytes | None, expected: tuple[Any, ...])
 )
 def test_key_that_is_json_names_the_id_in_it(key: bytes | None, id: str) -> None:
     """Serialisers of keys write `"A1"`: taken as it is, it names a document that never was."""
-    assert name(b"cut", key) == ("product-instance", id, None)
+    assert name_version(b"cut", key) == ("product-instance", id, None)
 
 
-def test_of_an_unknown_topic_nothing_is_known() -> None:
-    assert name(value(), topic="other") == ("", "", None)
+def test_message_of_unknown_topic_names_nothing() -> None:
+    assert name_version(make_value(), topic="other") == ("", "", None)
 
 
 def test_every_reason_has_words() -> None:
@@ -348,11 +355,11 @@ def test_every_reason_has_words() -> None:
 def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
-    place = read_place(Message(CHILD, 0, 0, -1, b"K1", value(**changes)))
+    place = read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
     assert (place.application, place.updated_at is not None) == (application, made_at)
-    assert read_place(Message(TOPIC, 0, 0, -1, b"K1", value(**changes))).application == ""
+    assert read_place(Message(TOPIC, 0, 0, -1, b"K1", make_value(**changes))).application == ""
 
 
 def test_what_is_not_json_says_no_place_whatever_its_bytes_quote() -> None:
-    body = value(productInstanceId="A1")[:-5]
-    assert read_place(Message(CHILD, 0, 0, -1, b"K1", body)) == ("", None)
+    body = make_value(productInstanceId="A1")[:-5]
+    assert read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

@@ -18,11 +18,11 @@ from annals import env
 from annals.demo import __main__ as demo
 from annals.demo import cron
 from annals.demo.simulator import (
-    Message,
-    Plan,
+    SimulatedMessage,
+    SimulationPlan,
     count_messages,
-    plan,
-    stream,
+    generate_messages,
+    plan_simulation,
 )
 from history.daily.window import Window
 from history.entities import ROOT
@@ -41,36 +41,38 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def messages() -> Sequence[Message]:
-    return list(stream(20, START, applications=APPLICATIONS))
+def messages() -> Sequence[SimulatedMessage]:
+    return list(generate_messages(20, START, applications=APPLICATIONS))
 
 
 @pytest.fixture(scope="module")
-def documents(messages: Sequence[Message]) -> dict[bytes, list[Message]]:
-    found = defaultdict(list)
+def documents(messages: Sequence[SimulatedMessage]) -> dict[bytes, list[SimulatedMessage]]:
+    actual = defaultdict(list)
     for message in messages:
-        found[message.key].append(message)
-    return found
+        actual[message.key].append(message)
+    return actual
 
 
-def quantiles(values: Iterable[int], wanted: Iterable[float]) -> dict[float, int]:
+def get_quantiles(values: Iterable[int], wanted: Iterable[float]) -> dict[float, int]:
     ordered = sorted(values)
     return {quantile: ordered[int(quantile * len(ordered))] for quantile in wanted}
 
 
-def test_sizes_are_the_target(messages: Sequence[Message]) -> None:
+def test_message_sizes_have_target_distribution(messages: Sequence[SimulatedMessage]) -> None:
     sizes = [len(message.value) for message in messages]
-    assert quantiles(sizes, SIZES) == pytest.approx(SIZES, rel=0.05)
+    assert get_quantiles(sizes, SIZES) == pytest.approx(SIZES, rel=0.05)
     assert sum(sizes) / len(sizes) == pytest.approx(MEAN_BYTES, rel=0.03)
     assert LEAST_BYTES <= min(sizes) < 1.2 * LEAST_BYTES
     assert 0.7 * MOST_BYTES < max(sizes) <= MOST_BYTES
 
 
-def test_versions_of_a_document_are_the_target(documents: dict[bytes, list[Message]]) -> None:
-    assert quantiles(map(len, documents.values()), VERSIONS) == VERSIONS
+def test_version_counts_have_target_distribution(
+    documents: dict[bytes, list[SimulatedMessage]],
+) -> None:
+    assert get_quantiles(map(len, documents.values()), VERSIONS) == VERSIONS
 
 
-def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
+def test_simulated_messages_meet_contract(messages: Sequence[SimulatedMessage]) -> None:
     window = Window(date(2020, 1, 1), date(2030, 1, 1))
     for sent in messages:
         record = decode(Received(sent.topic, 0, 0, -1, sent.key, sent.value), window)
@@ -82,54 +84,52 @@ def test_every_message_keeps_the_contract(messages: Sequence[Message]) -> None:
         assert record.product_instance_id == application
 
 
-def test_versions_grow_by_one_in_time_from_create_to_the_end(
-    documents: dict[bytes, list[Message]],
+def test_versions_grow_by_one_from_create_to_last(
+    documents: dict[bytes, list[SimulatedMessage]],
 ) -> None:
     twins = 0
     for history in documents.values():
         assert [message.version for message in history] == list(range(len(history)))
         assert history[0].type is ChangeType.CREATE
         assert all(message.type is ChangeType.UPDATE for message in history[1:-1])
-        for one, following in pairwise(history):
-            assert one.updated_at <= following.updated_at
-            twins += one.updated_at == following.updated_at
+        for first, following in pairwise(history):
+            assert first.updated_at <= following.updated_at
+            twins += first.updated_at == following.updated_at
     assert 0.001 < twins / sum(map(len, documents.values())) < 0.03
 
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(), applications=st.integers(0, 30), together=st.integers(1, 300))
-def test_the_same_seed_and_start_give_the_same_bytes(
-    seed: int, applications: int, together: int
-) -> None:
-    first = list(stream(seed, START, applications=applications, side_by_side=together))
-    again = list(stream(seed, START, applications=applications, side_by_side=together))
+def test_same_seed_and_start_give_same_bytes(seed: int, applications: int, together: int) -> None:
+    first = list(generate_messages(seed, START, applications=applications, side_by_side=together))
+    again = list(generate_messages(seed, START, applications=applications, side_by_side=together))
     assert first == again
     assert len(first) == count_messages(seed, applications)
     assert sum(m.type is ChangeType.CREATE and m.entity == ROOT.name for m in first) == applications
     assert all(LEAST_BYTES <= len(message.value) <= MOST_BYTES for message in first)
 
 
-def test_the_nearest_bound_ends_it() -> None:
+def test_simulation_ends_at_nearest_limit() -> None:
     whole = count_messages(1, 10)
-    assert plan(NOW, 1, applications=10).messages == whole
-    assert plan(NOW, 1, applications=10, messages=7).messages == 7
-    assert plan(NOW, 1, applications=10, seconds=0.1).messages == 20
-    assert plan(NOW, 1, rps=0.0, seconds=5.0).messages is None
+    assert plan_simulation(NOW, 1, applications=10).messages == whole
+    assert plan_simulation(NOW, 1, applications=10, messages=7).messages == 7
+    assert plan_simulation(NOW, 1, applications=10, seconds=0.1).messages == 20
+    assert plan_simulation(NOW, 1, rps=0.0, seconds=5.0).messages is None
 
 
 @pytest.mark.parametrize("bounds", [{"applications": 120}, {"messages": 1_000}])
 @pytest.mark.parametrize("days", [0.5, 30.0])
-def test_days_end_now_and_begin_that_long_ago(bounds: dict[str, int], days: float) -> None:
-    todo = plan(NOW, 4, days=days, **bounds)
-    sent = list(planned(todo))
+def test_simulated_days_end_now(bounds: dict[str, int], days: float) -> None:
+    todo = plan_simulation(NOW, 4, days=days, **bounds)
+    sent = list(generate_planned(todo))
     moments = [datetime.fromtimestamp(message.updated_at / 1e6, UTC) for message in sent]
     assert max(moments) <= NOW
     assert timedelta(days=days) * 0.98 < max(moments) - min(moments) <= timedelta(days=days)
     assert todo.rps == 0
 
 
-def planned(todo: Plan) -> Iterator[Message]:
-    sent = stream(
+def generate_planned(todo: SimulationPlan) -> Iterator[SimulatedMessage]:
+    sent = generate_messages(
         todo.seed,
         todo.start,
         applications=todo.applications,
@@ -139,38 +139,38 @@ def planned(todo: Plan) -> Iterator[Message]:
     return islice(sent, todo.messages)
 
 
-def test_days_without_a_bound_are_refused() -> None:
+def test_days_without_limit_are_refused() -> None:
     with pytest.raises(ValueError, match="--applications, --messages, or --seconds"):
-        plan(NOW, 1, days=3.0)
+        plan_simulation(NOW, 1, days=3.0)
     with pytest.raises(ValueError, match="--days needs a bound"):
-        plan(NOW, 1, days=3.0, seconds=10.0)
+        plan_simulation(NOW, 1, days=3.0, seconds=10.0)
 
 
-def test_the_demo_runs_every_cron_job_and_goes_on_after_one_that_fails(
+def test_demo_runs_each_cron_job_even_after_failure(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = (ROOT_FOLDER / "docs/operations.md").read_text()
-    jobs = [job for its in cron.JOBS.values() for job in its]
+    jobs = [job for items in cron.JOBS.values() for job in items]
     assert len(jobs) == 4
     for words, _ in jobs:
         assert f"`annals {' '.join(words)}`" in table
-    cron._run("no-such-command")
-    cron._run("partitions", "no-such-action")
+    cron._run_job("no-such-command")
+    cron._run_job("partitions", "no-such-action")
     assert "no-such-action" in caplog.text
     monkeypatch.setattr(cron, "call_command", Mock(side_effect=OperationalError("no server")))
-    cron._run("gaps")
+    cron._run_job("gaps")
     assert "annals gaps: OperationalError: no server" in caplog.text
 
 
-@pytest.mark.parametrize("given, language", [(None, "auto"), ("en", "en")])
-def test_demo_has_the_language_of_the_browser_unless_somebody_chose_one(
-    given: str | None, language: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("values, language", [(None, "auto"), ("en", "en")])
+def test_demo_has_language_of_browser_unless_setting_names_one(
+    values: str | None, language: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ANNALS_DEMO", "ANNALS_LANGUAGE", "DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
-    if given is not None:
-        monkeypatch.setenv("ANNALS_LANGUAGE", given)
-    demo.environment(with_shop=False)
+    if values is not None:
+        monkeypatch.setenv("ANNALS_LANGUAGE", values)
+    demo.set_environment(with_shop=False)
     assert os.environ["ANNALS_LANGUAGE"] == language
-    assert env.read({"ANNALS_LANGUAGE": language}).language == language
+    assert env.read_settings({"ANNALS_LANGUAGE": language}).language == language

@@ -13,29 +13,31 @@ from jsonpointer import resolve_pointer
 from benchmarks.diff_shapes import SHAPES
 from history.diff import (
     MISSING,
-    BadPath,
+    BadPathError,
     Change,
-    Identity,
-    changes,
-    compare,
-    differs,
-    find,
-    matches,
-    parse,
-    patch,
-    touches,
+    ListIdentity,
+    compare_snapshots,
+    find_values,
+    is_different,
+    is_matching,
+    is_touched,
+    list_changes,
+    make_patch,
+    parse_path,
 )
 from history.documents.exactjson import dumps, loads
-from tests.unit.diff_documents import DOCUMENTS, PAIRS, equal, exact
+from tests.unit.diff_documents import DOCUMENTS, PAIRS, is_equal, make_exact
 
 
-def listed(old: Any, new: Any, identity: Identity | None = None) -> list[tuple[Any, ...]]:
+def list_changes_in_short(
+    old: Any, new: Any, identity: ListIdentity | None = None
+) -> list[tuple[Any, ...]]:
     """The changes in short: kind, key path, and the values or indexes."""
-    found = changes(old, new, identity) if identity else changes(old, new)
-    return [_listed(change) for change in found]
+    found = list_changes(old, new, identity) if identity else list_changes(old, new)
+    return [_format_change(change) for change in found]
 
 
-def _listed(change: Change) -> tuple[Any, ...]:
+def _format_change(change: Change) -> tuple[Any, ...]:
     start = (change.kind, change.key_path)
     if change.kind == "moved":
         return (*start, change.from_index, change.to_index)
@@ -149,14 +151,14 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("old, new, expected", CASES.values(), ids=CASES)
-def test_changes_are_few_and_named_by_key(
+def test_changes_are_few_and_named_by_key_fields(
     old: Any, new: Any, expected: list[tuple[Any, ...]]
 ) -> None:
-    assert listed(old, new) == expected
+    assert list_changes_in_short(old, new) == expected
 
 
-def test_identity_per_place() -> None:
-    identity = Identity(
+def test_identity_fields_depend_on_place() -> None:
+    identity = ListIdentity(
         places=(("/docs", ("number",)), ("/*/parts", ()), ("/people/*/docs", ("no",)))
     )
     old = {
@@ -169,7 +171,7 @@ def test_identity_per_place() -> None:
         "people": [{"id": 5, "docs": [{"no": 1, "x": 1}, {"no": 2, "x": 3}]}],
         "a": {"parts": [{"id": 1}]},
     }
-    assert [entry[1] for entry in listed(old, new, identity)] == [
+    assert [entry[1] for entry in list_changes_in_short(old, new, identity)] == [
         "/docs/[number=1]/id",
         "/docs/[number=2]/id",
         "/people/[id=5]/docs/[no=2]/x",
@@ -177,24 +179,24 @@ def test_identity_per_place() -> None:
     ]
 
 
-def test_items_without_keys_are_matched_by_likeness() -> None:
+def test_items_without_keys_are_matched_by_similarity() -> None:
     old = [{"type": "passport", "no": "1", "by": "МВД"}, {"type": "SNILS", "no": "2", "by": "ПФР"}]
     new = [
         {"type": "INN", "no": "9", "by": "ФНС", "at": "2020"},
         {"type": "passport", "no": "1", "by": "УФМС"},
         {"type": "SNILS", "no": "3", "by": "ПФР"},
     ]
-    assert listed(old, new) == [
+    assert list_changes_in_short(old, new) == [
         ("added", "/0", new[0]),
         ("changed", "/1/by", "МВД", "УФМС"),
         ("changed", "/2/no", "2", "3"),
     ]
 
 
-def test_changes_come_in_document_order_with_removals_where_they_stood() -> None:
+def test_changes_are_in_document_order_with_removals_where_they_stood() -> None:
     old = {"a": 1, "gone": 1, "b": [1, 2, 3], "c": 1, "last": 1}
     new = {"new": 1, "a": 2, "b": [1, 3], "d": 1, "c": 2}
-    assert [entry[1] for entry in listed(old, new)] == [
+    assert [entry[1] for entry in list_changes_in_short(old, new)] == [
         "/new",
         "/a",
         "/gone",
@@ -205,10 +207,10 @@ def test_changes_come_in_document_order_with_removals_where_they_stood() -> None
     ]
 
 
-def test_key_paths_read_one_way_only() -> None:
+def test_key_paths_are_unambiguous() -> None:
     old = {"*": 1, "[pid=x]": 1, "a~b/c": 1, "l": [{"pid": "x/y=~]", "v": 1}], "": {"": 1}}
     new = {"*": 2, "[pid=x]": 2, "a~b/c": 2, "l": [{"pid": "x/y=~]", "v": 2}], "": {"": 2}}
-    assert [entry[1] for entry in listed(old, new)] == [
+    assert [entry[1] for entry in list_changes_in_short(old, new)] == [
         "/~4",
         "/~2pid=x]",
         "/a~0b~1c",
@@ -217,8 +219,8 @@ def test_key_paths_read_one_way_only() -> None:
     ]
 
 
-def test_an_encoded_change_leaves_out_what_is_missing() -> None:
-    [change] = changes({}, {"a": None})
+def test_encoded_change_leaves_out_missing_values() -> None:
+    [change] = list_changes({}, {"a": None})
     encoded = dumps(change)  # type: ignore[arg-type]
     assert encoded == b'{"path":"/a","keyPath":"/a","kind":"added","new":null}'
 
@@ -249,8 +251,8 @@ NEW = {
 }
 
 
-def seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
-    return [change.key_path for change in changes(old, new) if matches(path, change)]
+def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
+    return [change.key_path for change in list_changes(old, new) if is_matching(path, change)]
 
 
 @pytest.mark.parametrize(
@@ -281,12 +283,12 @@ def seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
         ("/participants/[pid=8f3a]/docs/[id=1]", []),
     ],
 )
-def test_paths(path: str, found: list[str]) -> None:
-    assert seen(path) == found
+def test_path_matches_changes(path: str, found: list[str]) -> None:
+    assert is_seen(path) == found
 
 
-def test_a_list_sees_what_happens_to_its_items() -> None:
-    assert seen("/participants") == [
+def test_path_of_list_matches_changes_of_its_items() -> None:
+    assert is_seen("/participants") == [
         "/participants/[pid=77c1]/docs/[id=9]",
         "/participants/[pid=8f3a]",
         "/participants/[pid=8f3a]/name",
@@ -294,42 +296,42 @@ def test_a_list_sees_what_happens_to_its_items() -> None:
     ]
 
 
-def test_a_path_inside_what_came_whole_sees_only_what_it_had() -> None:
+def test_path_into_added_value_matches_only_what_it_contains() -> None:
     new = {"address": {"city": "Казань", "lines": [{"id": 1, "text": "x"}]}}
-    assert seen("/address/city", {}, new) == ["/address"]
-    assert seen("/address/city", new, {}) == ["/address"]
-    assert seen("/address/street", {}, new) == []
-    assert seen("/address/lines/[id=1]/text", {}, new) == ["/address"]
-    assert seen("/address/lines/[id=2]/text", {}, new) == []
-    assert seen("/address/lines/*", {}, new) == ["/address"]
-    assert seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
+    assert is_seen("/address/city", {}, new) == ["/address"]
+    assert is_seen("/address/city", new, {}) == ["/address"]
+    assert is_seen("/address/street", {}, new) == []
+    assert is_seen("/address/lines/[id=1]/text", {}, new) == ["/address"]
+    assert is_seen("/address/lines/[id=2]/text", {}, new) == []
+    assert is_seen("/address/lines/*", {}, new) == ["/address"]
+    assert is_seen("/address/city", None, {"address": {"city": "Казань"}}) == [""]
 
 
-def test_a_path_inside_what_was_replaced_sees_only_what_differs() -> None:
+def test_path_into_replaced_value_matches_only_what_differs() -> None:
     old, new = {"a": [{"b": 1, "c": 1}]}, {"a": {"0": {"b": 1, "c": 2}}}
-    assert seen("/a/0/c", old, new) == ["/a"]
-    assert seen("/a/0/b", old, new) == []
+    assert is_seen("/a/0/c", old, new) == ["/a"]
+    assert is_seen("/a/0/b", old, new) == []
 
 
 @pytest.mark.parametrize("path", ["rate", "~", "/a~", "/a~5", "/a~x", "/[pid]", "/[pid=1", "/["])
-def test_what_is_not_a_path_is_named(path: str) -> None:
-    with pytest.raises(BadPath, match=r"~|\[|slash"):
-        parse(path)
+def test_text_that_is_not_a_path_is_refused_with_its_fault(path: str) -> None:
+    with pytest.raises(BadPathError, match=r"~|\[|slash"):
+        parse_path(path)
 
 
 @given(PAIRS)
-def test_every_change_is_found_by_its_own_paths_and_those_above(pair: tuple[Any, Any]) -> None:
-    for change in changes(*pair):
+def test_change_is_matched_by_its_paths_and_those_above(pair: tuple[Any, Any]) -> None:
+    for change in list_changes(*pair):
         segments = change.key_path.split("/")
         for length in range(1, len(segments) + 1):
-            assert matches("/".join(segments[:length]), change)
+            assert is_matching("/".join(segments[:length]), change)
         if not any(segment.startswith("[") or segment == "*" for segment in change.path.split("/")):
-            assert matches(change.path, change)
-        assert matches("/*" * (len(segments) - 1), change)
+            assert is_matching(change.path, change)
+        assert is_matching("/*" * (len(segments) - 1), change)
 
 
 @given(PAIRS)
-def test_a_path_into_objects_sees_a_change_iff_its_value_differs(pair: tuple[Any, Any]) -> None:
+def test_path_into_objects_is_touched_only_if_its_value_differs(pair: tuple[Any, Any]) -> None:
     old, new = pair
     if not (isinstance(old, dict) and isinstance(new, dict)):
         return
@@ -337,23 +339,25 @@ def test_a_path_into_objects_sees_a_change_iff_its_value_differs(pair: tuple[Any
         path = "/" + key.replace("~", "~0").replace("/", "~1")
         if key == "*" or key.startswith("["):
             continue
-        same = (key in old) == (key in new) and equal(old.get(key), new.get(key))
-        assert any(matches(path, change) for change in changes(old, new)) is not same
+        same = (key in old) == (key in new) and is_equal(old.get(key), new.get(key))
+        assert any(is_matching(path, change) for change in list_changes(old, new)) is not same
 
 
-def test_find() -> None:
-    assert list(find("/participants/[pid=77c1]/name", NEW)) == [("/participants/0/name", "Борис")]
-    assert list(find("/participants/1/name", NEW)) == [("/participants/1/name", "Ада")]
-    assert [value for _, value in find("/participants/*/docs/*/no", NEW)] == ["z", "x", "n"]
-    assert list(find("/a~1b/*", NEW)) == [("/a~1b/~0", 2)]
-    assert list(find("", 5)) == [("", 5)]
-    assert list(find("/participants/2", NEW)) == []
-    assert list(find("/participants/-1", NEW)) == []
-    assert list(find("/participants/01", NEW)) == []
-    assert list(find("/rate/x", NEW)) == []
-    assert list(find("/participants/" + "9" * 5000, NEW)) == []
-    assert list(find("/[id=true]", [{"id": True}])) == []
-    assert list(find("/a" * 20_000, {"a": 1})) == []
+def test_find_values_selects_what_path_names() -> None:
+    assert list(find_values("/participants/[pid=77c1]/name", NEW)) == [
+        ("/participants/0/name", "Борис")
+    ]
+    assert list(find_values("/participants/1/name", NEW)) == [("/participants/1/name", "Ада")]
+    assert [value for _, value in find_values("/participants/*/docs/*/no", NEW)] == ["z", "x", "n"]
+    assert list(find_values("/a~1b/*", NEW)) == [("/a~1b/~0", 2)]
+    assert list(find_values("", 5)) == [("", 5)]
+    assert list(find_values("/participants/2", NEW)) == []
+    assert list(find_values("/participants/-1", NEW)) == []
+    assert list(find_values("/participants/01", NEW)) == []
+    assert list(find_values("/rate/x", NEW)) == []
+    assert list(find_values("/participants/" + "9" * 5000, NEW)) == []
+    assert list(find_values("/[id=true]", [{"id": True}])) == []
+    assert list(find_values("/a" * 20_000, {"a": 1})) == []
 
 
 ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
@@ -374,11 +378,11 @@ ODD_LISTS: list[tuple[str, Any, Any, bool]] = [
 
 
 @pytest.mark.parametrize("path, old, new, touched", ODD_LISTS)
-def test_an_item_is_found_by_its_key_whatever_else_the_list_holds(
+def test_item_is_found_by_its_key_whatever_else_the_list_holds(
     path: str, old: Any, new: Any, touched: bool
 ) -> None:
-    assert touches(path, {"docs": old}, {"docs": new}) is touched
-    assert touches(path, {"docs": new}, {"docs": old}) is touched
+    assert is_touched(path, {"docs": old}, {"docs": new}) is touched
+    assert is_touched(path, {"docs": new}, {"docs": old}) is touched
 
 
 NAMED = st.builds(
@@ -391,7 +395,7 @@ LISTS = st.lists(NAMED | st.just({"s": 0}) | st.just("x"), max_size=4)
 ITEM = st.sampled_from(["[pid=a]", "[pid=7]", "[id=1]", "[id=2]", "[none=1]"])
 
 
-def named(items: Any, item: str) -> list[Any]:
+def list_named_values(items: Any, item: str) -> list[Any]:
     """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
     field, _, value = item.strip("[]").partition("=")
     return [
@@ -405,45 +409,45 @@ def named(items: Any, item: str) -> list[Any]:
 
 
 @given(LISTS, LISTS, ITEM)
-def test_a_key_path_is_touched_iff_what_it_selects_differs(old: Any, new: Any, item: str) -> None:
-    found = touches(f"/x/{item}/s", {"x": old}, {"x": new})
-    assert found is (named(old, item) != named(new, item))
-    assert differs(f"/x/{item}/s", {"x": old}, {"x": new}) is found
+def test_key_path_is_touched_only_if_its_selection_differs(old: Any, new: Any, item: str) -> None:
+    found = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
+    assert found is (list_named_values(old, item) != list_named_values(new, item))
+    assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is found
 
 
 @given(PAIRS)
 @example(([Decimal("1.0"), 1, Decimal("1.0")], [1, 1, 1]))
-def test_none_if_and_only_if_equal_as_json(pair: tuple[Any, Any]) -> None:
+def test_changes_are_empty_only_for_equal_json(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    assert (changes(old, new) == ()) == equal(old, new)
+    assert (list_changes(old, new) == ()) == is_equal(old, new)
 
 
 @given(DOCUMENTS)
-def test_a_copy_has_no_changes(document: Any) -> None:
-    assert compare(document, copy.deepcopy(document)).patch == []
+def test_copy_has_no_changes(document: Any) -> None:
+    assert compare_snapshots(document, copy.deepcopy(document)).patch == []
 
 
 @given(PAIRS)
-def test_both_views_are_those_of_one_walk(pair: tuple[Any, Any]) -> None:
-    diff = compare(*pair)
-    assert (changes(*pair), patch(*pair)) == (diff.changes, diff.patch)
+def test_changes_and_patch_come_from_one_walk(pair: tuple[Any, Any]) -> None:
+    diff = compare_snapshots(*pair)
+    assert (list_changes(*pair), make_patch(*pair)) == (diff.changes, diff.patch)
 
 
 # A null that moves among others is moved, and not changed.
 @example(([None, {"pid": "d", "s": 1}, {"pid": "c"}, {"pid": 1}],
           [{"pid": "c"}, None, {"pid": 1}, {"pid": "d", "s": 0}]))  # fmt: skip
 @given(PAIRS)
-def test_values_stand_where_the_paths_point(pair: tuple[Any, Any]) -> None:
+def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    for change in changes(old, new):
+    for change in list_changes(old, new):
         if change.kind == "removed":
-            assert exact(resolve_pointer(old, change.path)) == exact(change.old)
+            assert make_exact(resolve_pointer(old, change.path)) == make_exact(change.old)
         else:
-            assert exact(resolve_pointer(new, change.path)) == exact(change.new)
+            assert make_exact(resolve_pointer(new, change.path)) == make_exact(change.new)
         assert (change.old is MISSING) == (change.kind == "added")
         assert (change.new is MISSING) == (change.kind == "removed")
         if change.kind == "changed":
-            assert not equal(change.old, change.new)
+            assert not is_equal(change.old, change.new)
         if change.kind == "moved":
             assert change.path.rpartition("/")[2] == str(change.to_index)
         else:
@@ -452,17 +456,17 @@ def test_values_stand_where_the_paths_point(pair: tuple[Any, Any]) -> None:
 
 
 @given(PAIRS)
-def test_replayed_on_old_they_give_new_with_and_without_keys(pair: tuple[Any, Any]) -> None:
+def test_changes_replayed_on_old_give_new(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    for found in (changes(old, new), changes(old, new, Identity(keys=()))):
-        assert equal(Replay(found).value(old, "", ""), new)
+    for found in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
+        assert is_equal(ReplayedChanges(found).value(old, "", ""), new)
 
 
 def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-class Replay:
+class ReplayedChanges:
     """Makes new from old and the changes a person sees, knowing nothing else."""
 
     def __init__(self, found: tuple[Change, ...]) -> None:
@@ -508,19 +512,19 @@ class Replay:
         return made
 
 
-def applied(document: Any, operations: list[dict[str, Any]]) -> Any:
+def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     return jsonpatch.JsonPatch(operations).apply(copy.deepcopy(document))
 
 
 @given(PAIRS)
-def test_applied_to_old_gives_new_to_the_digit_also_over_the_wire(pair: tuple[Any, Any]) -> None:
+def test_patch_applied_to_old_gives_new_to_the_digit(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    before, after = exact(old), exact(new)
-    operations = patch(old, new)
-    assert exact(applied(old, operations)) == after
-    assert exact(applied(old, patch(old, new, Identity(keys=())))) == after
-    assert exact(applied(old, loads(dumps(operations)))) == after  # type: ignore[arg-type]
-    assert (exact(old), exact(new)) == (before, after), "the snapshots were modified"
+    before, after = make_exact(old), make_exact(new)
+    operations = make_patch(old, new)
+    assert make_exact(apply_patch(old, operations)) == after
+    assert make_exact(apply_patch(old, make_patch(old, new, ListIdentity(keys=())))) == after
+    assert make_exact(apply_patch(old, loads(dumps(operations)))) == after  # type: ignore[arg-type]
+    assert (make_exact(old), make_exact(new)) == (before, after), "the snapshots were modified"
 
 
 @pytest.mark.parametrize(
@@ -535,29 +539,29 @@ def test_applied_to_old_gives_new_to_the_digit_also_over_the_wire(pair: tuple[An
         (["b", "c"], ["a", "b", "c"], [{"op": "add", "path": "/0", "value": "a"}]),
     ],
 )
-def test_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
-    made = patch(old, new)
+def test_patch_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
+    made = make_patch(old, new)
     assert made == operations
-    assert exact(applied(old, made)) == exact(new)
+    assert make_exact(apply_patch(old, made)) == make_exact(new)
 
 
-def test_replaces_the_digits_of_an_equal_number() -> None:
-    diff = compare({"amount": Decimal("1.0")}, {"amount": Decimal("1.00")})
+def test_patch_replaces_digits_of_equal_number() -> None:
+    diff = compare_snapshots({"amount": Decimal("1.0")}, {"amount": Decimal("1.00")})
     assert diff.changes == ()
     assert diff.patch == [{"op": "replace", "path": "/amount", "value": Decimal("1.00")}]
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("count", [1, 7, 60])
-def test_the_patch_gives_the_new_one_and_is_no_longer_than_it(name: str, count: int) -> None:
+def test_patch_is_not_longer_than_new_document(name: str, count: int) -> None:
     old, new = SHAPES[name](count)
-    operations = patch(old, new)
-    assert exact(jsonpatch.JsonPatch(operations).apply(old)) == exact(new)
+    operations = make_patch(old, new)
+    assert make_exact(jsonpatch.JsonPatch(operations).apply(old)) == make_exact(new)
     assert len(dumps(operations)) <= len(dumps([{"op": "replace", "path": "", "value": new}]))
 
 
-def test_a_shuffle_is_moves_only_and_the_fewest() -> None:
+def test_patch_of_shuffled_list_has_fewest_moves_only() -> None:
     old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
     order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
-    found = changes(old, [old[number] for number in order])
+    found = list_changes(old, [old[number] for number in order])
     assert [change.kind for change in found] == ["moved"] * 4

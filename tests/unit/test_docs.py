@@ -21,12 +21,12 @@ LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize("name", docs.PAGES)
-def test_written_pages_are_fresh(name: str) -> None:
+def test_generated_pages_are_fresh(name: str) -> None:
     assert (docs.DOCS / name).read_text() == docs.PAGES[name](), "run scripts/lint"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_of_pages_work(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         path, _, _ = target.partition("#")
         if path and "://" not in path:
@@ -34,20 +34,20 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/contract.md", "docs/api.md", "docs/kinds.md"])
-def test_a_promise_of_exact_numbers_links_the_decision_that_limits_it(page: str) -> None:
+def test_page_about_exact_numbers_links_decision(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "decisions/0010-exact-documents.md" in text
     assert not re.search(r"[Nn]umbers\b[^.]{0,40}\bas (it|they) (was|were|came)", text)
 
 
-def test_every_word_of_the_glossary_lives_in_a_file_that_exists() -> None:
+def test_glossary_names_existing_files() -> None:
     text = (docs.DOCS / "glossary.md").read_text()
     places = re.findall(r"`([\w./]+/[\w.]*)`", text)
     assert len(places) >= 20
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-def test_every_class_of_the_glossary_exists() -> None:
+def test_glossary_names_existing_classes() -> None:
     text = (docs.DOCS / "glossary.md").read_text()
     code = "".join(
         path.read_text() for app in ("history", "ingest") for path in (ROOT / app).rglob("*.py")
@@ -59,7 +59,7 @@ def test_every_class_of_the_glossary_exists() -> None:
     ] == []
 
 
-def test_the_ways_lead_through_files_that_exist() -> None:
+def test_ways_of_structure_page_name_existing_files() -> None:
     files = re.findall(
         r"^\| `([\w/]+\.py)` \|", (docs.DOCS / "structure.md").read_text(), re.MULTILINE
     )
@@ -67,25 +67,25 @@ def test_the_ways_lead_through_files_that_exist() -> None:
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
-def test_the_index_leads_to_every_page() -> None:
+def test_index_links_each_page() -> None:
     linked = set(LINK.findall((docs.DOCS / "index.md").read_text()))
     pages = {path.name for path in docs.DOCS.glob("*.md")} - {"index.md"}
     assert pages <= linked
 
 
-def test_decisions_are_numbered_without_gaps_and_repeats() -> None:
+def test_decisions_have_consecutive_numbers() -> None:
     pages = sorted((docs.DOCS / "decisions").glob("[0-9]*.md"))
     assert len(pages) >= 9
-    assert docs.numbering(page.name for page in pages) == []
+    assert docs.check_numbering(page.name for page in pages) == []
     for page in pages:
         assert page.read_text().startswith(f"# {page.name[:4]} "), page.name
 
 
-def test_every_test_that_the_threat_model_names_exists() -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
-    assert len(named) > 40
+def test_threat_model_names_existing_tests() -> None:
+    name_row = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", (ROOT / "SECURITY.md").read_text())
+    assert len(name_row) > 40
     missing = [
-        (file, test) for file, test in named if f"\ndef {test}" not in (ROOT / file).read_text()
+        (file, test) for file, test in name_row if f"\ndef {test}" not in (ROOT / file).read_text()
     ]
     assert missing == []
 
@@ -95,7 +95,7 @@ TEXTS = sorted(IMAGES.glob("*.dot"))
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda path: path.stem)
-def test_a_picture_is_drawn_from_its_text(text: Path) -> None:
+def test_pictures_are_drawn_from_their_texts(text: Path) -> None:
     drawn_from = f"sha256 {sha256(text.read_bytes()).hexdigest()} -->"
     picture = text.with_suffix(".svg").read_text(encoding="utf-8")
     assert drawn_from in picture, f"{text.name} was changed: run scripts/draw"
@@ -107,22 +107,22 @@ def test_a_picture_is_drawn_from_its_text(text: Path) -> None:
 NOW = Version(annals.__version__)
 
 
-def test_it_is_the_last_release_or_one_after_it() -> None:
-    last = Version(release.last())
+def test_version_is_last_release_or_next_one() -> None:
+    last = Version(release.get_last_release())
     assert last < NOW if NOW.is_devrelease else last == NOW
     assert ("\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text()) is NOW.is_devrelease
 
 
-def test_the_outbox_has_it_too() -> None:
+def test_outbox_has_same_version() -> None:
     assert outbox.__version__ == annals.__version__
 
 
-def test_the_chart_installs_this_image() -> None:
+def test_chart_installs_image_of_this_version() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/Chart.yaml").read_text())
     assert chart["appVersion"] == annals.__version__
     assert chart["version"] == annals.__version__.replace(".dev", "-dev")  # Helm wants SemVer
 
 
-def test_the_page_of_the_installation_names_it() -> None:
+def test_installation_page_names_version() -> None:
     page = (ROOT / "docs/install.md").read_text()
     assert set(re.findall(r"annals-([0-9][^-`\s]*)", page)) == {annals.__version__}

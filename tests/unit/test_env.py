@@ -10,11 +10,11 @@ import pytest
 
 from annals import env, start
 from annals.access.oidc import providers
-from history.archive.store import ArchiveError, Store
+from history.archive.store import ArchiveError, ArchiveStore
 
 
-def test_every_kind_of_value_is_converted() -> None:
-    settings = env.read(
+def test_values_are_converted_to_types_of_settings() -> None:
+    settings = env.read_settings(
         {
             "DATABASE_URL": "postgresql://a@b/c",
             "ANNALS_RETENTION_DAYS": " 30 ",
@@ -46,62 +46,64 @@ def test_every_kind_of_value_is_converted() -> None:
         ("ANNALS_ALLOWED_HOSTS", "annals.bank.example:8000", "without https:// and port"),
     ],
 )
-def test_a_wrong_value_is_named(name: str, value: str, reason: str) -> None:
+def test_wrong_value_is_named(name: str, value: str, reason: str) -> None:
     with pytest.raises(env.SettingError) as caught:
-        env.read({name: value})
+        env.read_settings({name: value})
     assert str(caught.value).startswith(f"{name} is wrong: ")
     assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("everybody", ["0.0.0.0/0", "0.0.0.0/1,128.0.0.0/1"])
-def test_the_start_refuses(everybody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_refuses_networks_as_wide_as_internet(
+    everybody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANNALS_TRUSTED_PROXIES", everybody)
     with pytest.raises(SystemExit, match="everybody would be trusted"):
-        start.checked_settings(["migrate"])
+        start.check_settings(["migrate"])
 
 
-def test_an_unknown_name_is_refused_and_named() -> None:
+def test_unknown_setting_is_refused() -> None:
     with pytest.raises(env.SettingError, match="ANNALS_RETENTION_DAY is not a setting"):
-        env.read({"ANNALS_RETENTION_DAY": "30"})
+        env.read_settings({"ANNALS_RETENTION_DAY": "30"})
 
 
-def test_an_empty_value_counts_as_unset() -> None:
-    assert env.read({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == env.Settings()
+def test_empty_value_counts_as_unset() -> None:
+    assert env.read_settings({"ANNALS_RETENTION_DAYS": "", "DATABASE_URL": " "}) == env.Settings()
 
 
-def test_librdkafka_names_are_made_of_ours() -> None:
-    assert env.librdkafka(
+def test_kafka_variables_become_librdkafka_names() -> None:
+    assert env.read_librdkafka_settings(
         {"ANNALS_KAFKA_SASL_MECHANISM": "PLAIN", "ANNALS_KAFKA_FETCH_MAX_BYTES": "", "OTHER": "x"}
     ) == {"sasl.mechanism": "PLAIN"}
 
 
-def test_a_secret_key_is_made_once_and_readable_to_nobody_else(tmp_path: Path) -> None:
+def test_secret_key_is_generated_once_with_private_mode(tmp_path: Path) -> None:
     settings = env.Settings(home=tmp_path / "new")
-    first = env.secret_key(settings)
+    first = env.load_secret_key(settings)
     assert len(first) >= 32
-    assert env.secret_key(settings) == first
+    assert env.load_secret_key(settings) == first
     assert stat.S_IMODE((tmp_path / "new" / "secret_key").stat().st_mode) == 0o600
 
 
-def test_a_full_disk_leaves_no_secret_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_secret_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = env.Settings(home=tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda *_: Path("/dev/full").open("w"))  # noqa: SIM115
         with pytest.raises(env.SettingError, match="No space left"):
-            env.secret_key(settings)
+            env.load_secret_key(settings)
     assert not (tmp_path / "secret_key").exists()
-    assert len(env.secret_key(settings)) >= 32
+    assert len(env.load_secret_key(settings)) >= 32
 
 
-@pytest.mark.parametrize("name", sorted(env.OF_CONSUMER))
-def test_what_the_ledger_depends_on_cannot_be_set(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", sorted(env.CONSUMER_SETTINGS))
+def test_settings_of_consumer_cannot_be_set(name: str, tmp_path: Path) -> None:
     variable = "ANNALS_KAFKA_" + name.upper().replace(".", "_")
     with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set .*{variable}"):
-        env.librdkafka({variable: "cooperative-sticky"})
+        env.read_librdkafka_settings({variable: "cooperative-sticky"})
     file = tmp_path / "librdkafka.properties"
     file.write_text(f"{name}=read_uncommitted\n")
     with pytest.raises(env.SettingError, match=f"^{re.escape(name)} cannot be set "):
-        env.librdkafka({}, file)
+        env.read_librdkafka_settings({}, file)
 
 
 OLD = {"ANNALS_FALLBACK_URL": "https://old.example", "ANNALS_FALLBACK_UNTIL": "2026-12-31"}
@@ -125,9 +127,9 @@ OLD = {"ANNALS_FALLBACK_URL": "https://old.example", "ANNALS_FALLBACK_UNTIL": "2
         ("ANNALS_FALLBACK_CA_FILE", "/dev/null", "is empty"),
     ],
 )
-def test_an_old_service_that_cannot_be_asked_is_refused(name: str, value: str, reason: str) -> None:
+def test_incomplete_settings_of_old_service_are_refused(name: str, value: str, reason: str) -> None:
     with pytest.raises(env.SettingError) as caught:
-        env.read({**OLD, name: value})
+        env.read_settings({**OLD, name: value})
     assert str(caught.value).startswith(name)
     assert reason in str(caught.value)
     assert "a:b" not in str(caught.value)
@@ -146,9 +148,9 @@ def test_file_with_a_secret_that_every_user_reads_is_refused(mode: int, tmp_path
 
     token, oidc = "ANNALS_FALLBACK_TOKEN_FILE", "ANNALS_OIDC_FILE"
     calls: dict[str, Callable[[], object]] = {
-        token: lambda: env.read({**OLD, token: str(file)}),
-        "ANNALS_LIBRDKAFKA_FILE": lambda: env.librdkafka({}, file),
-        oidc: lambda: providers.given(env.read({oidc: str(provider)})),
+        token: lambda: env.read_settings({**OLD, token: str(file)}),
+        "ANNALS_LIBRDKAFKA_FILE": lambda: env.read_librdkafka_settings({}, file),
+        oidc: lambda: providers.load_providers(env.read_settings({oidc: str(provider)})),
     }
     file.chmod(mode)
     for name, call in calls.items():
@@ -168,7 +170,7 @@ def test_file_of_librdkafka_without_a_secret_may_be_read_by_all(tmp_path: Path) 
     file = tmp_path / "kafka.properties"
     file.write_text("security.protocol=SSL\nssl.ca.location=/etc/ca.pem\n")
     file.chmod(0o644)
-    assert env.librdkafka({}, file)["security.protocol"] == "SSL"
+    assert env.read_librdkafka_settings({}, file)["security.protocol"] == "SSL"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_file_of_librdkafka_without_a_secret_may_be_read_by_all(tmp_path: Path) 
 )
 def test_unknown_setting_names_the_nearest_one(name: str, meant: str) -> None:
     with pytest.raises(env.SettingError, match=f"^{name} is not .* Did you mean {meant}\\?"):
-        env.read({name: "x"})
+        env.read_settings({name: "x"})
 
 
 # Parts of passwords, which nothing may print.
@@ -207,9 +209,9 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("url", WRONG.values(), ids=WRONG)
-def test_a_wrong_url_is_refused_and_not_quoted(url: str) -> None:
+def test_wrong_database_url_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(env.SettingError) as caught:
-        env.read({"DATABASE_URL": url})
+        env.read_settings({"DATABASE_URL": url})
     assert str(caught.value).startswith("DATABASE_URL is wrong: ")
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
@@ -217,17 +219,17 @@ def test_a_wrong_url_is_refused_and_not_quoted(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", RIGHT)
-def test_what_libpq_takes_is_taken(url: str) -> None:
-    assert env.read({"DATABASE_URL": url}).database_url == url
+def test_database_url_that_libpq_accepts_is_accepted(url: str) -> None:
+    assert env.read_settings({"DATABASE_URL": url}).database_url == url
 
 
 KEY = "AKIAEXAMPLE:wJalrXUtn%2FK7"
 WHERE = "region=us-east-1&endpoint_override=127.0.0.1:1&scheme=http"
 
 
-def test_what_people_see_of_it_has_no_key() -> None:
-    assert Store(f"s3://{KEY}@bucket/annals?{WHERE}").place == "s3://bucket/annals"
-    assert Store("/var/lib/annals archive").place == "file:///var/lib/annals%20archive"
+def test_description_of_url_has_no_password() -> None:
+    assert ArchiveStore(f"s3://{KEY}@bucket/annals?{WHERE}").place == "s3://bucket/annals"
+    assert ArchiveStore("/var/lib/annals archive").place == "file:///var/lib/annals%20archive"
 
 
 @pytest.mark.parametrize(
@@ -239,8 +241,8 @@ def test_what_people_see_of_it_has_no_key() -> None:
         "gs://wJalrXUtn@bucket/annals?nonsense=1",
     ],
 )
-def test_a_wrong_one_is_not_quoted(url: str) -> None:
+def test_wrong_url_is_not_quoted(url: str) -> None:
     with pytest.raises(ArchiveError, match="ANNALS_ARCHIVE_URL is wrong") as caught:
-        Store(url)
+        ArchiveStore(url)
     assert "wJalrXUtn" not in str(caught.value)
     assert caught.value.__suppress_context__

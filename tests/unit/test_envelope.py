@@ -27,20 +27,22 @@ BODY = {"id": "T1", "version": 1, "type": 0, "updatedAt": "2025-07-03T11:42:48",
 
 
 @pytest.fixture
-def shapes(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEnvelope]:
+def kinds_of_each_shape(monkeypatch: pytest.MonkeyPatch) -> dict[str, ContractEnvelope]:
     monkeypatch.setitem(BY_TOPIC, TOPIC, replace(TASK, parent="/refs/loan"))
     return {TOPIC: ContractEnvelope("/refs/loan")}
 
 
-def message(**changed: Any) -> Message:
+def make_message(**changed: Any) -> Message:
     return Message(TOPIC, 0, 0, -1, None, json.dumps({**BODY, **changed}).encode())
 
 
-def test_the_application_is_where_the_kind_has_it(shapes: dict[str, ContractEnvelope]) -> None:
-    record = Decoder(shapes)(message(), WINDOW)
+def test_application_is_read_where_kind_declares_it(
+    kinds_of_each_shape: dict[str, ContractEnvelope],
+) -> None:
+    record = Decoder(kinds_of_each_shape)(make_message(), WINDOW)
     assert (record.id, record.version, record.product_instance_id) == ("T1", 1, "A1")
     assert bytes(record.data) == b'{"rate": 17.9}'
-    assert identify_message(message(), shapes) == (TASK.name, "T1", 1)
+    assert identify_message(make_message(), kinds_of_each_shape) == (TASK.name, "T1", 1)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,14 @@ def test_the_application_is_where_the_kind_has_it(shapes: dict[str, ContractEnve
         ({"version": None}, Reason.BAD_FIELD, "`/version`, the version, is "),
     ],
 )
-def test_what_breaks_a_rule_is_named(
-    changed: dict[str, Any], reason: Reason, detail: str, shapes: dict[str, ContractEnvelope]
+def test_broken_rule_is_named(
+    changed: dict[str, Any],
+    reason: Reason,
+    detail: str,
+    kinds_of_each_shape: dict[str, ContractEnvelope],
 ) -> None:
     with pytest.raises(RejectedMessage) as caught:
-        Decoder(shapes)(message(**changed), WINDOW)
+        Decoder(kinds_of_each_shape)(make_message(**changed), WINDOW)
     assert caught.value.reason is reason
     assert detail in caught.value.detail
 
@@ -69,7 +74,7 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_a_lookup_finds_every_leaf_that_a_walk_finds(tree: dict[str, Any]) -> None:
+def test_lookup_finds_every_leaf(tree: dict[str, Any]) -> None:
     leaves: dict[str, int] = {}
 
     def walk(value: Any, pointer: str) -> None:
@@ -80,7 +85,7 @@ def test_a_lookup_finds_every_leaf_that_a_walk_finds(tree: dict[str, Any]) -> No
             leaves[pointer] = value
 
     walk(tree, "")
-    found = PointerLookup([(pointer, int) for pointer in leaves] + [("/absent!", int)])(
+    result = PointerLookup([(pointer, int) for pointer in leaves] + [("/absent!", int)])(
         msgspec.json.encode(tree)
     )
-    assert found == [*leaves.values(), UNSET]
+    assert result == [*leaves.values(), UNSET]

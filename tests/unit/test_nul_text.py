@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 
 from history.documents.exactjson import canonical, dumps, loads
 from history.documents.jsonb import (
-    LEAST_BYTES,
+    MIN_SHORTENED_BYTES,
     can_be_stored,
     from_store,
     may_have_nul,
-    shortened,
+    shorten_zeros,
     to_store,
 )
 from history.record import Record
-from history.search_index.keys import NewKeys
+from history.search_index.keys import NewSearchKeys
 from ingest.source.decode import decode
-from tests.messages import WINDOW, message, with_data
+from tests.messages import WINDOW, make_message, make_value_with_data
 
 # What quoting and escaping could confuse, often.
 TEXTS = st.one_of(
@@ -44,15 +44,15 @@ def has_nul(value: object) -> bool:
     return isinstance(value, list) and any(map(has_nul, value))
 
 
-def texts_of(document: dict[str, object]) -> list[bytes]:
+def make_texts(document: dict[str, object]) -> list[bytes]:
     """The document with few and with many escapes."""
     plain = dumps(document)
     return [plain, json.dumps(json.loads(plain, parse_float=str), ensure_ascii=True).encode()]
 
 
 @given(DOCUMENTS)
-def test_every_document_comes_back(document: dict[str, object]) -> None:
-    for text in texts_of(document):
+def test_document_with_nul_comes_back(document: dict[str, object]) -> None:
+    for text in make_texts(document):
         expected = loads(text)
         stored = to_store(text)
         assert (stored != text) == has_nul(expected)
@@ -65,17 +65,19 @@ def test_every_document_comes_back(document: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("text", [b"{}", rb'{"a":"\\u0000"}', rb'{"a":"\\\\u0000"}', b"null"])
-def test_what_has_no_nul_is_not_changed(text: bytes) -> None:
+def test_text_without_nul_is_not_changed(text: bytes) -> None:
     assert to_store(text) is text
     assert from_store(text) is text
 
 
 def test_keys_are_found_in_a_wrapped_document() -> None:
-    body = with_data(rb'{"number":"17","realtyCrmId":"a\u0000b","note":"\u0000"}', id="A1")
-    record: Record = decode(message(body), WINDOW)
-    keys = NewKeys()
-    keys.add(record)
-    assert [(row.key.name, row.key.value) for row in keys.rows()] == [("number", "17")]
+    body = make_value_with_data(
+        rb'{"number":"17","realtyCrmId":"a\u0000b","note":"\u0000"}', id="A1"
+    )
+    record: Record = decode(make_message(body), WINDOW)
+    keys = NewSearchKeys()
+    keys.add_record(record)
+    assert [(row.key.name, row.key.value) for row in keys.list_rows()] == [("number", "17")]
 
 
 ZEROS = "0" * 100
@@ -83,15 +85,15 @@ ZEROS = "0" * 100
 
 def document(number: str) -> bytes:
     """A document with this number that is long enough to be looked at."""
-    text = "0" * LEAST_BYTES
+    text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
 
 
-def number_of(text: bytes) -> tuple[str, Decimal]:
+def read_number(text: bytes) -> tuple[str, Decimal]:
     """The number as it is written, and its value."""
     found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     written = bytes(found["n"]).decode()
-    assert msgspec.json.decode(found["text"]) == "0" * LEAST_BYTES
+    assert msgspec.json.decode(found["text"]) == "0" * MIN_SHORTENED_BYTES
     assert msgspec.json.decode(found["quoted"]) == f'"{ZEROS}'
     return written, Decimal(written)
 
@@ -112,8 +114,8 @@ def number_of(text: bytes) -> tuple[str, Decimal]:
         ("0", "0"),
     ],
 )
-def test_a_number_keeps_its_value(given: str, expected: str) -> None:
-    assert number_of(shortened(document(given))) == (expected, Decimal(given))
+def test_shortened_number_keeps_its_value(given: str, expected: str) -> None:
+    assert read_number(shorten_zeros(document(given))) == (expected, Decimal(given))
 
 
 @pytest.mark.parametrize(
@@ -135,5 +137,5 @@ def test_a_number_keeps_its_value(given: str, expected: str) -> None:
         (f"[{'1e131071,' * 513}0]", False),
     ],
 )
-def test_what_postgresql_can_store(number: str, fits: bool) -> None:
+def test_can_be_stored_agrees_with_postgresql(number: str, fits: bool) -> None:
     assert can_be_stored(f'{{"n":{number}}}'.encode()) is fits

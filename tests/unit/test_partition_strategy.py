@@ -5,8 +5,8 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.daily.days import DayState, partition_name
-from history.daily.window import Window, day_of
+from history.daily.days import DayState, build_partition_name
+from history.daily.window import Window, compute_day
 from history.partitions.catalog import Partition
 from history.partitions.strategy import DayStrategy
 
@@ -31,8 +31,10 @@ def part(
 ) -> Partition:
     start, end = (midnight(day) + timedelta(hours=each) for each in hours)
     if state is DayState.DETACHED:
-        return Partition(TABLE, partition_name(TABLE, day), None, None, state, marked, 10, 8192)
-    return Partition(TABLE, partition_name(TABLE, day), start, end, state, marked, 10, 8192)
+        return Partition(
+            TABLE, build_partition_name(TABLE, day), None, None, state, marked, 10, 8192
+        )
+    return Partition(TABLE, build_partition_name(TABLE, day), start, end, state, marked, 10, 8192)
 
 
 def strategy(
@@ -79,7 +81,7 @@ def test_every_row_younger_than_retention_is_kept(now: datetime, age: timedelta,
     window = Window.at(now, keep, 14)
     updated_at = now.astimezone(UTC) - age
     microseconds = (updated_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    day = day_of(microseconds)
+    day = compute_day(microseconds)
     assert day == updated_at.date()
     it = DayStrategy(TABLE, window, now.astimezone(UTC).date(), [part(day)])
     is_dropped = bool(list(it.to_delete()))
@@ -107,4 +109,4 @@ def test_creating_and_dropping_leaves_exactly_the_window(
     after = (there | {found.day for found in it.to_create()}) - {
         found.day for found in it.to_delete()
     }
-    assert after == set(window.days())
+    assert after == set(window.iterate_days())

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from history.base.plain_text import no_formula
+from history.base.plain_text import escape_formulas
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from history.base.plain_text import no_formula
     ],
 )
 def test_a_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
-    assert no_formula(text) == text
+    assert escape_formulas(text) == text
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_a_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
-    assert no_formula(text) == f"'{text}"
+    assert escape_formulas(text) == f"'{text}"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
 )
 def test_a_file_with_a_call_runs_nothing_when_read_with_another_separator(text: str) -> None:
     file = io.StringIO()
-    csv.writer(file, delimiter=";").writerow([no_formula(text), "last"])
+    csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":
         for row in csv.reader(io.StringIO(file.getvalue()), delimiter=separator):
             assert not any(cell.strip().startswith(tuple("=+-@")) for cell in row), separator
@@ -90,4 +90,4 @@ def test_a_file_with_a_call_runs_nothing_when_read_with_another_separator(text: 
 )
 def test_a_long_text_takes_linear_time(text: str) -> None:
     """Quadratic time would be minutes."""
-    assert no_formula(text * 4)
+    assert escape_formulas(text * 4)

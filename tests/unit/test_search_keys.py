@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from history.record import Record
 from history.search_index.keys import (
     NONE_KNOWN,
-    KeyRow,
     KnownFingerprints,
-    NewKeys,
+    NewSearchKeys,
+    SearchKeyRow,
 )
 from ingest.consumer.lanes import FingerprintCache
 
@@ -31,11 +31,11 @@ def record(
     return Record(entity, id, 0, 0, at, "crm", None, parent, text)
 
 
-def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[KeyRow]:
-    keys = NewKeys(known)
+def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[SearchKeyRow]:
+    keys = NewSearchKeys(known)
     for each in records:
-        keys.add(each)
-    return keys.rows()
+        keys.add_record(each)
+    return keys.list_rows()
 
 
 def values(data: object, entity: str = "product-instance") -> dict[str, str]:
@@ -62,17 +62,19 @@ def values(data: object, entity: str = "product-instance") -> dict[str, str]:
         (b'{"realtyCrmId": "\\ud800"}', {}),
     ],
 )
-def test_found(data: object, expected: dict[str, str]) -> None:
+def test_record_gives_search_keys(data: object, expected: dict[str, str]) -> None:
     assert values(data) == expected
 
 
 @pytest.mark.parametrize(
     "first, then", [(-1, -2), (1, 1 << 61), ("UNSET", None), (None, "UNSET"), (True, "None")]
 )
-def test_values_that_are_alike_to_python_are_distinguished(first: object, then: object) -> None:
-    once, now = NewKeys(), NewKeys()
+def test_values_equal_to_python_are_distinguished(first: object, then: object) -> None:
+    once, now = NewSearchKeys(), NewSearchKeys()
     for keys, fingerprint in ((once, first), (now, then)):
-        keys.add(record({"rate": 1} if fingerprint is None else {"rate": 1, "number": fingerprint}))
+        keys.add_record(
+            record({"rate": 1} if fingerprint is None else {"rate": 1, "number": fingerprint})
+        )
     assert once.fingerprints != now.fingerprints
 
 
@@ -82,18 +84,18 @@ def test_values_that_are_alike_to_python_are_distinguished(first: object, then: 
     ),
     st.lists(st.integers(0, 20)),
 )
-def test_nothing_is_missed_however_batches_are_cut(shows: list[Any], cuts: list[int]) -> None:
+def test_keys_are_complete_however_batches_are_cut(shows: list[Any], cuts: list[int]) -> None:
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
     known = FingerprintCache(1)
     edges = sorted({0, len(shows), *(cut for cut in cuts if cut < len(shows))})
     for start, end in pairwise(edges):
-        keys = NewKeys(known)
+        keys = NewSearchKeys(known)
         for id, fingerprint, day in shows[start:end]:
-            keys.add(record({"number": fingerprint}, at=day * DAY, id=id))
+            keys.add_record(record({"number": fingerprint}, at=day * DAY, id=id))
             expected[id, fingerprint] = max(day, expected.get((id, fingerprint), 0))
-        for row in keys.rows():
+        for row in keys.list_rows():
             place = row.key.id, row.key.value
             stored[place] = max(row.day, stored.get(place, 0))
         known.update(keys.fingerprints)

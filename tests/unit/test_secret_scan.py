@@ -15,17 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = run_path(str(ROOT / "scripts" / "secret_scan.py"))
 
 
-def token() -> str:
+def make_token() -> str:
     """A JWT, made up."""
     parts = ({"alg": "HS256", "typ": "JWT"}, {"sub": "m.prygunov", "exp": 1_900_000_000})
-    encoded = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode() for each in parts]
-    return ".".join(each.rstrip("=") for each in (*encoded, base64.b64encode(b"s" * 33).decode()))
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
+    return ".".join(item.rstrip("=") for item in (*encoded, base64.b64encode(b"s" * 33).decode()))
 
 
 PLANTED = {
     "aws.py": ("AWS Access Key", f'KEY = "{"AKIA"}{"QX7RT2MVB3WLZ9KD"}"\n'),
     "id_rsa": ("Private Key", f"-----BEGIN {'RSA PRIVATE'} KEY-----\nMIIEpAIBAAKCAQEA\n"),
-    "call.sh": ("JSON Web Token", f"curl -H 'Authorization: Bearer {token()}' https://bank\n"),
+    "call.sh": ("JSON Web Token", f"curl -H 'Authorization: Bearer {make_token()}' https://bank\n"),
     "settings.py": ("Secret Keyword", f'DATABASE_{"PASSWORD"} = "{"kR7"}{"vq2Lw9x"}"\n'),
     "compose.env": (
         "Basic Auth Credentials",
@@ -60,11 +60,11 @@ def root(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name, kind, text",
     [
-        *((name, *given) for name, given in PLANTED.items()),
+        *((name, *values) for name, values in PLANTED.items()),
         *((name, "", text) for name, text in UNSEEN.items()),
     ],
 )
-def test_a_planted_secret_fails_the_gate(
+def test_secret_scan_finds_planted_secret(
     root: Path, name: str, kind: str, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (root / name).write_text(text)
@@ -73,7 +73,9 @@ def test_a_planted_secret_fails_the_gate(
         assert f"{name}:1: {kind}" in capsys.readouterr().out
 
 
-def test_what_is_no_secret_needs_a_reason(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_of_secret_scan_needs_reason(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (root / "settings.py").write_text(PLANTED["settings.py"][1])
     assert SCRIPT["main"](root, ["--write"]) == 0
     assert SCRIPT["main"](root, []) == 1

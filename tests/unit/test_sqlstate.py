@@ -36,36 +36,42 @@ NOTABLE = {
 }
 
 
-def raised(state: str) -> psycopg.Error:
+def make_error(state: str) -> psycopg.Error:
     error = (errors.lookup(state) if state in KNOWN else psycopg.Error)("said")
     error.sqlstate = state  # type: ignore[misc]
     return error
 
 
-def test_every_class_of_postgresql_is_in_the_table_above() -> None:
+def test_every_sqlstate_class_has_a_decision() -> None:
     assert len(KNOWN) > 250
-    named = [each for classes in CLASSES.values() for each in classes.split()]
-    assert sorted(named) == sorted({state[:2] for state in KNOWN})
+    labels = [item for classes in CLASSES.values() for item in classes.split()]
+    assert sorted(labels) == sorted({state[:2] for state in KNOWN})
 
 
 @pytest.mark.parametrize(
-    "wanted, name", [(wanted, name) for wanted, each in CLASSES.items() for name in each.split()]
+    "expected, name",
+    [
+        (wanted, name)
+        for wanted, sqlstate_class in CLASSES.items()
+        for name in sqlstate_class.split()
+    ],
 )
-def test_a_new_code_of_a_class_counts_as_the_class_does(wanted: ErrorCause, name: str) -> None:
-    assert classify_error(raised(f"{name}ZZZ")) is wanted
+def test_unknown_code_counts_as_its_class(expected: ErrorCause, name: str) -> None:
+    assert classify_error(make_error(f"{name}ZZZ")) is expected
 
 
 @pytest.mark.parametrize(
-    "wanted, name", [(wanted, name) for wanted, names in NOTABLE.items() for name in names.split()]
+    "expected, name",
+    [(wanted, name) for wanted, names in NOTABLE.items() for name in names.split()],
 )
-def test_notable_codes(wanted: ErrorCause, name: str) -> None:
-    assert classify_error(getattr(errors, name)("said")) is wanted
+def test_notable_codes_have_their_own_cause(expected: ErrorCause, name: str) -> None:
+    assert classify_error(getattr(errors, name)("said")) is expected
 
 
-def test_nothing_else_can_bring_a_row_to_quarantine() -> None:
+def test_only_listed_codes_send_a_row_to_quarantine() -> None:
     """The classes of the rows' own errors, without the codes that are not; a new code of another
     class needs a decision here."""
-    at_fault = {state for state in KNOWN if classify_error(raised(state)) is ErrorCause.BATCH}
+    at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
     others = {"22023", "22P03", "22P04", "23502", "54011", "54023"}
     # A check_violation without a constraint is a missing partition, see below.
@@ -73,20 +79,20 @@ def test_nothing_else_can_bring_a_row_to_quarantine() -> None:
 
 
 @pytest.mark.parametrize(
-    "error, wanted",
+    "error, expected",
     [
         (psycopg.OperationalError("server closed the connection"), ErrorCause.OUTAGE),
         (psycopg.InterfaceError("the connection is closed"), ErrorCause.OUTAGE),
         (psycopg.DataError("PostgreSQL text fields cannot contain NUL"), ErrorCause.BATCH),
         (psycopg.ProgrammingError("cannot adapt type"), ErrorCause.INSTALLATION),
-        (raised("ZZ123"), ErrorCause.INSTALLATION),
+        (make_error("ZZ123"), ErrorCause.INSTALLATION),
         # A missing partition is waited for.
         (errors.CheckViolation("no partition of relation found for row"), ErrorCause.OUTAGE),
     ],
     ids=repr,
 )
-def test_errors_without_a_known_code(error: psycopg.Error, wanted: ErrorCause) -> None:
-    assert classify_error(error) is wanted
+def test_errors_without_known_code_have_a_cause(error: psycopg.Error, expected: ErrorCause) -> None:
+    assert classify_error(error) is expected
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,7 @@ def test_errors_without_a_known_code(error: psycopg.Error, wanted: ErrorCause) -
         ("something else in product_task_aud_20261123_102008", errors.InternalError_),
     ],
 )
-def test_what_a_shard_refuses(text: str, expected: type[psycopg.Error]) -> None:
-    found = convert_shard_error(errors.InternalError_(text), "product_task_aud")
-    assert type(found) is expected
-    assert is_missing_partition(found) is (expected is errors.CheckViolation)
+def test_errors_of_a_shard_are_classified(text: str, expected: type[psycopg.Error]) -> None:
+    result = convert_shard_error(errors.InternalError_(text), "product_task_aud")
+    assert type(result) is expected
+    assert is_missing_partition(result) is (expected is errors.CheckViolation)

@@ -32,24 +32,24 @@ from ingest.consumer.state_machine import (
 from ingest.source.decode import Reason, decode_message
 from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
 from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Claim, Limits
-from tests.messages import CHILD, TOPIC, WINDOW, message, value
+from tests.messages import CHILD_TOPIC, TOPIC, WINDOW, make_message, make_value
 
 TOLERANCE = Tolerance(consecutive=3, ratio=0.7, window=8)
 LIMITS = Limits(rows=5, bytes=300_000)
 LANES = 2
-PARTITIONS: list[KafkaPartition] = [(TOPIC, 0), (TOPIC, 1), (CHILD, 0)]
+PARTITIONS: list[KafkaPartition] = [(TOPIC, 0), (TOPIC, 1), (CHILD_TOPIC, 0)]
 BODIES = {
-    "good": value(productInstanceId="a"),
+    "good": make_value(productInstanceId="a"),
     "bad": b"bad",
-    "expired": value(productInstanceId="a", updatedAt="0001-01-01T00:00:00"),
-    "giant": value(productInstanceId="a", data={"text": "x" * GIANT_BYTES}),
+    "expired": make_value(productInstanceId="a", updatedAt="0001-01-01T00:00:00"),
+    "giant": make_value(productInstanceId="a", data={"text": "x" * GIANT_BYTES}),
 }
 HOLE = "hole"  # an offset without a message, as a transaction's marker has
 KINDS = st.sampled_from(["good", "good", "bad", "bad", "expired", "giant", HOLE])
 
 
 @dataclass
-class Entry:
+class ModelledLedgerRow:
     """The ledger's row of one partition. cuts: how many rows before it belong to logs that were
     cut."""
 
@@ -63,7 +63,7 @@ class Entry:
 
 
 @dataclass
-class Member:
+class ModelledConsumer:
     """A consumer with the client that Kafka gave it. at: the offset that each partition is read
     from; fetched: those of which something was delivered since the claim, so that the client knows
     a leader epoch; reset: those that the client reads from the start, because their log was cut;
@@ -81,7 +81,7 @@ class Member:
         self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
-def take(
+def take_message(
     machine: StateMachine, message: Message, low: int | None = None
 ) -> AdmissionVerdict | None:
     """Admit one message, as the loop does."""
@@ -91,34 +91,34 @@ def take(
 NUMBERS = st.integers(0, 1)
 
 
-def machine_of(lanes: int) -> StateMachine:
+def make_machine(lanes: int) -> StateMachine:
     """One whose lanes have the limits LIMITS each."""
     limits = Limits(LIMITS.rows * lanes, LIMITS.bytes * lanes)
     return StateMachine(limits, TOLERANCE, lanes=lanes)
 
 
-def flying(member: Member) -> list[Lane]:
+def is_flying(member: ModelledConsumer) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.flight is not None]
 
 
-def ready(member: Member) -> list[Lane]:
+def is_ready(member: ModelledConsumer) -> list[Lane]:
     return [lane for lane in member.machine.lanes if lane.ready]
 
 
-def can_pause(member: Member) -> bool:
+def can_pause(member: ModelledConsumer) -> bool:
     return member.machine.in_flight and bool(member.at) and not member.machine.paused
 
 
-def can_claim(member: Member) -> bool:
+def can_claim(member: ModelledConsumer) -> bool:
     return member.machine.positions.claim_at is not None and not member.machine.in_flight
 
 
-def where(condition: Callable[[Member], bool]) -> Any:
+def require(condition: Callable[[ModelledConsumer], bool]) -> Any:
     """A precondition of a rule: it holds for a member."""
     return precondition(lambda self: any(map(condition, self.members)))
 
 
-class Consumers(RuleBasedStateMachine):
+class ConsumerMachine(RuleBasedStateMachine):
     """Rules are what may happen next. A rule asserts what must hold about what it did."""
 
     @initialize(lanes=st.tuples(st.integers(1, LANES), st.integers(1, LANES)))
@@ -133,8 +133,8 @@ class Consumers(RuleBasedStateMachine):
         self.truncated: set[KafkaPartition] = set()
         self.compacted: set[KafkaPartition] = set()
         self.low = dict.fromkeys(PARTITIONS, 0)
-        self.ledger = {each: Entry() for each in PARTITIONS}
-        self.members = [Member(machine_of(each)) for each in lanes]
+        self.ledger = {each: ModelledLedgerRow() for each in PARTITIONS}
+        self.members = [ModelledConsumer(make_machine(each)) for each in lanes]
         self.disturb((0, 1, 0), "lost", claimed=True)
         for partition in PARTITIONS:
             self.produce(partition, ["good", "bad", "good"])
@@ -153,7 +153,7 @@ class Consumers(RuleBasedStateMachine):
         self.leaders[partition] += [leader] * len(kinds)
 
     @rule(partition=st.sampled_from(PARTITIONS))
-    def a_wrong_release(self, partition: KafkaPartition) -> None:
+    def release_wrongly(self, partition: KafkaPartition) -> None:
         self.append(partition, ["bad"] * TOLERANCE.window + ["good"])
 
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -178,7 +178,7 @@ class Consumers(RuleBasedStateMachine):
         """A leader with less of the log is elected. Its log grows, maybe beyond what was read."""
         log, low = self.log[partition], self.low[partition]
         end = low + int((len(log) - low) * keep)
-        if end == len(log) or not self.noticeable(partition, end):
+        if end == len(log) or not self.is_cut_noticeable(partition, end):
             return
         self.truncated.add(partition)
         self.leader[partition] += 1
@@ -191,12 +191,12 @@ class Consumers(RuleBasedStateMachine):
                 member.at[partition] = low
                 member.reset.add(partition)
 
-    def noticeable(self, partition: KafkaPartition, end: int) -> bool:
+    def is_cut_noticeable(self, partition: KafkaPartition, end: int) -> bool:
         """Whether a message is known that could be compared: nobody knows one of a partition from
         which the broker has deleted all that was read."""
         entry = self.ledger[partition]
-        known = entry.last is not None and entry.last.offset >= self.low[partition]
-        if entry.next > end and not known:
+        known_values = entry.last is not None and entry.last.offset >= self.low[partition]
+        if entry.next > end and not known_values:
             return False
         for member in self.members:
             claimed = member.machine.positions.claimed.get(partition)
@@ -224,7 +224,7 @@ class Consumers(RuleBasedStateMachine):
         for number, member in enumerate(self.members):
             mine = [each for each, owner in zip(PARTITIONS, owners, strict=True) if owner == number]
             if how == "handed over":
-                self.hand_over(member)
+                self.hand_over_message(member)
             if how in ("handed over", "lost", "revoked"):
                 member.machine.revoke()
                 assert not member.machine.is_claim_due(self.now)
@@ -238,18 +238,18 @@ class Consumers(RuleBasedStateMachine):
             if claimed:
                 self.claim_one(member)
 
-    @where(can_claim)
+    @require(can_claim)
     @rule(number=NUMBERS, seconds=st.floats(0, 5))
     def claim(self, number: int, seconds: float) -> None:
         self.now += seconds
-        self.claim_one(self.one(can_claim, number))
+        self.claim_one(self.draw_member(can_claim, number))
 
-    def claim_one(self, member: Member) -> None:
+    def claim_one(self, member: ModelledConsumer) -> None:
         if not member.machine.is_claim_due(self.now):
             return
         assert not member.machine.in_flight
         positions = member.machine.positions
-        claims = [self.claimed(positions, partition) for partition in positions.assigned or []]
+        claims = [self.answer_claim(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
         assert set(positions.select_halted()) == {
             each.source.kafka for each in claims if each.halted
@@ -266,20 +266,20 @@ class Consumers(RuleBasedStateMachine):
         member.paused = set(positions.select_halted())
         member.bad.clear()
 
-    def claimed(self, positions: Positions, partition: KafkaPartition) -> Claim:
+    def answer_claim(self, positions: Positions, partition: KafkaPartition) -> Claim:
         """The ledger's answer to a claim."""
         entry, low = self.ledger[partition], self.low[partition]
         entry.epoch += 1
         shorter = partition in positions.suspects and entry.next > len(self.log[partition])
-        if shorter or source(partition, entry) in positions.cut:
+        if shorter or make_source(partition, entry) in positions.cut:
             lost_its_leader = partition in self.compacted and self.leader[partition] > 0
             assert partition in self.truncated or lost_its_leader
-            entry = self.ledger[partition] = Entry(
+            entry = self.ledger[partition] = ModelledLedgerRow(
                 entry.cuts + 1, epoch=1, next=low, read=entry.read
             )
         last = entry.last if entry.last is not None and entry.last.offset >= low else None
         return Claim(
-            *(source(partition, entry), entry.epoch, entry.next),
+            *(make_source(partition, entry), entry.epoch, entry.next),
             *(entry.resume_until, entry.halted, 0, last),
         )
 
@@ -288,20 +288,20 @@ class Consumers(RuleBasedStateMachine):
     @rule(number=NUMBERS, order=st.permutations(PARTITIONS), count=st.integers(1, 12))
     def read(self, number: int, order: list[KafkaPartition], count: int) -> None:
         member = self.members[number]
-        for partition, offset in self.deliverable(member, order)[:count]:
-            if not self.offer(member, partition, offset):
+        for partition, offset in self.list_deliverable(member, order)[:count]:
+            if not self.offer_message(member, partition, offset):
                 return
         for partition in order:
             if not self.reach_end(member, partition):
                 return
 
-    def reach_end(self, member: Member, partition: KafkaPartition) -> bool:
+    def reach_end(self, member: ModelledConsumer, partition: KafkaPartition) -> bool:
         """Kafka reports the end of a partition once nothing of it is left to deliver. False:
         reading starts again."""
         end = len(self.log[partition])
         if partition not in member.at or partition in member.paused:
             return True
-        if self.deliverable(member, [partition]):
+        if self.list_deliverable(member, [partition]):
             return True
         verdict = member.machine.advance_to_end(partition, end)
         if verdict is AdmissionVerdict.GAP:
@@ -319,8 +319,8 @@ class Consumers(RuleBasedStateMachine):
             self.append(PARTITIONS[place % len(PARTITIONS)], [kind])
         self.read(number, PARTITIONS, len(kinds))
 
-    def deliverable(
-        self, member: Member, order: list[KafkaPartition]
+    def list_deliverable(
+        self, member: ModelledConsumer, order: list[KafkaPartition]
     ) -> list[tuple[KafkaPartition, int]]:
         """What Kafka would deliver next, one partition after the other."""
         return [
@@ -331,19 +331,21 @@ class Consumers(RuleBasedStateMachine):
             if self.log[partition][offset] != HOLE and offset >= self.low[partition]
         ]
 
-    def offer(self, member: Member, partition: KafkaPartition, offset: int) -> bool:
+    def offer_message(
+        self, member: ModelledConsumer, partition: KafkaPartition, offset: int
+    ) -> bool:
         """Offer one message until it is taken. False: it is left, and is delivered again."""
         machine = member.machine
-        taken = self.message(partition, offset)
+        taken = self.make_message(partition, offset)
         before = machine.positions.claimed[partition].expected
         if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
-            assert take(machine, taken) is None
+            assert take_message(machine, taken) is None
             assert machine.positions.claimed[partition].expected == before
             return True
         last, found = (
             getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
         )
-        verdict = take(machine, taken)
+        verdict = take_message(machine, taken)
         member.fetched.add(partition)
         if verdict is AdmissionVerdict.FULL:
             lane = machine.get_lane(partition)
@@ -352,10 +354,10 @@ class Consumers(RuleBasedStateMachine):
                 self.leave(member, partition)
                 return False
             self.launch_one(member, lane)
-            verdict = take(machine, taken)
+            verdict = take_message(machine, taken)
         if verdict is AdmissionVerdict.GAP:
             assert offset > before or (last is not None and not found and offset == before)
-            verdict = take(machine, taken, self.low[partition])
+            verdict = take_message(machine, taken, self.low[partition])
             if verdict is AdmissionVerdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False
@@ -381,20 +383,23 @@ class Consumers(RuleBasedStateMachine):
             self.halt(member, partition)
         return True
 
-    def leave(self, member: Member, partition: KafkaPartition) -> None:
+    def leave(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         """A message waits for room. Once it is compared, nothing before it is delivered again."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.last is None:
             member.at[partition] = claimed.expected
 
-    def halt(self, member: Member, partition: KafkaPartition) -> None:
+    def halt(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         claimed = member.machine.positions.claimed[partition]
         assert claimed.halted
         assert claimed.expected > claimed.claim.resume_until
         assert member.bad[partition]
         member.paused.add(partition)
         entry = self.ledger[partition]
-        if (source(partition, entry), entry.epoch) == (claimed.claim.source, claimed.claim.epoch):
+        if (make_source(partition, entry), entry.epoch) == (
+            claimed.claim.source,
+            claimed.claim.epoch,
+        ):
             entry.halted = True
 
     @rule(number=NUMBERS, partition=st.sampled_from(PARTITIONS), back=st.integers(0, 2))
@@ -402,9 +407,9 @@ class Consumers(RuleBasedStateMachine):
         """A client that delivers what it must not: nothing of it is taken."""
         machine = self.members[number].machine
         claimed = machine.positions.claimed.get(partition)
-        messages = filling(machine)
+        messages = list_filling_messages(machine)
         offset = max(0, claimed.expected - back) if claimed else back
-        stray = message(BODIES["good"], offset, *partition)
+        stray = make_message(BODIES["good"], offset, *partition)
         if claimed is not None and claimed.last is not None:
             return
         if claimed is None or claimed.halted:
@@ -412,33 +417,33 @@ class Consumers(RuleBasedStateMachine):
         elif offset < claimed.expected or machine.paused:
             admission = machine.admit([decode_message(stray, WINDOW)], 0)
             assert admission == (0, AdmissionVerdict.UNEXPECTED)
-            assert filling(machine) == messages
+            assert list_filling_messages(machine) == messages
             self.start_again(self.members[number])
-        assert filling(machine) <= messages
+        assert list_filling_messages(machine) <= messages
 
-    @where(can_pause)
+    @require(can_pause)
     @rule(number=NUMBERS)
     def pause(self, number: int) -> None:
-        member = self.one(can_pause, number)
+        member = self.draw_member(can_pause, number)
         paused = member.machine.pause()
         assert not set(paused) & set(member.machine.positions.select_halted())
         member.paused.update(paused)
 
-    @where(lambda member: bool(member.machine.paused))
+    @require(lambda member: bool(member.machine.paused))
     @rule(number=NUMBERS)
     def resume(self, number: int) -> None:
-        member = self.one(lambda member: bool(member.machine.paused), number)
+        member = self.draw_member(lambda member: bool(member.machine.paused), number)
         member.paused.difference_update(member.machine.resume())
 
     # The database
 
-    @where(lambda member: bool(ready(member)))
+    @require(lambda member: bool(is_ready(member)))
     @rule(number=NUMBERS, which=NUMBERS)
     def launch(self, number: int, which: int) -> None:
-        member = self.one(lambda member: bool(ready(member)), number)
-        self.launch_one(member, pick(ready(member), which))
+        member = self.draw_member(lambda member: bool(is_ready(member)), number)
+        self.launch_one(member, pick_one(is_ready(member), which))
 
-    @where(lambda member: member.machine.in_flight)
+    @require(lambda member: member.machine.in_flight)
     @rule(
         number=NUMBERS,
         which=NUMBERS,
@@ -447,8 +452,8 @@ class Consumers(RuleBasedStateMachine):
     def write(self, number: int, which: int, how: str) -> None:
         """The database writes a batch in flight, or refuses it. Without an answer the consumer does
         not know that it was written."""
-        member = self.one(lambda member: member.machine.in_flight, number)
-        lane = pick(flying(member), which)
+        member = self.draw_member(lambda member: member.machine.in_flight, number)
+        lane = pick_one(is_flying(member), which)
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
             return
@@ -456,11 +461,11 @@ class Consumers(RuleBasedStateMachine):
         if not member.machine.positions.claimed:
             member.stop_reading()
 
-    def write_one(self, member: Member, lane: Lane, answered: bool = True) -> None:
+    def write_one(self, member: ModelledConsumer, lane: Lane, answered: bool = True) -> None:
         machine = member.machine
         flight = lane.flight
         assert flight is not None
-        if not self.current(flight.claims.values(), flight.batch):
+        if not self.is_let_in(flight.claims.values(), flight.batch):
             assert lane.flight is flight
             machine.handle_fenced(lane, self.now)
             member.stop_reading()
@@ -469,7 +474,7 @@ class Consumers(RuleBasedStateMachine):
             assert not machine.is_claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
             return
         for at, progress in flight.batch.progress.items():
-            self.commit(at.kafka, flight.batch, progress.start, progress.next)
+            self.commit_batch(at.kafka, flight.batch, progress.start, progress.next)
         if not answered:
             machine.handle_abandoned(lane, self.now)
             if not machine.positions.claimed:
@@ -480,8 +485,8 @@ class Consumers(RuleBasedStateMachine):
         ends = machine.get_commit_offsets(flight)
         for at, progress in flight.batch.progress.items():
             mine = machine.positions.claimed.get(at.kafka)
-            ours = mine is not None and mine.claim == flight.claims[at]
-            assert ends.get(at.kafka) == (progress.next if ours else None)
+            is_ours = mine is not None and mine.claim == flight.claims[at]
+            assert ends.get(at.kafka) == (progress.next if is_ours else None)
 
     @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -513,7 +518,7 @@ class Consumers(RuleBasedStateMachine):
     def two_batches_in_flight_have_no_partition_in_common(self) -> None:
         """So no writer of a consumer waits for a ledger row of another, or moves it."""
         for member in self.members:
-            flights = [lane.flight.batch.progress for lane in flying(member) if lane.flight]
+            flights = [lane.flight.batch.progress for lane in is_flying(member) if lane.flight]
             held = [source for progress in flights for source in progress]
             assert len(held) == len(set(held))
 
@@ -525,7 +530,7 @@ class Consumers(RuleBasedStateMachine):
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
                 held = claimed.claim.source, claimed.claim.epoch
-                if held != (source(partition, entry), entry.epoch):
+                if held != (make_source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
                 at = entry.next
                 lane = machine.get_lane(partition)
@@ -571,7 +576,7 @@ class Consumers(RuleBasedStateMachine):
             self.now += CLAIM_AFTER_FENCED_SECONDS
             member = self.members[0]
             member.paused.difference_update(member.machine.resume())
-            self.hand_over(member)
+            self.hand_over_message(member)
             for partition in PARTITIONS:
                 self.resume_halted(partition)
             self.claim_one(member)
@@ -585,23 +590,25 @@ class Consumers(RuleBasedStateMachine):
 
     # Helpers
 
-    def one(self, condition: Callable[[Member], bool], number: int) -> Member:
+    def draw_member(
+        self, condition: Callable[[ModelledConsumer], bool], number: int
+    ) -> ModelledConsumer:
         """A member for which it holds."""
         found = [member for member in self.members if condition(member)]
         return found[number % len(found)]
 
-    def start_again(self, member: Member) -> None:
+    def start_again(self, member: ModelledConsumer) -> None:
         member.machine.release(self.now)
         member.stop_reading()
 
-    def hand_over(self, member: Member) -> None:
+    def hand_over_message(self, member: ModelledConsumer) -> None:
         for _ in range(2):
-            for lane in flying(member):
+            for lane in is_flying(member):
                 self.write_one(member, lane)
-            for lane in ready(member):
+            for lane in is_ready(member):
                 self.launch_one(member, lane)
 
-    def launch_one(self, member: Member, lane: Lane) -> None:
+    def launch_one(self, member: ModelledConsumer, lane: Lane) -> None:
         machine = member.machine
         claimed = machine.positions.claimed
         flight = machine.launch(lane, self.now)
@@ -609,21 +616,21 @@ class Consumers(RuleBasedStateMachine):
         assert flight.claims == {each: claimed[each.kafka].claim for each in flight.batch.progress}
         assert not lane.ready
 
-    def current(self, claims: Iterable[Claim], batch: Batch) -> bool:
+    def is_let_in(self, claims: Iterable[Claim], batch: Batch) -> bool:
         """Whether the ledger lets this batch in."""
         for claim in claims:
             entry = self.ledger[claim.source.kafka]
-            if claim.epoch != entry.epoch or claim.source != source(claim.source.kafka, entry):
+            if claim.epoch != entry.epoch or claim.source != make_source(claim.source.kafka, entry):
                 return False
             if batch.progress[claim.source].start != entry.next:
                 return False
         return True
 
-    def commit(self, partition: KafkaPartition, batch: Batch, start: int, end: int) -> None:
+    def commit_batch(self, partition: KafkaPartition, batch: Batch, start: int, end: int) -> None:
         """Compare what the batch holds of a partition with what was written to the log, offset by
         offset."""
         entry = self.ledger[partition]
-        progress = batch.progress[source(partition, entry)]
+        progress = batch.progress[make_source(partition, entry)]
         rows = [each.message for rows in batch.rows.values() for each in rows]
         rejects = [each.message for each in batch.rejects]
         expired = [each.message for each in batch.expired]
@@ -656,24 +663,26 @@ class Consumers(RuleBasedStateMachine):
             assert progress.last.offset == max(taken)
             entry.last = LastMessage.of(progress.last)
 
-    def message(self, partition: KafkaPartition, offset: int) -> Message:
+    def make_message(self, partition: KafkaPartition, offset: int) -> Message:
         leader = self.leaders[partition][offset]
         topic, number = partition
-        return message(
+        return make_message(
             BODIES[self.log[partition][offset]], offset, topic, number, leader_epoch=leader
         )
 
 
-def filling(machine: StateMachine) -> int:
+def list_filling_messages(machine: StateMachine) -> int:
     """The messages in the batches that fill."""
     return sum(lane.filling.messages for lane in machine.lanes)
 
 
-def pick(lanes: list[Lane], number: int) -> Lane:
+def pick_one(lanes: list[Lane], number: int) -> Lane:
     return lanes[number % len(lanes)]
 
 
-def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartition:
+def make_source(
+    partition: KafkaPartition, entry: ModelledLedgerRow | None = None
+) -> TopicPartition:
     topic, number = partition
     found = TopicPartition(topic, "id", number)
     for _ in range(entry.cuts if entry else 0):
@@ -681,7 +690,7 @@ def source(partition: KafkaPartition, entry: Entry | None = None) -> TopicPartit
     return found
 
 
-def claiming(limits: Limits, partitions: int, lanes: int) -> StateMachine:
+def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMachine:
     """One that has claimed so many partitions of TOPIC."""
     machine = StateMachine(limits, TOLERANCE, lanes=lanes)
     machine.assign([(TOPIC, n) for n in range(partitions)], 0)
@@ -690,47 +699,47 @@ def claiming(limits: Limits, partitions: int, lanes: int) -> StateMachine:
     return machine
 
 
-def test_business_keys_of_an_abandoned_batch_are_stored_with_the_next() -> None:
+def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
     machine = StateMachine(LIMITS, TOLERANCE)
-    at = source(PARTITIONS[0])
+    at = make_source(PARTITIONS[0])
     for epoch in (1, 2):
         machine.assign([at.kafka], 0)
         machine.grant([Claim(at, epoch, 0, 0, False)], 0)
-        assert take(machine, message(value(data={"number": "N-1"}))) is None
+        assert take_message(machine, make_message(make_value(data={"number": "N-1"}))) is None
         [lane] = machine.lanes
         assert machine.launch(lane, 0).batch.keys
         machine.handle_abandoned(lane, 0)
 
 
-def test_a_lane_whose_batch_hangs_does_not_stop_the_other() -> None:
-    machine = claiming(Limits(2, 300_000), partitions=2, lanes=2)
+def test_lane_with_hanging_batch_does_not_stop_the_other() -> None:
+    machine = make_claimed_machine(Limits(2, 300_000), partitions=2, lanes=2)
     hangs, works = (machine.get_lane((TOPIC, number)) for number in range(2))
-    assert take(machine, message(value(), 0, TOPIC, 0)) is None
+    assert take_message(machine, make_message(make_value(), 0, TOPIC, 0)) is None
     machine.launch(hangs, 0)
-    assert take(machine, message(value(), 1, TOPIC, 0)) is None
-    assert take(machine, message(value(), 2, TOPIC, 0)) is AdmissionVerdict.FULL
+    assert take_message(machine, make_message(make_value(), 1, TOPIC, 0)) is None
+    assert take_message(machine, make_message(make_value(), 2, TOPIC, 0)) is AdmissionVerdict.FULL
     for offset in range(3):
-        assert take(machine, message(value(), offset, TOPIC, 1)) is None
+        assert take_message(machine, make_message(make_value(), offset, TOPIC, 1)) is None
         machine.launch(works, 0)
         machine.take_written_flight(works)
     assert not hangs.ready
 
 
-def test_large_batches_do_not_hold_a_small_one_back() -> None:
+def test_large_batches_do_not_hold_back_a_small_one() -> None:
     """One hangs, or batch follows batch."""
-    machine = claiming(Limits(100, 300_000), partitions=2, lanes=2)
+    machine = make_claimed_machine(Limits(100, 300_000), partitions=2, lanes=2)
     large, works = (machine.get_lane((TOPIC, number)) for number in range(2))
     for offset in range(3):
-        take(machine, message(value(), offset, TOPIC, 0))
-    take(machine, message(value(), 0, TOPIC, 1))
+        take_message(machine, make_message(make_value(), offset, TOPIC, 0))
+    take_message(machine, make_message(make_value(), 0, TOPIC, 1))
     machine.launch(works, 7)
     machine.launch(large, 7)
     machine.take_written_flight(works)
-    take(machine, message(value(), 1, TOPIC, 1))
+    take_message(machine, make_message(make_value(), 1, TOPIC, 1))
     assert machine.choose_due_lane(7) is None
     assert machine.choose_due_lane(7 + SMALL_BATCH_SECONDS) is works
     for offset in range(3, 6):
-        take(machine, message(value(), offset, TOPIC, 0))
+        take_message(machine, make_message(make_value(), offset, TOPIC, 0))
     machine.take_written_flight(large)
     assert machine.choose_due_lane(7) is large
     machine.launch(large, 7 + SMALL_BATCH_SECONDS)
@@ -738,12 +747,12 @@ def test_large_batches_do_not_hold_a_small_one_back() -> None:
     assert machine.choose_due_lane(7 + SMALL_BATCH_SECONDS) is works
 
 
-def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> None:
+def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
-    machine = claiming(LIMITS, partitions=2, lanes=1)
-    bad = [message(value(), offset) for offset in range(TOLERANCE.consecutive)]
+    machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
+    bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]
     for each in bad:
-        take(machine, each)
+        take_message(machine, each)
     [lane] = machine.lanes
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
@@ -752,7 +761,7 @@ def test_a_partition_that_is_halted_while_reading_pauses_is_not_resumed() -> Non
     assert machine.resume() == [(TOPIC, 1)]
 
 
-def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None:
+def test_lanes_share_each_kind_evenly_and_keep_migration_twins_together() -> None:
     twins = [topic for entity in ENTITIES for topic in entity.topics]
     for partitions in (1, 3, 6):
         dealt = assign_lanes([(topic, n) for topic in twins for n in range(partitions)], LANES)
@@ -765,5 +774,5 @@ def test_each_lane_gets_its_share_of_each_kind_and_twins_stay_together() -> None
             assert max(kind.values()) - min(kind[n] for n in range(LANES)) <= 1
 
 
-TestConsumers = Consumers.TestCase
+TestConsumers = ConsumerMachine.TestCase
 TestConsumers.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)

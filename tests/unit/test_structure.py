@@ -19,7 +19,7 @@ from importlinter.contracts.protected import ProtectedContract
 
 from annals import metrics as annals_metrics
 from history import metrics as history_metrics
-from history.metric import Described, Kind, OpenValues
+from history.metric import MetricDescription, MetricKind, OpenValues
 from ingest import metrics as ingest_metrics
 from tests.need import promtool
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 APPS = {"annals": annals_metrics, "history": history_metrics, "ingest": ingest_metrics}
 REGISTERS = [module.REGISTER for module in APPS.values()]
 ALL = {name: each for register in REGISTERS for name, each in register.described.items()}
-SAMPLES = {sample: each for each in ALL.values() for sample in each.samples()}
+SAMPLES = {sample: each for each in ALL.values() for sample in each.list_sample_names()}
 NAME = re.compile(r"\bannals_\w+")
 # A name with what stands between its braces.
 SELECTED = re.compile(r"\b(annals_\w+)(?:\{([^}]*)\})?")
@@ -39,7 +39,7 @@ NO_METRICS = {"annals_consumer", "annals_web", "annals_rules", "annals_refuse_pa
 BY_PROMETHEUS = {"job", "instance", "le"}
 
 
-def expressions() -> Iterator[tuple[str, str]]:
+def iterate_queries() -> Iterator[tuple[str, str]]:
     """The queries of the alerts and of the dashboard, each with its place."""
     rules = yaml.safe_load((ROOT / "docker/prometheus/rules.yaml").read_text())
     for group in rules["groups"]:
@@ -52,9 +52,9 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("described", ALL.values(), ids=lambda each: each.name)
-def test_each_says_what_it_is(described: Described) -> None:
+def test_each_metric_has_description(described: MetricDescription) -> None:
     assert described.name.startswith("annals_")
-    assert described.name.endswith("_total") == (described.kind is Kind.COUNTER)
+    assert described.name.endswith("_total") == (described.kind is MetricKind.COUNTER)
     assert described.unit
     assert described.text.endswith(".")
     for values in described.labels.values():
@@ -63,25 +63,27 @@ def test_each_says_what_it_is(described: Described) -> None:
         )
 
 
-def test_pages_name_only_metrics_that_exist() -> None:
+def test_pages_name_only_existing_metrics() -> None:
     pages = {
         page: set(NAME.findall(re.sub(r"annals_\w*\*", "", page.read_text())))
         for page in (ROOT / "docs").rglob("*.md")
     }
     assert sum(map(len, pages.values())) > len(ALL)
-    wrong = {page.name: found - {*SAMPLES, *ALL, *NO_METRICS} for page, found in pages.items()}
-    assert {name: found for name, found in wrong.items() if found} == {}
+    wrong = {page.name: actual - {*SAMPLES, *ALL, *NO_METRICS} for page, actual in pages.items()}
+    assert {name: rows for name, rows in wrong.items() if rows} == {}
 
 
-def test_queries_ask_only_for_metrics_that_exist() -> None:
-    asked = {(where, name) for where, query in expressions() for name in NAME.findall(query)}
-    assert len(asked) > 40
-    assert [(where, name) for where, name in asked if name not in SAMPLES] == []
+def test_queries_use_only_existing_metrics() -> None:
+    requested = {
+        (where, name) for where, query in iterate_queries() for name in NAME.findall(query)
+    }
+    assert len(requested) > 40
+    assert [(where, name) for where, name in requested if name not in SAMPLES] == []
 
 
-def test_queries_select_only_by_labels_and_values_that_exist() -> None:
+def test_queries_select_only_existing_label_values() -> None:
     wrong = []
-    for where, query in expressions():
+    for where, query in iterate_queries():
         for name, braces in SELECTED.findall(query):
             labels = SAMPLES[name].labels
             for label, value in MATCHER.findall(braces):
@@ -89,16 +91,16 @@ def test_queries_select_only_by_labels_and_values_that_exist() -> None:
                 if values is None and label not in BY_PROMETHEUS:
                     wrong.append(f"{where}: {name} has no label {label}")
                 elif isinstance(values, tuple) and not any(
-                    re.fullmatch(value, each) for each in values
+                    re.fullmatch(value, item) for item in values
                 ):
                     wrong.append(f"{where}: no {label} of {name} is {value}")
     assert wrong == []
 
 
-def test_queries_group_only_by_labels_that_exist() -> None:
+def test_queries_group_only_by_existing_labels() -> None:
     wrong = [
         f"{where}: {label}"
-        for where, query in expressions()
+        for where, query in iterate_queries()
         for group in re.findall(r"\bby \(([^)]*)\)", query)
         for label in map(str.strip, group.split(","))
         if label not in BY_PROMETHEUS
@@ -107,14 +109,16 @@ def test_queries_group_only_by_labels_that_exist() -> None:
     assert wrong == []
 
 
-def test_prometheus_takes_its_configuration_and_every_query(tmp_path: Path) -> None:
-    rules = [{"record": f"panel:{n}", "expr": query} for n, (_, query) in enumerate(expressions())]
+def test_prometheus_accepts_configuration_and_queries(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"panel:{n}", "expr": query} for n, (_, query) in enumerate(iterate_queries())
+    ]
     queries = tmp_path / "queries.yaml"
     queries.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
     config = ROOT / "docker/prometheus/prometheus.yaml"
     for words in (["rules", queries], ["config", "--syntax-only", config]):
-        done = subprocess.run([promtool(), "check", *words], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        result = subprocess.run([promtool(), "check", *words], capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
 
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -125,11 +129,11 @@ PACKAGES = SETTINGS["root_packages"]
 KINDS = {"forbidden": ForbiddenContract, "protected": ProtectedContract}
 
 
-def contract(name: str) -> ForbiddenContract | ProtectedContract:
+def find_contract(name: str) -> ForbiddenContract | ProtectedContract:
     """The one whose name begins so."""
-    [found] = [each for each in SETTINGS["contracts"] if each["name"].startswith(name)]
-    made = KINDS[found["type"]]
-    return made(found["name"], {"root_packages": PACKAGES}, _options(found))
+    [actual] = [setting for setting in SETTINGS["contracts"] if setting["name"].startswith(name)]
+    created = KINDS[actual["type"]]
+    return created(actual["name"], {"root_packages": PACKAGES}, _options(actual))
 
 
 def _options(found: dict[str, Any]) -> dict[str, Any]:
@@ -153,16 +157,16 @@ def graph() -> grimp.ImportGraph:
         ("One gate", "history.timeline.values", "history.timeline.sources.tables"),
         ("One gate", "history.timeline.states", "history.timeline.sources.old_service"),
         ("One gate", "history.api.views", "history.timeline.sources.archive"),
-        ("One gate", "history.admin.parts.found", "history.timeline.sources.lists"),
+        ("One gate", "history.admin.parts.found", "history.timeline.sources.tables"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.masking"),
         ("Sources know", "history.timeline.sources.tables", "history.timeline.gate"),
     ],
 )
-def test_a_way_around_the_gate_breaks_the_contract(
+def test_import_around_gate_breaks_contract(
     graph: grimp.ImportGraph, name: str, importer: str, imported: str
 ) -> None:
-    assert contract(name).check(deepcopy(graph), verbose=False).kept
+    assert find_contract(name).check(deepcopy(graph), verbose=False).kept
     around = deepcopy(graph)
     around.add_import(importer=importer, imported=imported)
-    assert not contract(name).check(around, verbose=False).kept
+    assert not find_contract(name).check(around, verbose=False).kept

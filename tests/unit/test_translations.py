@@ -19,13 +19,13 @@ SOURCE_LANGUAGE = "en"
 TRANSLATED = [language for language, _ in LANGUAGES if language != SOURCE_LANGUAGE]
 
 
-def catalogues(language: str) -> list[Path]:
-    others = ("outbox/locale", "outbox/inbox/locale", "examples/shop/orders/locale")
-    folders = [*LOCALE_PATHS, *(PROJECT / each for each in others)]
+def list_catalogues(language: str) -> list[Path]:
+    further = ("outbox/locale", "outbox/inbox/locale", "examples/shop/orders/locale")
+    folders = [*LOCALE_PATHS, *(PROJECT / item for item in further)]
     return [path / language / "LC_MESSAGES" / "django.po" for path in folders]
 
 
-FILES = [path for language in TRANSLATED for path in catalogues(language)]
+FILES = [path for language in TRANSLATED for path in list_catalogues(language)]
 FORMS = re.compile(r"nplurals=(\d)")
 STRING = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 ENTRY = re.compile(
@@ -36,12 +36,12 @@ TRANSLATION = re.compile(rf"^msgstr(?:\[(\d)\])? {STRING}", re.MULTILINE)
 SCRIPTED = re.compile(r"%\((\w+)\)s")
 
 
-def entries(path: Path) -> Iterator[tuple[str, list[str]]]:
+def iterate_entries(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Each message of a .po file with its translations: one, or one for each plural form."""
     for context, text, _, translations, _ in ENTRY.findall(path.read_text()):
-        texts = [_unquoted(found[1]) for found in TRANSLATION.findall(translations)]
+        texts = [_unquoted(actual[1]) for actual in TRANSLATION.findall(translations)]
         if _unquoted(text):
-            yield "\x04".join(_unquoted(each) for each in (context, text) if each), texts
+            yield "\x04".join(_unquoted(item) for item in (context, text) if item), texts
 
 
 def _unquoted(lines: str) -> str:
@@ -54,14 +54,14 @@ def _names(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-5]} {path.parts[-3]}")
-def test_all_is_translated_and_compiled(path: Path) -> None:
+def test_catalogues_are_complete_and_compiled(path: Path) -> None:
     with path.with_suffix(".mo").open("rb") as file:
         compiled = GNUTranslations(file)
-    found = dict(entries(path))
-    assert len(found) > 10
+    actual = dict(iterate_entries(path))
+    assert len(actual) > 10
     forms = FORMS.search(path.read_text())
     assert forms is not None
-    for identity, texts in found.items():
+    for identity, texts in actual.items():
         assert all(texts), identity
         assert len(texts) in (1, int(forms[1])), identity
         for text in texts:
@@ -77,12 +77,12 @@ FUNCTION = re.compile(r"_|[np]?gettext(_lazy|_noop)?")
 TEMPLATE_CALL = re.compile(r"""\bn?gettext\((u?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""")
 
 
-def of_code(path: Path) -> Iterator[str]:
+def iterate_texts_of_code(path: Path) -> Iterator[str]:
     """The texts of a Python file that are to be translated; of plurals the singular."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and FUNCTION.fullmatch(_name(node.func)):
             texts = node.args[: 2 if _name(node.func).startswith("p") else 1]
-            if all(isinstance(each, ast.Constant) for each in texts):
+            if all(isinstance(text, ast.Constant) for text in texts):
                 yield "\x04".join(map(ast.literal_eval, texts))
 
 
@@ -92,22 +92,24 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def of_template(path: Path) -> Iterator[str]:
+def iterate_texts_of_template(path: Path) -> Iterator[str]:
     for literal in TEMPLATE_CALL.findall(templatize(path.read_text())):
         yield ast.literal_eval(literal)
 
 
 @pytest.mark.parametrize("language", TRANSLATED)
-def test_every_text_of_the_code_is_in_a_catalogue_and_no_other(language: str) -> None:
-    known = {identity for path in catalogues(language) for identity, _ in entries(path)}
+def test_catalogues_have_exactly_texts_of_code(language: str) -> None:
+    earlier = {
+        identity for path in list_catalogues(language) for identity, _ in iterate_entries(path)
+    }
     used: set[str] = set()
     for app in ("annals", "history", "ingest", "outbox", "examples/shop"):
         for path in (PROJECT / app).rglob("*.py"):
-            used.update(of_code(path))
+            used.update(iterate_texts_of_code(path))
         for path in (PROJECT / app).rglob("templates/**/*.html"):
-            used.update(of_template(path))
+            used.update(iterate_texts_of_template(path))
     assert len(used) > 200
     with override(language):  # Django translates some of them itself
-        missing = {text for text in used - known if gettext(text) == text}
+        missing = {text for text in used - earlier if gettext(text) == text}
     assert missing == set(), f"add them to locale/{language}/LC_MESSAGES/django.po"
-    assert known - used == set(), f"remove them from locale/{language}/LC_MESSAGES/django.po"
+    assert earlier - used == set(), f"remove them from locale/{language}/LC_MESSAGES/django.po"

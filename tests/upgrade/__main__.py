@@ -13,61 +13,65 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.consuming import ROOT, complete, until
+from tests.consuming import ROOT, assert_complete, wait_until
 from tests.messages import NOW
 from tests.upgrade import earlier, packing
-from tests.upgrade.stand import Stand, stand
+from tests.upgrade.stand import UpgradeStand, create_stand
 
 CONSUMERS = 2
 RATE = 300
 
 
-def upgrade(stand: Stand, seconds: float) -> None:
+def run_upgrade(stand: UpgradeStand, seconds: float) -> None:
     """Migrate under load, then replace the processes one by one, and back again."""
-    new = earlier.migrations(ROOT) - earlier.migrations(stand.earlier)
-    print(f"{len(new)} migrations", flush=True)
-    phase = partial(stand.phase, say=partial(print, flush=True), seconds=seconds)
+    new_migrations = earlier.list_migrations(ROOT) - earlier.list_migrations(stand.earlier)
+    print(f"{len(new_migrations)} migrations", flush=True)
+    phase = partial(stand.run_phase, print_progress=partial(print, flush=True), seconds=seconds)
     with ExitStack() as stack:
-        running = [stand.start(stand.earlier) for _ in range(CONSUMERS)]
-        stand.feed.dates = [NOW, packing.OLD]
-        stack.enter_context(stand.feed.pouring(RATE))
-        until(lambda: stand.database.read() > 2 * RATE, "nothing is read")
-        stack.enter_context(stand.watched())
-        with stand.serving(stand.earlier):
+        running = [stand.start_consumer(stand.earlier) for _ in range(CONSUMERS)]
+        stand.feed.dates = [NOW, packing.FINISHED_DAY]
+        stack.enter_context(stand.feed.send_in_background(RATE))
+        wait_until(lambda: stand.database.count_read() > 2 * RATE, "nothing is read")
+        stack.enter_context(stand.watch_answers())
+        with stand.serve_web(stand.earlier):
             with phase("before"):
                 pass
             with phase("migrate, grants --apply"):
-                stand.tables(ROOT)
+                stand.prepare_tables(ROOT)
             for root in (stand.earlier, ROOT, stand.earlier, ROOT):
                 release = "this" if root is ROOT else "the earlier"
                 with phase(f"consumers, one by one, of {release} release"):
                     for place in range(CONSUMERS):
                         running[place].terminate(10)
-                        running[place] = stand.start(root)
+                        running[place] = stand.start_consumer(root)
                         time.sleep(seconds)
-            did = packing.maintain(stand)
-            if did["packed"] or not did["packing_waits"]:
-                stand.faults.append(f"packed while the web of the earlier release runs: {did}")
-        with phase("web of this release"), stand.serving(ROOT):
+            maintain_result = packing.run_maintain(stand)
+            if maintain_result["packed"] or not maintain_result["packing_waits"]:
+                stand.faults.append(
+                    f"packed while the web of the earlier release runs: {maintain_result}"
+                )
+        with phase("web of this release"), stand.serve_web(ROOT):
             time.sleep(seconds)
             with phase("maintain packs"):
-                if not packing.maintain(stand)["packed"]:
+                if not packing.run_maintain(stand)["packed"]:
                     stand.faults.append("maintain packs nothing though no earlier process runs")
             with phase("unpack --all, before the way back"):
-                stand.manage(ROOT, "partitions", "unpack", "--all")
+                stand.run_command(ROOT, "partitions", "unpack", "--all")
         with (
             phase("web of the earlier release again"),
-            stand.serving(stand.earlier, "/healthz"),
+            stand.serve_web(stand.earlier, "/healthz"),
         ):
             time.sleep(seconds)
-    until(lambda: stand.database.read() == stand.feed.produced.total(), running[0].said, 120)
-    for each in running:
-        each.terminate(10)
-    complete(stand.consumers, stand.database, stand.feed)
+    wait_until(
+        lambda: stand.database.count_read() == stand.feed.produced.total(), running[0].read_log, 120
+    )
+    for consumer in running:
+        consumer.terminate(10)
+    assert_complete(stand.consumers, stand.database, stand.feed)
     print(f"{stand.feed.produced.total()} messages produced, each stored once; the ledger adds up")
 
 
-def main(given: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrade", description=__doc__)
     add = parser.add_argument
     add("--earlier", default=earlier.DEFAULT, metavar="REFERENCE",
@@ -75,24 +79,24 @@ def main(given: list[str]) -> int:
     add("--broker", choices=("apache", "embedded"), default="apache",
         help="apache needs Java and Maven (default: %(default)s)")  # fmt: skip
     add("--seconds", type=float, default=5, help="of each phase (default: %(default)s)")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     # Servers end with it, also when it is ended.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     # Not under another user's folder: PostgreSQL runs as a user of its own.
     folder = Path(tempfile.mkdtemp(prefix="annals-upgrade-"))
     folder.chmod(0o755)
     try:
-        root = earlier.unpack(options.earlier, folder / "earlier")
-        with stand(folder / "stand", options.broker, root) as made:
-            upgrade(made, options.seconds)
-    except earlier.NoEarlierRelease as why:
-        print(f"skipped: {why}")
+        root = earlier.unpack_release(options.earlier, folder / "earlier")
+        with create_stand(folder / "stand", options.broker, root) as stand_:
+            run_upgrade(stand_, options.seconds)
+    except earlier.EarlierReleaseNotFoundError as error:
+        print(f"skipped: {error}")
         return 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for each in made.faults:
-        print(f"WRONG  {each}")
-    return 1 if made.faults else 0
+    for fault in stand_.faults:
+        print(f"WRONG  {fault}")
+    return 1 if stand_.faults else 0
 
 
 if __name__ == "__main__":

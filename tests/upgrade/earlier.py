@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from history.schema import Name
+from history.schema import MigrationName
 from tests.consuming import ROOT
 
 # The last release, 0.1.0: the commit before the first change that CHANGELOG.md has under the next
@@ -12,26 +12,27 @@ DEFAULT = "31539dd"
 APPS = {"history": "history", "ingest": "ingest", "access": "annals/access"}
 
 
-class NoEarlierRelease(Exception):
+class EarlierReleaseNotFoundError(Exception):
     """The repository does not have it. The message says so."""
 
 
-def unpack(reference: str, folder: Path) -> Path:
+def unpack_release(reference: str, folder: Path) -> Path:
     """Write the files of a commit or tag into the folder. Raises NoEarlierRelease."""
     folder.mkdir(parents=True)
-    made = subprocess.run(
+    archive = subprocess.run(
         ["git", "archive", "--format=tar", reference], cwd=ROOT, capture_output=True
     )
-    if made.returncode != 0:
-        raise NoEarlierRelease(
-            f"the repository has no {reference}: {made.stderr.decode().strip()}. Name the release "
+    if archive.returncode != 0:
+        raise EarlierReleaseNotFoundError(
+            f"the repository has no {reference}: {archive.stderr.decode().strip()}. Name the "
+            "release "
             "before with --earlier, in a clone with its history."
         )
-    subprocess.run(["tar", "--extract", "--directory", folder], input=made.stdout, check=True)
+    subprocess.run(["tar", "--extract", "--directory", folder], input=archive.stdout, check=True)
     return folder
 
 
-def migrations(root: Path) -> set[Name]:
+def list_migrations(root: Path) -> set[MigrationName]:
     """App and name of each migration of our apps in a project."""
     return {
         (app, file.stem)

@@ -17,32 +17,32 @@ import psycopg
 from confluent_kafka import Producer
 
 from annals.embedded import postgres
-from annals.embedded.broker import Broker
-from annals.embedded.postgres import Postgres
+from annals.embedded.broker import EmbeddedBroker
+from annals.embedded.postgres import EmbeddedPostgres
 from history.entities import ENTITIES
 from tests.upgrade import earlier
-from tests.upgrade.release import Release, write
+from tests.upgrade.release import KeptRelease, write_kept
 
 # What only psql understands, and what servers before PostgreSQL 17 do not know.
 NOT_SQL = re.compile(r"^(\\(un)?restrict .*|SET transaction_timeout = 0;)\n", re.MULTILINE)
 
 
-def fill(release: Release, broker: Broker) -> None:
+def fill_release(release: KeptRelease, broker: EmbeddedBroker) -> None:
     """Applications, a message that is bad, versions that come twice and one that never came."""
     load = ("simulate", "--applications", "8", "--seed", "11", "--rps", "0")
-    for words in (("migrate", "--verbosity", "0"), ("partitions", "maintain"), load):
-        release.manage(*words)
-    producer = Producer({**broker.client()})
+    for arguments in (("migrate", "--verbosity", "0"), ("partitions", "maintain"), load):
+        release.run_command(*arguments)
+    producer = Producer({**broker.make_client_config()})
     topic = ENTITIES[0].topics[0]
     producer.produce(topic, b"not JSON", b"bad")
     for version in (0, 0, 1, 3):
-        producer.produce(topic, json.dumps(document(version)).encode(), b"G1")
+        producer.produce(topic, json.dumps(make_message(version)).encode(), b"G1")
     producer.flush(10)
-    release.manage("consume", "--until-idle", "3")
-    release.manage("gaps")
+    release.run_command("consume", "--until-idle", "3")
+    release.run_command("gaps")
 
 
-def document(version: int) -> dict[str, object]:
+def make_message(version: int) -> dict[str, object]:
     moment = "2026-11-22T12:00:00.000000"
     data = {"number": "G-1", "rate": 17 + version}
     kind = "UPDATE" if version else "CREATE"
@@ -52,46 +52,49 @@ def document(version: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def addresses(url: str) -> list[str]:
+def list_addresses(url: str) -> list[str]:
     """A merged timeline of each application, and a timeline of one document of each kind."""
-    found = []
+    paths = []
     with psycopg.connect(url) as plain:
         for (root,) in plain.execute(f"SELECT DISTINCT id FROM {ENTITIES[0].table} ORDER BY id"):
-            found.append(f"applications/{root}/history?pageSize=500")
+            paths.append(f"applications/{root}/history?pageSize=500")
         for entity in ENTITIES:
             row = plain.execute(f"SELECT min(id) FROM {entity.table}").fetchone()
             if row is not None and row[0] is not None:
-                found.append(f"history/{entity.name}/{row[0]}?pageSize=500")
-    return [*found, "history/product-instance/G1?pageSize=500"]
+                paths.append(f"history/{entity.name}/{row[0]}?pageSize=500")
+    return [*paths, "history/product-instance/G1?pageSize=500"]
 
 
-def main(given: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrade.keep", description=__doc__)
     parser.add_argument("name", help="the number of the release, such as 0.1.0")
     parser.add_argument("reference", help="its tag or commit")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="annals-release-"))
     folder.chmod(0o755)
-    root = earlier.unpack(options.reference, folder / "code")
-    server, broker = Postgres(folder / "postgres"), Broker(folder / "broker")
+    root = earlier.unpack_release(options.reference, folder / "code")
+    server, broker = EmbeddedPostgres(folder / "postgres"), EmbeddedBroker(folder / "broker")
     try:
         server.start()
         broker.start()
-        kafka = {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap_servers()}
-        release = Release(root, server.url(), folder / "home", kafka)
-        fill(release, broker)
-        answers = {"ledger": release.ledger(), "answers": release.ask(*addresses(server.url()))}
+        kafka = {"KAFKA_BOOTSTRAP_SERVERS": broker.get_bootstrap_servers()}
+        release = KeptRelease(root, server.build_url(), folder / "home", kafka)
+        fill_release(release, broker)
+        answers = {
+            "ledger": release.read_ledger(),
+            "answers": release.fetch_answers(*list_addresses(server.build_url())),
+        }
         dump = subprocess.run(
-            [postgres.programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
-             "--rows-per-insert=50", server.url()],
+            [postgres.find_programs() / "pg_dump", "--no-owner", "--no-privileges", "--inserts",
+             "--rows-per-insert=50", server.build_url()],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
     finally:
         broker.kill()
         server.stop("immediate")
         shutil.rmtree(folder, ignore_errors=True)
-    write(options.name, "sql", NOT_SQL.sub("", dump))
-    write(options.name, "json", json.dumps(answers, ensure_ascii=False, indent=0))
+    write_kept(options.name, "sql", NOT_SQL.sub("", dump))
+    write_kept(options.name, "json", json.dumps(answers, ensure_ascii=False, indent=0))
     return 0
 
 

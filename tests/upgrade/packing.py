@@ -5,95 +5,101 @@ from datetime import timedelta
 from typing import Any
 
 from annals.embedded import logins
-from tests.attack.web import gunicorn
-from tests.consuming import ROOT, Feed, until
+from tests.attack.web import run_gunicorn
+from tests.consuming import ROOT, MessageFeed, wait_until
 from tests.messages import NOW
-from tests.upgrade.stand import PATHS, Stand
+from tests.upgrade.stand import PATHS, UpgradeStand
 
 # Of a day that `maintain` packs.
-OLD = NOW - timedelta(days=5)
+FINISHED_DAY = NOW - timedelta(days=5)
 MESSAGES = 400
 
 
-def maintain(stand: Stand) -> dict[str, Any]:
+def run_maintain(stand: UpgradeStand) -> dict[str, Any]:
     """Run `partitions maintain` of this release. Return what it did."""
-    printed = stand.manage(ROOT, "partitions", "maintain", "--json").splitlines()
-    did: dict[str, Any] = json.loads(next(line for line in printed if line.startswith("{")))
-    return did
+    lines = stand.run_command(ROOT, "partitions", "maintain", "--json").splitlines()
+    result: dict[str, Any] = json.loads(next(line for line in lines if line.startswith("{")))
+    return result
 
 
-def fill(stand: Stand) -> None:
+def send_finished_day(stand: UpgradeStand) -> None:
     """Send versions of a finished day, and wait until they are stored."""
-    stand.feed.dates = [OLD]
-    stand.feed.send(MESSAGES)
-    until(lambda: stand.database.read() == MESSAGES, "not read")
+    stand.feed.dates = [FINISHED_DAY]
+    stand.feed.send_many(MESSAGES)
+    wait_until(lambda: stand.database.count_read() == MESSAGES, "not read")
 
 
-def send_again(stand: Stand) -> None:
+def send_again(stand: UpgradeStand) -> None:
     """Send all of these messages a second time: each must count as a repeat."""
-    before = stand.database.read()
-    again = Feed(stand.broker.client() | {"log_level": 0}, documents=stand.feed.documents)
-    again.dates = [OLD]
-    again.send(MESSAGES)
-    until(lambda: stand.database.read() == before + MESSAGES, "not read again")
-    assert stand.database.stored() == stand.feed.produced
+    read_before = stand.database.count_read()
+    second_feed = MessageFeed(
+        stand.broker.make_client_config() | {"log_level": 0}, documents=stand.feed.documents
+    )
+    second_feed.dates = [FINISHED_DAY]
+    second_feed.send_many(MESSAGES)
+    wait_until(lambda: stand.database.count_read() == read_before + MESSAGES, "not read again")
+    assert stand.database.count_stored() == stand.feed.produced
 
 
-def answers(stand: Stand) -> list[int]:
+def list_statuses(stand: UpgradeStand) -> list[int]:
     """Return the status of each answer of the web that is asked now."""
     assert stand.web is not None
-    return [stand.web.get(path).status for path in PATHS]
+    return [stand.web.send_request(path).status for path in PATHS]
 
 
-def wrong_order(stand: Stand) -> None:
+def check_wrong_order(stand: UpgradeStand) -> None:
     """Run `maintain` of this release while web and consumer of the earlier one run."""
-    running = stand.start(stand.earlier)
-    fill(stand)
-    with stand.serving(stand.earlier):
-        assert set(answers(stand)) == {200}
-        stand.tables(ROOT)
-        did = maintain(stand)
-        assert (did["packed"], did["broken"], did["exitCode"]) == ([], [], 0)
-        assert "annals-consume" in did["packing_waits"]
-        assert f"(annals, {logins.WEB}" in did["packing_waits"]
-        assert set(answers(stand)) == {200}
+    running = stand.start_consumer(stand.earlier)
+    send_finished_day(stand)
+    with stand.serve_web(stand.earlier):
+        assert set(list_statuses(stand)) == {200}
+        stand.prepare_tables(ROOT)
+        result = run_maintain(stand)
+        assert (result["packed"], result["broken"], result["exitCode"]) == ([], [], 0)
+        assert "annals-consume" in result["packing_waits"]
+        assert f"(annals, {logins.WEB}" in result["packing_waits"]
+        assert set(list_statuses(stand)) == {200}
         send_again(stand)
     running.terminate(10)
 
 
-def right_order(stand: Stand) -> None:
+def check_right_order(stand: UpgradeStand) -> None:
     """Replace both, then run `maintain`: the day is packed, and nothing fails or is doubled."""
-    running = stand.start(ROOT)
-    with stand.serving(ROOT):
-        did = maintain(stand)
-        assert did["packed"], did
-        assert (did["packing_waits"], did["broken"]) == ("", [])
-        assert set(answers(stand)) == {200}
+    running = stand.start_consumer(ROOT)
+    with stand.serve_web(ROOT):
+        result = run_maintain(stand)
+        assert result["packed"], result
+        assert (result["packing_waits"], result["broken"]) == ("", [])
+        assert set(list_statuses(stand)) == {200}
         send_again(stand)
     running.terminate(10)
 
 
-def way_back(stand: Stand) -> None:
+def check_way_back(stand: UpgradeStand) -> None:
     """The earlier release refuses packed days, and works once they are unpacked."""
     stand.consumers.root = stand.earlier
-    refused = stand.consumers.start(**stand.environment(stand.earlier))
-    assert refused.process.wait(60) == 1, refused.said()
-    refused.kill()
-    assert "form_2_needs_stop" in refused.said()
-    env = stand.environment(stand.earlier) | {"DATABASE_URL": stand.database.url_of(logins.WEB)}
-    with gunicorn(env, stand.folder, "--workers", "1", root=stand.earlier, ready="/healthz") as web:
-        assert {web.get(path).status for path in (*PATHS, "/readyz")} == {503}
-    said = stand.manage(ROOT, "partitions", "unpack", "--all")
-    assert "No day is packed: an earlier release can read every day." in said
-    running = stand.start(stand.earlier)
-    with stand.serving(stand.earlier, "/healthz"):
-        assert set(answers(stand)) == {200}
+    refused_consumer = stand.consumers.start_consumer(**stand.get_environment(stand.earlier))
+    assert refused_consumer.process.wait(60) == 1, refused_consumer.read_log()
+    refused_consumer.kill_process()
+    assert "form_2_needs_stop" in refused_consumer.read_log()
+    env = stand.get_environment(stand.earlier) | {
+        "DATABASE_URL": stand.database.build_url(logins.WEB)
+    }
+    with run_gunicorn(
+        env, stand.folder, "--workers", "1", root=stand.earlier, ready="/healthz"
+    ) as web:
+        assert {web.send_request(path).status for path in (*PATHS, "/readyz")} == {503}
+    output = stand.run_command(ROOT, "partitions", "unpack", "--all")
+    assert "No day is packed: an earlier release can read every day." in output
+    running = stand.start_consumer(stand.earlier)
+    with stand.serve_web(stand.earlier, "/healthz"):
+        assert set(list_statuses(stand)) == {200}
         send_again(stand)
     running.terminate(10)
 
 
-def scenes(stand: Stand) -> None:
+def check_all_orders(stand: UpgradeStand) -> None:
     """All of them, one after the other."""
-    wrong_order(stand)
-    right_order(stand)
-    way_back(stand)
+    check_wrong_order(stand)
+    check_right_order(stand)
+    check_way_back(stand)

@@ -1,7 +1,7 @@
-"""What is kept of a release: its tables with data, and what it answered about them.
+"""What is kept of a release: its tables with data, and its answers about them.
 
-The data is simulated, never a bank's. NAME.sql.gz is a dump of the database, NAME.json.gz has the
-answers of the API by address, and the figures of the ledger.
+The data is simulated. NAME.sql.gz is a dump of the database; NAME.json.gz has the API answers by
+address, and the figures of the ledger.
 """
 
 import gzip
@@ -21,46 +21,56 @@ ASK = Path(__file__).with_name("ask.py")
 COUNTED = ("topic", "partition", "read", "stored", "repeated", "expired", "quarantined")
 
 
-class Failed(Exception):
+class ReleaseCommandError(Exception):
     """A command ended with an error; the text is what it wrote."""
 
 
-class Release:
-    """The code of a release in a folder, on a database. env: settings besides those."""
+class KeptRelease:
+    """The code of a release in a folder, on a database. `env` has further settings."""
 
     def __init__(self, root: Path, url: str, home: Path, env: Mapping[str, str]) -> None:
-        ours = ("ANNALS_", "KAFKA_", "DJANGO_", "PYTHON")
-        plain = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+        our_variables = ("ANNALS_", "KAFKA_", "DJANGO_", "PYTHON")
+        inherited = {
+            name: text for name, text in os.environ.items() if not name.startswith(our_variables)
+        }
         # The data gets older than any retention.
-        given = {"ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2", **env}
-        self.env = {**plain, **given, "DATABASE_URL": url, "ANNALS_HOME": str(home)}
+        defaults = {"ANNALS_DEMO": "true", "ANNALS_RETENTION_DAYS": "2", **env}
+        self.env = {**inherited, **defaults, "DATABASE_URL": url, "ANNALS_HOME": str(home)}
         self.root = root
 
-    def manage(self, *words: str) -> str:
-        """What a command prints. Raises Failed."""
-        return self._run("manage.py", *words)
+    def run_command(self, *arguments: str) -> str:
+        """Return the output of a command.
 
-    def ask(self, *addresses: str) -> dict[str, Any]:
-        """The data of the answers, by address below /api/v1/. Raises Failed."""
-        return dict(zip(addresses, json.loads(self._run(str(ASK), *addresses)), strict=True))
+        Raises:
+            ReleaseCommandError: The command failed.
+        """
+        return self._run_python("manage.py", *arguments)
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """The sums of each topic partition."""
-        found = json.loads(self.manage("ledger", "--json", "--offline"))
-        return [{name: each[name] for name in COUNTED} for each in found["partitions"]]
+    def fetch_answers(self, *addresses: str) -> dict[str, Any]:
+        """Return the data of the answers by address below /api/v1/.
 
-    def _run(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *words],
+        Raises:
+            ReleaseCommandError: A request failed.
+        """
+        return dict(zip(addresses, json.loads(self._run_python(str(ASK), *addresses)), strict=True))
+
+    def read_ledger(self) -> list[dict[str, Any]]:
+        """Return the sums of each topic partition."""
+        report = json.loads(self.run_command("ledger", "--json", "--offline"))
+        return [{name: partition[name] for name in COUNTED} for partition in report["partitions"]]
+
+    def _run_python(self, *arguments: str) -> str:
+        finished = subprocess.run(
+            [sys.executable, *arguments],
             cwd=self.root, env=self.env | {"PYTHONPATH": str(self.root)}, capture_output=True,
             text=True, timeout=300,
         )  # fmt: skip
-        if done.returncode:
-            raise Failed(f"{words}: {done.stdout}\n{done.stderr}")
-        return done.stdout
+        if finished.returncode:
+            raise ReleaseCommandError(f"{arguments}: {finished.stdout}\n{finished.stderr}")
+        return finished.stdout
 
 
-def write(name: str, suffix: str, text: str) -> None:
+def write_kept(name: str, suffix: str, text: str) -> None:
     """Keep a file of a release; the same text gives the same bytes."""
     FOLDER.mkdir(exist_ok=True)
     with (
@@ -70,29 +80,31 @@ def write(name: str, suffix: str, text: str) -> None:
         file.write(text.encode())
 
 
-def read(name: str, suffix: str) -> str:
+def read_kept(name: str, suffix: str) -> str:
     """The text of a kept file."""
     return gzip.decompress((FOLDER / f"{name}.{suffix}.gz").read_bytes()).decode()
 
 
-def _released() -> dict[str, str]:
+def _read_releases() -> dict[str, str]:
     """The day of each release by its number, the last one first, as CHANGELOG.md has them."""
     return dict(
         re.findall(r"^## (\d\S*) - (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     )
 
 
-def last() -> str:
-    """The number of the last release."""
-    return next(iter(_released()))
+def get_last_release() -> str:
+    """Return the number of the last release."""
+    return next(iter(_read_releases()))
 
 
-def end_of_day(name: str) -> str:
-    """The end of the UTC day of a release, as ISO 8601: what is kept and what is too old for that
-    depends on the day of the question."""
-    return f"{_released()[name]}T23:59:00+00:00"
+def get_end_of_day(name: str) -> str:
+    """Return the end of the UTC day of a release as ISO 8601.
+
+    What is kept, and what is too old for that, depends on the day of the question.
+    """
+    return f"{_read_releases()[name]}T23:59:00+00:00"
 
 
-def names() -> list[str]:
-    """The releases that are kept."""
-    return sorted(each.name.removesuffix(".sql.gz") for each in FOLDER.glob("*.sql.gz"))
+def list_kept_releases() -> list[str]:
+    """Return the releases that are kept."""
+    return sorted(file.name.removesuffix(".sql.gz") for file in FOLDER.glob("*.sql.gz"))

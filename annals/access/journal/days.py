@@ -1,4 +1,4 @@
-"""The days of the journal: its own retention, and its rows as seals see them."""
+"""The days of the access journal: their own retention, and how seals read their rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,45 +13,48 @@ from annals.access.models import JournalEntry
 from history.base import clock
 from history.daily import days
 from history.daily.window import Window
-from history.kinds.kind import Closed, Column, DayRows, Form
+from history.kinds.kind import CanonicalColumn, CanonicalForm, DayClosing, DayRows
 from history.models import DaySeal
 from history.partitions import catalog
-from history.partitions.plan import Policy
-from history.partitions.strategy import VERSIONS, Partitioned
+from history.partitions.plan import PartitionPolicy
+from history.partitions.strategy import VERSION_TABLES, PartitionedTable
 from history.seals import finished
 
 NAME: Final = journal.NAME
 TABLE: Final = "access_journal"
-# A day of the journal gets no more rows when it has ended, so it is sealed as early as any day is.
+# A day of the journal gets no rows after its end, so it can be sealed at once.
 SEAL_AFTER_DAYS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class JournalRows:
-    """history.kinds.kind.DayRows of the journal."""
+    """The rows of a day of the journal as seals read them. See history.kinds.kind.DayRows."""
 
     name: str = NAME
     table: str = TABLE
-    columns: tuple[Column, ...] = (
-        Column("at", Form.MOMENT),
-        Column("id::text", Form.TEXT),
+    columns: tuple[CanonicalColumn, ...] = (
+        CanonicalColumn("at", CanonicalForm.MOMENT),
+        CanonicalColumn("id::text", CanonicalForm.TEXT),
         *(
-            Column(name, Form.TEXT)
+            CanonicalColumn(name, CanonicalForm.TEXT)
             for name in (
                 *("login", "identity", "actor", "address", "request_id", "action", "entity"),
                 *("entity_id", "application", "outcome"),
             )
         ),
-        Column("status", Form.NUMBER),
-        *(Column(name, Form.TEXT) for name in ("method", "query", "path", "moment", "reason")),
+        CanonicalColumn("status", CanonicalForm.NUMBER),
+        *(
+            CanonicalColumn(name, CanonicalForm.TEXT)
+            for name in ("method", "query", "path", "moment", "reason")
+        ),
     )
     order: tuple[str, ...] = ("at", "id")
-    # Every row has another microsecond, or nearly so.
+    # What a finding calls a row: hardly two rows have the same microsecond.
     called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
     @property
-    def closed(self) -> Closed:
-        return Closed(
+    def closed(self) -> DayClosing:
+        return DayClosing(
             settings.ANNALS.journal_days, SEAL_AFTER_DAYS if settings.ANNALS.seal_days else 0
         )
 
@@ -59,39 +62,48 @@ class JournalRows:
 ROWS: Final = JournalRows()
 
 
-def tables() -> tuple[Partitioned, ...]:
-    """Every table of days: those of versions, and the journal."""
-    return (*VERSIONS, Partitioned(JournalEntry, ROWS, settings.ANNALS.journal_days))
+def list_day_tables() -> tuple[PartitionedTable, ...]:
+    """Return all tables that have a partition for each day: of versions, and of the journal."""
+    return (*VERSION_TABLES, PartitionedTable(JournalEntry, ROWS, settings.ANNALS.journal_days))
 
 
-def due(today: date) -> Sequence[tuple[DayRows, date]]:
-    """The days of the journal that can be sealed now; none where ANNALS_SEAL_DAYS is 0."""
-    existing = catalog.read(connection, [TABLE])
-    return finished.due(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])[0]
+def find_days_to_seal(today: date) -> Sequence[tuple[DayRows, date]]:
+    """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0."""
+    existing = catalog.read_partitions(connection, [TABLE])
+    return finished.find_days_to_seal(
+        existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS]
+    )[0]
 
 
-def create_skipped(today: date) -> None:
-    """Create the ended days that have no table because `maintain` did not run for weeks. They have
-    no row and never get one, and each needs a seal. Raises psycopg.errors.LockNotAvailable."""
+def create_skipped_days(today: date) -> None:
+    """Create the partitions of ended days that `maintain` skipped because it did not run for weeks.
+
+    These days never get a row, but the chain of seals needs a seal of each.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: Another session holds the lock of the table.
+    """
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
-    known = sealed | {part.day for part in catalog.read(connection, [TABLE]) if part.day}
+    known_days = sealed | {
+        part.day for part in catalog.read_partitions(connection, [TABLE]) if part.day
+    }
     ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
-    first = min(known, default=today)
-    kept = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)
-    for day in kept.days():
-        if day not in known:
-            days.create(connection.connection, TABLE, day)
+    first = min(known_days, default=today)
+    window = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)
+    for day in window.iterate_days():
+        if day not in known_days:
+            days.create_partition(connection.connection, TABLE, day)
 
 
-def create(using: str = "default", **_: Any) -> None:
-    """A receiver of post_migrate: without a partition of today there is no journal."""
+def create_coming_days(using: str = "default", **_: Any) -> None:
+    """Create the partitions of today and the days ahead. A receiver of post_migrate."""
     database = connections[using]
-    policy = Policy.at(clock.now())
-    wanted = list(Window(policy.today, policy.window.newest).days())
-    if catalog.missing_tables(database, [TABLE]):
+    policy = PartitionPolicy.at(clock.now())
+    coming_days = list(Window(policy.today, policy.window.newest).iterate_days())
+    if catalog.find_missing_tables(database, [TABLE]):
         return  # after `migrate history` alone
     database.ensure_connection()
-    there = days.attached(database.connection, [(TABLE, day) for day in wanted])
-    for day in wanted:
-        if (TABLE, day) not in there:
-            days.create(database.connection, TABLE, day)
+    attached = days.find_attached(database.connection, [(TABLE, day) for day in coming_days])
+    for day in coming_days:
+        if (TABLE, day) not in attached:
+            days.create_partition(database.connection, TABLE, day)

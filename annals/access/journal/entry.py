@@ -1,4 +1,4 @@
-"""What the journal says of one request, made from the request and its answer."""
+"""Makes the journal entries of one request from the request and its answer."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,23 +10,23 @@ from django.contrib.auth import SESSION_KEY, get_user
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
-from annals.access.address import address_of
-from annals.access.journal.words import BREAK_GLASS, Action, Actor, Outcome
-from annals.access.models import JournalEntry, identity_of
-from annals.access.roles import Service
+from annals.access.address import get_client_address
+from annals.access.journal.words import BREAK_GLASS, AccessAction, AccessOutcome, ActorKind
+from annals.access.models import JournalEntry, format_user_identity
+from annals.access.roles import ProgramUser
 from history import need_to_know
-from history.base.plain_text import letters
-from history.entities import ROOT, Entity
-from history.requests.accesses import Look
+from history.base.plain_text import count_letters
+from history.entities import ROOT, EntityKind
+from history.requests.accesses import AccessRecord
 
 QUARANTINE: Final = "quarantine"
-TRACE: Final = "api/v1/trace"  # what it is about is in its parameters
-# Why somebody looks, in their own words, as a client may say it: UTF-8, percent-encoded.
+TRACE: Final = "api/v1/trace"  # its parameters name the version or message
+# The reason for an access, in the person's own words: UTF-8, percent-encoded.
 REASON: Final = "X-Annals-Reason"
-# A list of a thousand hits may hide as many; the first ones say who looked for what.
-MOST_HIDDEN: Final = 20
-# Parameters whose values are no data of a client; none of a request that was refused or failed.
-_HARMLESS: Final = frozenset(
+# A list may hide a thousand applications. The first ones show who searched for what.
+MAX_HIDDEN_ENTRIES: Final = 20
+# Parameters whose values cannot be data of a client. Only these are kept in `query`.
+_HARMLESS_PARAMETERS: Final = frozenset(
     (
         *("pageSize", "sort", "order", "type", "include", "archive", "download", "format", "as"),
         *("entity", "topic", "version", "partition", "offset", "action", "outcome"),
@@ -36,64 +36,70 @@ _HARMLESS: Final = frozenset(
 _HARMLESS_VALUE: Final = re.compile(r"[A-Za-z.,-]{1,60}|\d{1,6}|20\d\d-\d\d-\d\d[T\d:.+Z-]{,30}")
 
 
-def entries(
-    request: HttpRequest, response: HttpResponseBase, action: Action, look: Look
+def generate_entries(
+    request: HttpRequest, response: HttpResponseBase, action: AccessAction, access: AccessRecord
 ) -> Iterator[JournalEntry]:
-    """The rows of a request that was answered: one for each application that it read, or one; and
-    one for each that a list left out, because the reader may not see it."""
-    actor, login, identity = _who(request)
-    entity, identifier, application = _subject(request, action)
-    outcome = _outcome(response)
-    if look.unmasked:
-        action = Action.UNMASK
-    elif action is Action.UNMASK and outcome is Outcome.SHOWN:
-        action = Action.VERSION  # the page that asks for the reason
-    found = {
+    """Generate the journal entries of an answered request.
+
+    Yields one entry for each application that the request read, or one entry without an
+    application. Then one REFUSED entry for each of the first applications that a list left out
+    because the viewer may not see them.
+    """
+    actor, login, identity = _identify_actor(request)
+    entity, identifier, application = _find_subject(request, action)
+    outcome = _classify_outcome(response)
+    if access.unmasked:
+        action = AccessAction.UNMASK
+    elif action is AccessAction.UNMASK and outcome is AccessOutcome.SHOWN:
+        action = AccessAction.VERSION  # the page that asks for the reason
+    fields = {
         "login": login,
         "identity": identity,
         "actor": actor,
-        "address": address_of(request),
+        "address": get_client_address(request),
         "request_id": request.META.get("HTTP_X_REQUEST_ID", ""),
         "action": action,
         "status": response.status_code,
         "entity": entity,
         "entity_id": identifier,
         "method": request.method or "",
-        "query": _query(request, action, outcome),
+        "query": _format_query(request, action, outcome),
     }
-    if look.unmasked:
-        found["path"] = look.unmasked.path
-        found["moment"] = look.unmasked.moment.astimezone(UTC).isoformat()
-    reason = _reason(request, look)
-    # What the address names may have shown another application too, where a child has moved.
-    of = dict.fromkeys(filter(None, (application, *look.applications)))
-    for each in of or [""]:
-        yield JournalEntry(**found, application=each, outcome=outcome, reason=reason)
-    left_out = f"{need_to_know.REASON}: left out of the list"
-    for each in look.hidden[:MOST_HIDDEN]:
-        yield JournalEntry(**found, application=each, outcome=Outcome.REFUSED, reason=left_out)
+    if access.unmasked:
+        fields["path"] = access.unmasked.path
+        fields["moment"] = access.unmasked.moment.astimezone(UTC).isoformat()
+    reason = _format_reason(request, access)
+    # A child that moved shows the application to which it belonged before, too.
+    applications = dict.fromkeys(filter(None, (application, *access.applications)))
+    for opened_application in applications or [""]:
+        yield JournalEntry(**fields, application=opened_application, outcome=outcome, reason=reason)
+    left_out = f"{need_to_know.REFUSED_BY_RULE}: left out of the list"
+    for opened_application in access.hidden[:MAX_HIDDEN_ENTRIES]:
+        yield JournalEntry(
+            **fields, application=opened_application, outcome=AccessOutcome.REFUSED, reason=left_out
+        )
 
 
-def _reason(request: HttpRequest, look: Look) -> str:
-    """The person's words, if there are any, after what refused them."""
-    words = look.reason or unquote(request.headers.get(REASON, ""))
-    return ": ".join(each for each in (look.refused, words) if letters(each))
+def _format_reason(request: HttpRequest, access: AccessRecord) -> str:
+    """Return why the request was refused, followed by the reason that the person gave."""
+    words = access.reason or unquote(request.headers.get(REASON, ""))
+    return ": ".join(text for text in (access.refused, words) if count_letters(text))
 
 
-def _who(request: HttpRequest) -> tuple[Actor, str, str]:
-    """Actor, login, identity."""
-    user = _user(request)
+def _identify_actor(request: HttpRequest) -> tuple[ActorKind, str, str]:
+    """Return the kind of actor, the login and the identity."""
+    user = _find_user(request)
     if user is None:
-        return Actor.NOBODY, "", ""
-    if isinstance(user, Service):
-        return Actor.SERVICE, user.get_username(), f"{user.pk} sub={user.subject}"
-    broken = getattr(request, BREAK_GLASS, False) or request.session.get(BREAK_GLASS, False)
-    actor = Actor.BREAK_GLASS if broken else Actor.PERSON
-    return actor, user.get_username(), identity_of(user.pk)
+        return ActorKind.NOBODY, "", ""
+    if isinstance(user, ProgramUser):
+        return ActorKind.SERVICE, user.get_username(), f"{user.pk} sub={user.subject}"
+    is_break_glass = getattr(request, BREAK_GLASS, False) or request.session.get(BREAK_GLASS, False)
+    actor = ActorKind.BREAK_GLASS if is_break_glass else ActorKind.PERSON
+    return actor, user.get_username(), format_user_identity(user.pk)
 
 
-def _user(request: HttpRequest) -> Any:
-    """Who is logged in; None for nobody."""
+def _find_user(request: HttpRequest) -> Any:
+    """Return the logged-in user, or None. Middleware that runs later may not have set it yet."""
     user: Any = getattr(request, "user", None)
     if user is not None and user.is_authenticated:
         return user
@@ -104,44 +110,47 @@ def _user(request: HttpRequest) -> Any:
     return user if user.is_authenticated else None
 
 
-def _subject(request: HttpRequest, action: Action) -> tuple[str, str, str]:
-    """Kind, id and application, as far as the address names them."""
-    given: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
-    if action is Action.QUARANTINE:
-        return QUARANTINE, given.get("object_id", ""), ""
-    asked = request.GET
-    if action is Action.JOURNAL:
-        return asked.get("entity", ""), asked.get("id", ""), asked.get("application", "")
+def _find_subject(request: HttpRequest, action: AccessAction) -> tuple[str, str, str]:
+    """Return kind, id and application that the address names. Empty if it does not."""
+    parameters: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
+    if action is AccessAction.QUARANTINE:
+        return QUARANTINE, parameters.get("object_id", ""), ""
+    query = request.GET
+    if action is AccessAction.JOURNAL:
+        return query.get("entity", ""), query.get("id", ""), query.get("application", "")
     if request.resolver_match and request.resolver_match.route == TRACE:
-        given = asked.dict()
-    kind, identifier = given.get("entity"), given.get("id", "")
-    whole = action in (Action.APPLICATION, Action.MOMENT, Action.EXPORT) and kind is None
-    if "productInstanceId" in given or whole:
-        identifier = given.get("productInstanceId", identifier)
+        parameters = query.dict()
+    kind, identifier = parameters.get("entity"), parameters.get("id", "")
+    is_whole_application = (
+        action in (AccessAction.APPLICATION, AccessAction.MOMENT, AccessAction.EXPORT)
+        and kind is None
+    )
+    if "productInstanceId" in parameters or is_whole_application:
+        identifier = parameters.get("productInstanceId", identifier)
         return ROOT.name if ROOT else "", identifier, identifier
-    name = kind.name if isinstance(kind, Entity) else kind or ""
+    name = kind.name if isinstance(kind, EntityKind) else kind or ""
     return name, identifier, identifier if ROOT and name == ROOT.name else ""
 
 
-def _outcome(response: HttpResponseBase) -> Outcome:
+def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
     status = response.status_code
     if status in (401, 403):
-        return Outcome.REFUSED
+        return AccessOutcome.REFUSED
     if status >= 400:
-        return Outcome.FAILED
+        return AccessOutcome.FAILED
     target = response.headers.get("Location")
-    login = target is not None and urlsplit(target).path == reverse("admin:login")
-    return Outcome.REFUSED if login else Outcome.SHOWN
+    is_login_redirect = target is not None and urlsplit(target).path == reverse("admin:login")
+    return AccessOutcome.REFUSED if is_login_redirect else AccessOutcome.SHOWN
 
 
-def _query(request: HttpRequest, action: Action, outcome: Outcome) -> str:
-    """The path, with the parameters that can be no data of a client."""
-    if outcome is not Outcome.SHOWN:
+def _format_query(request: HttpRequest, action: AccessAction, outcome: AccessOutcome) -> str:
+    """Return the path with the parameters that cannot hold data of a client."""
+    if outcome is not AccessOutcome.SHOWN:
         return request.path
-    kept = "&".join(
+    parameters = "&".join(
         f"{name}={value}"
         for name, value in request.GET.items()
-        if (name in _HARMLESS and _HARMLESS_VALUE.fullmatch(str(value)))
-        or (name == "login" and action is Action.JOURNAL)  # of an employee or a program
+        if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
+        or (name == "login" and action is AccessAction.JOURNAL)  # never a client
     )
-    return f"{request.path}?{kept}" if kept else request.path
+    return f"{request.path}?{parameters}" if parameters else request.path

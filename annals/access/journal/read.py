@@ -1,4 +1,7 @@
-"""Reads the journal, newest first, a month at a time: no statement locks a year of days."""
+"""Reads the journal, newest entry first.
+
+Each statement reads one month, so that none locks the partitions of a whole year.
+"""
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,28 +16,31 @@ from django.db.models import QuerySet, TextChoices
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from annals.access.journal.words import Action, Actor, Outcome
-from annals.access.models import USER, JournalEntry, identity_of
+from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind
+from annals.access.models import USER_PREFIX, JournalEntry, format_user_identity
 from history.admin.parts import links
-from history.admin.parts.cards import title
+from history.admin.parts.cards import get_kind_title
 from history.base import clock
-from history.base.plain_text import no_formula, one_line
+from history.base.plain_text import escape_formulas, to_one_line
 from history.entities import BY_NAME
-from history.people import Author, authors
+from history.people import NamedLogin, fetch_named_logins
 
-SPAN: Final = timedelta(days=31)
-CHUNK: Final = 1000
+QUERY_SPAN: Final = timedelta(days=31)
+CHUNK_ROWS: Final = 1000
 
-OPENED_BEFORE: Final = timedelta(days=30)
-MOST_LOOKS: Final = 200
+OPENED_TIMELINES_AGE: Final = timedelta(days=30)
+MAX_OPENED_TIMELINES: Final = 200
 
-# The place of a row: what comes after it is older.
-Place = tuple[datetime, uuid.UUID]
+# Time and id of an entry. The entries after it on a page are older.
+JournalPosition = tuple[datetime, uuid.UUID]
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Conditions that all hold; empty means any. since, until: half-open, with an offset."""
+class JournalFilters:
+    """Conditions for entries; all of them must hold. An empty field allows every value.
+
+    `since` is included and `until` is not. Both have an offset.
+    """
 
     login: str = ""
     entity: str = ""
@@ -46,75 +52,85 @@ class Filters:
     until: datetime | None = None
 
 
-def opened_before(user: User, **_: Any) -> Iterable[tuple[str, str]]:
-    """Receives history.base.signals.looks_back: the timelines that a login was shown, also in
-    earlier sessions. Nothing where the journal cannot be read: the first page needs none."""
-    looked = JournalEntry.objects.filter(
+def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
+    """Return kind and id of the timelines that a login opened, the newest first.
+
+    A receiver of history.base.signals.looks_back. Returns nothing if the journal cannot be read,
+    because the first page must not fail for it.
+    """
+    entries = JournalEntry.objects.filter(
         login=user.get_username(),
-        identity=identity_of(user.pk),
-        outcome=Outcome.SHOWN,
-        action__in=(Action.TIMELINE, Action.APPLICATION),
-        at__gte=clock.now() - OPENED_BEFORE,
+        identity=format_user_identity(user.pk),
+        outcome=AccessOutcome.SHOWN,
+        action__in=(AccessAction.TIMELINE, AccessAction.APPLICATION),
+        at__gte=clock.now() - OPENED_TIMELINES_AGE,
     ).order_by("-at")
     try:
         with transaction.atomic():
-            return dict.fromkeys(looked.values_list("entity", "entity_id")[:MOST_LOOKS])
+            return dict.fromkeys(entries.values_list("entity", "entity_id")[:MAX_OPENED_TIMELINES])
     except DatabaseError:
         return ()
 
 
-def page(filters: Filters, size: int, after: Place | None = None) -> list[JournalEntry]:
-    """Up to `size` rows after a place (None: the newest ones)."""
-    found: list[JournalEntry] = []
-    for span in _spans(filters, after):
-        found += map(_readable, span[: size - len(found)])
-        if len(found) == size:
+def fetch_page(
+    filters: JournalFilters, size: int, after: JournalPosition | None = None
+) -> list[JournalEntry]:
+    """Return up to `size` entries after a position, or the newest ones if it is None."""
+    entries: list[JournalEntry] = []
+    for span in _generate_span_queries(filters, after):
+        entries += map(_escape_texts, span[: size - len(entries)])
+        if len(entries) == size:
             break
-    return found
+    return entries
 
 
-def rows(filters: Filters) -> Iterator[JournalEntry]:
-    """All rows, some in memory at a time."""
-    after: Place | None = None
-    while found := page(filters, CHUNK, after):
-        yield from found
-        after = found[-1].pk
+def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
+    """Iterate over all entries, with one chunk in memory at a time."""
+    after: JournalPosition | None = None
+    while entries := fetch_page(filters, CHUNK_ROWS, after):
+        yield from entries
+        after = entries[-1].pk
 
 
-def _readable(row: JournalEntry) -> JournalEntry:
-    """The row with its texts on one line, also where something else than Annals has written it."""
-    for name in _TEXTS:
-        setattr(row, name, one_line(getattr(row, name)))
+def _escape_texts(row: JournalEntry) -> JournalEntry:
+    """Put each text of the entry on one line: another program may have written the row."""
+    for name in _TEXT_FIELDS:
+        setattr(row, name, to_one_line(getattr(row, name)))
     return row
 
 
-_TEXTS: Final = tuple(
-    each.name
-    for each in JournalEntry._meta.fields
-    if isinstance(each, models.CharField | models.TextField)
+_TEXT_FIELDS: Final = tuple(
+    field.name
+    for field in JournalEntry._meta.fields
+    if isinstance(field, models.CharField | models.TextField)
 )
 
 
-def _spans(filters: Filters, after: Place | None) -> Iterator[QuerySet[JournalEntry]]:
-    """The rows by months, newest first. The bounds of a month are constants in its statement."""
+def _generate_span_queries(
+    filters: JournalFilters, after: JournalPosition | None
+) -> Iterator[QuerySet[JournalEntry]]:
+    """Generate one query for each month, the newest first.
+
+    The bounds are constants in the statement, so that PostgreSQL opens only the days of the month.
+    """
     now = clock.now()
-    # The database's clock may be ahead of this one.
+    # The clock of the database, which dates the entries, may be ahead of this one.
     until = min(filters.until or now + timedelta(days=1), now + timedelta(days=1))
     if after is not None and after[0] < until:
         until = after[0] + timedelta(microseconds=1)
-    kept = now.astimezone(UTC) - timedelta(days=settings.ANNALS.journal_days + 1)
-    oldest = max(filters.since or kept, kept)
-    wanted = {
-        field.name: one_line(getattr(filters, field.name))
+    oldest_kept = now.astimezone(UTC) - timedelta(days=settings.ANNALS.journal_days + 1)
+    oldest = max(filters.since or oldest_kept, oldest_kept)
+    conditions = {
+        field.name: to_one_line(getattr(filters, field.name))
         for field in fields(filters)
         if field.name not in ("since", "until") and getattr(filters, field.name)
     }
     while until > oldest:
-        begin = max(until - SPAN, oldest)
-        found = JournalEntry.objects.filter(at__gte=begin, at__lt=until, **wanted)
+        begin = max(until - QUERY_SPAN, oldest)
+        entries = JournalEntry.objects.filter(at__gte=begin, at__lt=until, **conditions)
         if after is not None:
-            found = found.filter(pk__lt=after)
-        yield found.order_by("-at", "-id")
+            entries = entries.filter(pk__lt=after)
+        yield entries.order_by("-at", "-id")
         until = begin
 
 
@@ -125,71 +141,78 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One row, for people. who: the full name of the login, where it is known. now: what the login
-    is called today, where that is another name. subject: the kind of what was looked at. url: its
-    page, empty where there is none."""
+class JournalLine:
+    """One entry, with its texts as people read them. Unknown texts are empty."""
 
     row: JournalEntry
-    who: str
-    now: str
+    who: str  # the full name of the login
+    now: str  # the present name of the login, if it was renamed
     actor: str
     action: str
     outcome: str
-    subject: str
-    url: str
+    subject: str  # the kind of document
+    url: str  # the page of the document
 
 
-def lines(found: Iterable[JournalEntry]) -> Iterator[Line]:
-    """The rows with their names for people."""
-    rows = list(found)
-    users = _users(rows)
-    # A login of a provider, LOGIN@PROVIDER, is in no table of people: its LOGIN may be of others.
-    people = authors(row.login for row in rows)
+def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
+    """Generate the lines of the screen for these entries."""
+    rows = list(entries)
+    users = _find_users(rows)
+    # The table of people does not have logins of providers (LOGIN@PROVIDER): another person
+    # may have the same LOGIN at another provider.
+    people = fetch_named_logins(row.login for row in rows)
     for row in rows:
         kind = BY_NAME.get(row.entity)
-        url = links.landing(kind, row.entity_id) if kind and row.entity_id else ""
+        url = links.build_landing_url(kind, row.entity_id) if kind and row.entity_id else ""
         user = users.get(row.identity)
-        yield Line(
+        yield JournalLine(
             row=row,
-            who=(user.get_full_name() if user else "") or _name(people[row.login], row.actor),
+            who=(user.get_full_name() if user else "")
+            or _get_full_name(people[row.login], row.actor),
             now=user.username if user and user.username != row.login else "",
-            actor=_label(Actor, row.actor),
-            action=_("first page") if _at_home(row) else _label(Action, row.action),
-            outcome=_label(Outcome, row.outcome),
-            subject=title(kind) if kind else "",
+            actor=_get_label(ActorKind, row.actor),
+            action=_("first page") if _is_first_page(row) else _get_label(AccessAction, row.action),
+            outcome=_get_label(AccessOutcome, row.outcome),
+            subject=get_kind_title(kind) if kind else "",
             url=url,
         )
 
 
-def _at_home(row: JournalEntry) -> bool:
-    """Whether it is the first page, whose list of what was opened last is a look."""
-    return row.action == Action.SEARCH and row.query.partition("?")[0] == reverse("admin:index")
+def _is_first_page(row: JournalEntry) -> bool:
+    """Return whether it is the first page, which lists the documents that were opened last."""
+    return row.action == AccessAction.SEARCH and row.query.partition("?")[0] == reverse(
+        "admin:index"
+    )
 
 
-def _users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:
-    """The logins of today behind the identities of these rows."""
-    keys = {row.identity.removeprefix(USER) for row in rows if row.identity.startswith(USER)}
-    known = User.objects.filter(pk__in=[int(key) for key in keys if key.isdecimal()])
-    return {identity_of(user.pk): user for user in known}
+def _find_users(rows: Sequence[JournalEntry]) -> Mapping[str, User]:
+    """Return the present logins of the identities in these entries."""
+    keys = {
+        row.identity.removeprefix(USER_PREFIX)
+        for row in rows
+        if row.identity.startswith(USER_PREFIX)
+    }
+    users = User.objects.filter(pk__in=[int(key) for key in keys if key.isdecimal()])
+    return {format_user_identity(user.pk): user for user in users}
 
 
-# Who is in the table of people, by the kind there; a break-glass login may have any name.
-_KINDS: Final = {Actor.PERSON.value: "person", Actor.SERVICE.value: "service"}
+# The kind in the table of people, by kind of actor. A break-glass login may have any name,
+# also the name of a person.
+_PERSON_KINDS: Final = {ActorKind.PERSON.value: "person", ActorKind.SERVICE.value: "service"}
 
 
-def _name(who: Author, actor: str) -> str:
-    return who.name if who.kind == _KINDS.get(actor) else ""
+def _get_full_name(author: NamedLogin, actor: str) -> str:
+    return author.name if author.kind == _PERSON_KINDS.get(actor) else ""
 
 
-def _label(words: type[TextChoices], value: str) -> str:
-    """The word of a closed set for people; one of a later Annals as it is."""
+def _get_label(words: type[TextChoices], value: str) -> str:
+    """Return the label of a word, or the word itself if a later release of Annals wrote it."""
     return str(words(value).label) if value in words.values else value
 
 
-def cell(row: JournalEntry, name: str) -> str:
-    """A value as text: a moment in ISO 8601, a text that no spreadsheet takes for a formula."""
+def format_cell(row: JournalEntry, name: str) -> str:
+    """Return a value as text for CSV: moments in ISO 8601, texts that are not formulas."""
     value = getattr(row, name)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
-    return no_formula(str(value))
+    return escape_formulas(str(value))

@@ -18,51 +18,61 @@ from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import read
 from annals.access.journal.entry import QUARANTINE
-from annals.access.journal.read import COLUMNS, Filters, Place, cell, lines
-from annals.access.journal.words import Action, Outcome
-from history.admin.parts.cards import title
-from history.admin.parts.filter_form import MOMENTS, MomentField, Zoned
-from history.admin.parts.links import PAGE, pages
-from history.entities import ENTITIES, Entity
-from history.requests.worker_shares import Share
+from annals.access.journal.read import (
+    COLUMNS,
+    JournalFilters,
+    JournalPosition,
+    format_cell,
+    generate_lines,
+)
+from annals.access.journal.words import AccessAction, AccessOutcome
+from history.admin.parts.cards import get_kind_title
+from history.admin.parts.filter_form import MOMENT_FORMATS, MomentField, ZonedForm
+from history.admin.parts.links import PAGE, build_page_urls
+from history.entities import ENTITIES, EntityKind
+from history.requests.worker_shares import PlacePool
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
 _ANY: Final = [("", _("any"))]
-# The last line of a file that ends too early; the connection is reset after it.
+# The last line of a file whose rows could not all be read. The connection is then reset.
 NOT_COMPLETE: Final = "NOT COMPLETE"
 
 
-class FilterForm(Zoned):
-    """All fields optional. A date alone as the end includes that day."""
+class JournalFilterForm(ZonedForm):
+    """The filter of the journal. All fields are optional. An end without time includes its day."""
 
     login = forms.CharField(label=_("Login"), required=False, max_length=150)
     application = forms.CharField(label=_("Application"), required=False, max_length=200)
     entity = forms.ChoiceField(label=_("Kind"), required=False)
     id = forms.CharField(label=_("Id"), required=False, max_length=200)
-    action = forms.ChoiceField(label=_("Action"), required=False, choices=_ANY + Action.choices)
-    outcome = forms.ChoiceField(label=_("Outcome"), required=False, choices=_ANY + Outcome.choices)
-    since = MomentField(label=_("From"), required=False, input_formats=MOMENTS)
-    until = MomentField(label=_("To"), required=False, input_formats=MOMENTS)
+    action = forms.ChoiceField(
+        label=_("Action"), required=False, choices=_ANY + AccessAction.choices
+    )
+    outcome = forms.ChoiceField(
+        label=_("Outcome"), required=False, choices=_ANY + AccessOutcome.choices
+    )
+    since = MomentField(label=_("From"), required=False, input_formats=MOMENT_FORMATS)
+    until = MomentField(label=_("To"), required=False, input_formats=MOMENT_FORMATS)
 
     def __init__(self, data: Any) -> None:
         super().__init__(data)
-        kinds = [(entity.name, title(entity)) for entity in ENTITIES]
+        kinds = [(entity.name, get_kind_title(entity)) for entity in ENTITIES]
         field: Any = self.fields["entity"]
-        field.choices = [*_ANY, *kinds, (QUARANTINE, Action.QUARANTINE.label)]
+        field.choices = [*_ANY, *kinds, (QUARANTINE, AccessAction.QUARANTINE.label)]
         self.is_valid()
 
     def clean(self) -> None:
-        """Adds the bounds as moments: begin and end."""
-        begin, end = self.bounds("since", "until")
+        """Add the bounds of the period as the moments `begin` and `end`."""
+        begin, end = self.get_bounds("since", "until")
         if end and ":" not in self.data["until"]:
-            with suppress(OverflowError):  # no day comes after it
+            with suppress(OverflowError):  # 9999-12-31 has no next day
                 end += timedelta(days=1)
         self.cleaned_data |= {"begin": begin, "end": end}
 
     @property
     def refused(self) -> str:
-        """What to say of the fields that are wrong; empty where none is."""
+        """A sentence that names the wrong fields. Empty if all are valid."""
         wrong = [str(self.fields[name].label) for name in self.errors]
         text = gettext("Wrong, and not used: {conditions}. The filter says what is wrong.")
         return text.format(conditions=", ".join(wrong)) if wrong else ""
@@ -73,41 +83,43 @@ class FilterForm(Zoned):
         used = [name for name in self.data if name in self.fields and self.cleaned_data.get(name)]
         return {name: self.data[name] for name in used}
 
-    def filters(self) -> Filters:
-        """A field that is wrong does not filter; the form says what is wrong with it."""
-        found = self.cleaned_data
+    def to_filters(self) -> JournalFilters:
+        """Return the conditions of the valid fields."""
+        values = self.cleaned_data
         names = ("login", "application", "entity", "action", "outcome")
-        return Filters(
-            entity_id=found.get("id", ""),
-            since=found["begin"],
-            until=found["end"],
-            **{name: found.get(name, "") for name in names},
+        return JournalFilters(
+            entity_id=values.get("id", ""),
+            since=values["begin"],
+            until=values["end"],
+            **{name: values.get(name, "") for name in names},
         )
 
 
-def page(request: HttpRequest) -> HttpResponseBase:
-    """A page of the journal; with ?format=csv all rows of the filter, if nothing in it is wrong: a
-    file does not say that it has more than was asked for."""
-    form = FilterForm(request.GET)
+def show_journal(request: HttpRequest) -> HttpResponseBase:
+    """Show a page of the journal, or send all entries of the filter as a file (?format=csv).
+
+    A file needs a valid filter: it could not say that a condition was ignored.
+    """
+    form = JournalFilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
     if as_csv and not form.errors:
-        return download(form.filters(), request.user.pk)
+        return download_entries(form.to_filters(), request.user.pk)
     token = request.GET.get(PAGE, "")
-    place = _place(token)
-    found = read.page(form.filters(), PAGE_SIZE + 1, place)
-    more = len(found) > PAGE_SIZE
-    shown = found[:PAGE_SIZE]
+    place = _decode_position(token)
+    entries = read.fetch_page(form.to_filters(), PAGE_SIZE + 1, place)
+    has_more = len(entries) > PAGE_SIZE
+    page_entries = entries[:PAGE_SIZE]
     address = reverse(NAME)
-    older = _token(shown[-1].pk) if more else None
+    older = _encode_position(page_entries[-1].pk) if has_more else None
     return render(
         request,
         "access/journal.html",
         {
             **admin.site.each_context(request),
-            **pages(request, address, form.given, token if place else None, older),
+            **build_page_urls(request, address, form.given, token if place else None, older),
             "title": _("Access journal"),
             "form": form,
-            "lines": list(lines(shown)),
+            "lines": list(generate_lines(page_entries)),
             "address": address,
             "csv_url": ""
             if form.errors
@@ -117,46 +129,51 @@ def page(request: HttpRequest) -> HttpResponseBase:
     )
 
 
-def address_for(entity: Entity, id: str) -> str:
-    """The looks at an entity; of an application, those at its children too."""
+def build_journal_url(entity: EntityKind, id: str) -> str:
+    """Return the address of the entries about a document.
+
+    For an application the entries about its children are included.
+    """
     parameter = "application" if entity.root else "id"
     return f"{reverse(NAME)}?{urlencode({parameter: id})}"
 
 
-def _token(place: Place) -> str:
+def _encode_position(place: JournalPosition) -> str:
     return f"{place[0].astimezone(UTC).isoformat()}~{place[1]}"
 
 
-def _place(token: str) -> Place | None:
-    """A token that is not one gives the first page."""
-    at, _sep, id = token.partition("~")
+def _decode_position(token: str) -> JournalPosition | None:
+    """Return the position in a page token, or None (the first page) if the token is invalid."""
+    time, _sep, id = token.partition("~")
     try:
-        moment = datetime.fromisoformat(at)
+        moment = datetime.fromisoformat(time)
         return (moment.astimezone(UTC), uuid.UUID(id)) if moment.tzinfo else None
     except (ValueError, OverflowError):
         return None
 
 
-def download(filters: Filters, login: object) -> StreamingHttpResponse:
-    """Return all rows of the filter as a file. It may be read slowly, and keeps a thread meanwhile:
-    one download of a login, and two in all, run in a process.
+def download_entries(filters: JournalFilters, login: object) -> StreamingHttpResponse:
+    """Return all entries of the filter as a CSV file.
+
+    A client may read slowly and keeps a thread meanwhile. So a process runs at most two downloads
+    at a time, and one of the same login.
 
     Raises:
-        BusyError: at once, while others run.
+        BusyError: Other downloads run. It is raised at once.
     """
     with ExitStack() as stack:
-        stack.enter_context(_downloads.taken(login))
-        made = _Download(_text(filters), content_type="text/csv; charset=utf-8")
-        made.place = stack.pop_all()
-    made.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
-    return made
+        stack.enter_context(_downloads.take_place(login))
+        response = _DownloadResponse(_generate_csv(filters), content_type="text/csv; charset=utf-8")
+        response.place = stack.pop_all()
+    response.headers["Content-Disposition"] = 'attachment; filename="annals-journal.csv"'
+    return response
 
 
-_downloads: Final = Share(2, waiting=0)
+_downloads: Final = PlacePool(2, waiting=0)
 
 
-class _Download(StreamingHttpResponse):
-    """Has its place until its last byte, or until it ends early."""
+class _DownloadResponse(StreamingHttpResponse):
+    """A streamed file. It keeps its place among the downloads until it is closed."""
 
     place: ExitStack
 
@@ -165,21 +182,23 @@ class _Download(StreamingHttpResponse):
         super().close()
 
 
-class _Echo:
-    """A file for the csv module that gives back what is written."""
+class _EchoFile:
+    """A file for the csv module whose `write` returns the text."""
 
     def write(self, text: str) -> str:
         return text
 
 
-def _text(filters: Filters) -> Iterator[str]:
-    """The lines. Raises what the database raises, after a last line that says that the file is not
-    complete."""
-    writer = csv.writer(_Echo())
+def _generate_csv(filters: JournalFilters) -> Iterator[str]:
+    """Generate the lines of the file.
+
+    If the database fails, the last line says that the file is not complete. Raises its error.
+    """
+    writer = csv.writer(_EchoFile())
     yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8
     try:
-        for row in read.rows(filters):
-            yield writer.writerow([cell(row, name) for name in COLUMNS])
+        for row in read.iterate_entries(filters):
+            yield writer.writerow([format_cell(row, name) for name in COLUMNS])
     except Exception:
         yield writer.writerow([NOT_COMPLETE])
         raise

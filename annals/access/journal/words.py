@@ -1,4 +1,4 @@
-"""The words of the journal: kinds of actor, actions, outcomes; and the action of each address."""
+"""The closed sets of words in the journal, and the action of each address."""
 
 from typing import Final
 
@@ -10,8 +10,11 @@ from django.utils.translation import gettext_lazy as _
 from history.requests import accesses
 
 
-class Actor(models.TextChoices):
-    """Who asks. A program is named by its client id, an operator by the system's login."""
+class ActorKind(models.TextChoices):
+    """Who accesses. The journal names a program by its client id.
+
+    It names an operator by the login of the operating system.
+    """
 
     PERSON = "person", _("person")
     SERVICE = "service", _("program")
@@ -20,8 +23,8 @@ class Actor(models.TextChoices):
     NOBODY = "nobody", _("not logged in")
 
 
-class Action(models.TextChoices):
-    """What is asked for."""
+class AccessAction(models.TextChoices):
+    """What a request accesses."""
 
     TIMELINE = "timeline", _("timeline")
     APPLICATION = "application", _("whole application")
@@ -39,87 +42,91 @@ class Action(models.TextChoices):
     OTHER = "other", _("other")
 
 
-class Outcome(models.TextChoices):
-    """What came of it. refused: not logged in, no permission. failed: nothing there, a wrong
-    parameter, an error."""
+class AccessOutcome(models.TextChoices):
+    """How an access ended."""
 
     SHOWN = "shown", _("shown")
-    REFUSED = "refused", _("refused")
-    FAILED = "failed", _("failed")
+    REFUSED = "refused", _("refused")  # not logged in, or without permission
+    FAILED = "failed", _("failed")  # nothing found, a wrong parameter, or an error
 
 
 BREAK_GLASS: Final = "annals_break_glass"  # set on the request, and in the session
 
-# An address that is in neither list is a look. By the end of the route, the first one that fits.
-_ENDS: Final = (
-    ("/compare", Action.COMPARE),
-    ("/at", Action.MOMENT),
-    ("/fields", Action.FIELD),
-    ("/field", Action.FIELD),
-    ("/blame", Action.BLAME),
-    ("/state", Action.BLAME),
-    ("/unmask", Action.UNMASK),
-    ("/versions/<str:version>", Action.VERSION),
-    ("/versions/<int:version>", Action.VERSION),
-    ("/versions", Action.TIMELINE),
+# Actions by the end of a route; the first match counts. Routes in none of these lists are
+# accesses with the action OTHER.
+_ACTIONS_BY_ROUTE_END: Final = (
+    ("/compare", AccessAction.COMPARE),
+    ("/at", AccessAction.MOMENT),
+    ("/fields", AccessAction.FIELD),
+    ("/field", AccessAction.FIELD),
+    ("/blame", AccessAction.BLAME),
+    ("/state", AccessAction.BLAME),
+    ("/unmask", AccessAction.UNMASK),
+    ("/versions/<str:version>", AccessAction.VERSION),
+    ("/versions/<int:version>", AccessAction.VERSION),
+    ("/versions", AccessAction.TIMELINE),
 )
-# By its beginning. What follows in an address is data: only routes are compared.
-_BEGINNINGS: Final = (
-    ("at/", Action.MOMENT),
-    ("applications/", Action.APPLICATION),
-    ("history/<", Action.TIMELINE),
-    ("search", Action.SEARCH),
-    ("gaps/", Action.SEARCH),
-    ("client/", Action.SEARCH),
-    ("trace", Action.VERSION),
-    ("history/", Action.SEARCH),
-    ("ingest/quarantined/", Action.QUARANTINE),
-    ("quarantine/", Action.QUARANTINE),
-    ("journal/", Action.JOURNAL),
+# Actions by the beginning of a route. Addresses are not compared: they have data.
+_ACTIONS_BY_ROUTE_START: Final = (
+    ("at/", AccessAction.MOMENT),
+    ("applications/", AccessAction.APPLICATION),
+    ("history/<", AccessAction.TIMELINE),
+    ("search", AccessAction.SEARCH),
+    ("gaps/", AccessAction.SEARCH),
+    ("client/", AccessAction.SEARCH),
+    ("trace", AccessAction.VERSION),
+    ("history/", AccessAction.SEARCH),
+    ("ingest/quarantined/", AccessAction.QUARANTINE),
+    ("quarantine/", AccessAction.QUARANTINE),
+    ("journal/", AccessAction.JOURNAL),
 )
-# Nothing of an application, of the quarantine or of the journal is here.
-_NO_LOOKS: Final = (
+# Pages without data of applications, of the quarantine or of the journal.
+_ROUTES_WITHOUT_ACCESS: Final = (
     *("oidc/", "break-glass/", "api/schema/", "api/docs/", "api/v1/completeness"),
     *(
-        f"admin/{each}"
-        for each in (
+        f"admin/{admin_route}"
+        for admin_route in (
             *("login/", "logout/", "language/", "zone/", "jsi18n/", "completeness/"),
             *("operations/", "days/", "history/person/", "history/fieldlabel/", "auth/"),
             *("autocomplete/", "^(?P<app_label>", "(?P<url>"),
         )
     ),
 )
-# Only for what the login opened before: how many versions came since.
-_COUNTS: Final = "/<id:id>/newer/"
-# What sends to the first page, that page, and the API's unknown addresses.
-_PAGES: Final = ("", "admin/", "api/v1/")
+# Counts new versions of a document that the login has already opened.
+_COUNT_ROUTE_END: Final = "/<id:id>/newer/"
+# The redirect to the first page, the first page, and unknown addresses of the API.
+_FIRST_PAGE_ROUTES: Final = ("", "admin/", "api/v1/")
 
 
-def action_of(request: HttpRequest) -> Action | None:
-    """What a request asks for; None if it is no look. Known after the request was answered."""
+def classify_request(request: HttpRequest) -> AccessAction | None:
+    """Return what an answered request accessed, or None if it does not belong in the journal."""
     if getattr(request, BREAK_GLASS, False):
-        return Action.LOGIN
+        return AccessAction.LOGIN
     match: ResolverMatch | None = request.resolver_match
     if match is None:
         return None
-    if match.route == "admin/" and accesses.of(request).listed:
-        return Action.SEARCH  # the first page shows what the login opened last
-    action = action_of_route(match.route)
-    taken = action in (Action.TIMELINE, Action.APPLICATION) and "as" in request.GET
-    return Action.EXPORT if taken and match.route.startswith("admin/") else action
+    if match.route == "admin/" and accesses.get_access_record(request).listed:
+        return AccessAction.SEARCH  # the first page lists documents that the login opened
+    action = classify_route(match.route)
+    is_export = action in (AccessAction.TIMELINE, AccessAction.APPLICATION) and "as" in request.GET
+    return AccessAction.EXPORT if is_export and match.route.startswith("admin/") else action
 
 
-def action_of_route(route: str) -> Action | None:
-    """The same by the URL pattern alone."""
-    if route in _PAGES or route.startswith(_NO_LOOKS) or route.endswith(_COUNTS):
+def classify_route(route: str) -> AccessAction | None:
+    """Return what requests of a URL pattern access, or None. See `classify_request`."""
+    if (
+        route in _FIRST_PAGE_ROUTES
+        or route.startswith(_ROUTES_WITHOUT_ACCESS)
+        or route.endswith(_COUNT_ROUTE_END)
+    ):
         return None
-    rest = route.removeprefix("admin/").removeprefix("api/v1/")
-    if rest.startswith("applications/") and not rest.endswith("/at"):
-        return Action.APPLICATION
-    for end, action in _ENDS:
-        if rest.rstrip("/").endswith(end):
+    relative_route = route.removeprefix("admin/").removeprefix("api/v1/")
+    if relative_route.startswith("applications/") and not relative_route.endswith("/at"):
+        return AccessAction.APPLICATION
+    for end, action in _ACTIONS_BY_ROUTE_END:
+        if relative_route.rstrip("/").endswith(end):
             return action
-    for beginning, action in _BEGINNINGS:
-        if rest.startswith(beginning):
+    for beginning, action in _ACTIONS_BY_ROUTE_START:
+        if relative_route.startswith(beginning):
             return action
-    return Action.OTHER
+    return AccessAction.OTHER

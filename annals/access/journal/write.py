@@ -1,4 +1,7 @@
-"""Writes rows of the journal, in one statement, within a second or not at all."""
+"""Writes entries of the journal: all entries of a request in one statement, within a second.
+
+If that is not possible, the request shows nothing (ANNALS_JOURNAL_FAILURE).
+"""
 
 from __future__ import annotations
 
@@ -19,195 +22,229 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from annals import metrics
-from annals.access.journal.entry import entries
-from annals.access.journal.words import Action, Actor, Outcome, action_of
-from annals.access.models import JournalEntry, identity_of
+from annals.access.journal.entry import generate_entries
+from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind, classify_request
+from annals.access.models import JournalEntry, format_user_identity
 from history.api import errors
 from history.base import clock
 from history.base.error_text import describe
-from history.base.plain_text import one_line
+from history.base.plain_text import to_one_line
 from history.base.signals import NotJournaledError
-from history.entities import Entity
-from history.requests.accesses import Look
+from history.entities import EntityKind
+from history.requests.accesses import AccessRecord
 
 if TYPE_CHECKING:
-    from history.export.days import Day
+    from history.export.days import ExportDay
 
 log = logging.getLogger(__name__)
 LOCK_TIMEOUT_MS: Final = 700
 STATEMENT_TIMEOUT_MS: Final = 1000
-LOCAL: Final = "local"
-# One message, and one transaction. The schema is named: a temporary table would take the rows.
-_TIMEOUTS: Final = (
+LOCAL_ADDRESS: Final = "local"
+# Sent with the INSERT as one message, which is one transaction. The INSERT names the schema:
+# otherwise a temporary table of the same name would take the rows.
+_SET_TIMEOUTS: Final = (
     f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
     f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS};"
 )
-# For a transaction of the caller, which goes on.
-_NO_TIMEOUTS: Final = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
+# For a transaction of the caller, which continues after the INSERT.
+_RESET_TIMEOUTS: Final = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
 
 class JournalError(NotJournaledError):
-    """It is not known that the journal has the rows: nothing may be shown."""
+    """Raised when the journal may lack the entries of a request, which must then show nothing."""
 
 
-def write(entries: Collection[JournalEntry], output: TextIO) -> None:
-    """Add rows; when this returns, they are committed, or they are part of the transaction that
-    the caller has opened. output: where they go as lines of JSON, if ANNALS_JOURNAL_LOG is set.
-    Raises JournalError."""
-    row = f"({', '.join(['%s'] * len(_NAMES))})"
+def write_entries(entries: Collection[JournalEntry], output: TextIO) -> None:
+    """Write entries. They are committed when this returns, or with the caller's open transaction.
+
+    Args:
+        entries: The entries of one request.
+        output: Gets the entries as lines of JSON, if ANNALS_JOURNAL_LOG is set.
+
+    Raises:
+        JournalError: The entries may not be in the journal.
+    """
+    placeholders = f"({', '.join(['%s'] * len(_COLUMN_NAMES))})"
     insert = _INSERT.format(
         table=JournalEntry._meta.db_table,
-        names=", ".join(_NAMES),
-        rows=", ".join([row] * len(entries)),
+        names=", ".join(_COLUMN_NAMES),
+        rows=", ".join([placeholders] * len(entries)),
     )
-    values = [value for entry in entries for value in _values(entry)]
+    values = [value for entry in entries for value in _get_values(entry)]
     try:
         if connection.errors_occurred and not connection.in_atomic_block:
-            # An error of the database. A sound connection may have a lock, and stays.
+            # After an error of the database. A usable connection stays, as it may hold a lock.
             if connection.is_usable():
                 connection.errors_occurred = False
             else:
                 connection.close()
         connection.ensure_connection()
         with connection.wrap_database_errors, psycopg.ClientCursor(connection.connection) as cursor:
-            after = _NO_TIMEOUTS if connection.in_atomic_block else ""
-            cursor.execute(f"{_TIMEOUTS} {insert}; {after}", values)
+            reset = _RESET_TIMEOUTS if connection.in_atomic_block else ""
+            cursor.execute(f"{_SET_TIMEOUTS} {insert}; {reset}", values)
     except (Error, psycopg.Error) as error:
         raise JournalError(f"the access journal cannot be written: {describe(error)}") from error
     if settings.ANNALS.journal_log:
         try:
-            output.write("".join(map(_line, entries)))
+            output.write("".join(map(_encode_line, entries)))
             output.flush()
         except OSError as error:
             log.warning("rows of the access journal cannot be sent on: %s", error)
 
 
-# Without those that the database fills.
-_LENGTHS: Final = {
-    each.name: each.max_length
-    for each in JournalEntry._meta.local_concrete_fields
-    if not each.has_db_default()
+# The columns that the database does not fill.
+_COLUMN_LENGTHS: Final = {
+    label.name: label.max_length
+    for label in JournalEntry._meta.local_concrete_fields
+    if not label.has_db_default()
 }
-_NAMES: Final = tuple(_LENGTHS)
-_row: Final = attrgetter(*_NAMES)
+_COLUMN_NAMES: Final = tuple(_COLUMN_LENGTHS)
+_get_columns: Final = attrgetter(*_COLUMN_NAMES)
 
 
-def _values(entry: JournalEntry) -> list[str | int]:
-    """The values as people can read them on one line: cut, control characters escaped."""
+def _get_values(entry: JournalEntry) -> list[str | int]:
+    """Return the values of the columns, shortened to their length and on one line each."""
     return [
-        value if isinstance(value, int) else str(one_line(value)[: _LENGTHS[name]])
-        for name, value in zip(_NAMES, _row(entry), strict=True)
+        value if isinstance(value, int) else str(to_one_line(value)[: _COLUMN_LENGTHS[name]])
+        for name, value in zip(_COLUMN_NAMES, _get_columns(entry), strict=True)
     ]
 
 
-def _line(entry: JournalEntry) -> str:
-    line = {"time": clock.now().isoformat(), **dict(zip(_NAMES, _values(entry), strict=True))}
+def _encode_line(entry: JournalEntry) -> str:
+    line = {
+        "time": clock.now().isoformat(),
+        **dict(zip(_COLUMN_NAMES, _get_values(entry), strict=True)),
+    }
     return f"{msgspec.json.encode(line).decode()}\n"
 
 
-def login() -> str:
-    """The operating system's name of the user who runs this process."""
+def get_system_login() -> str:
+    """Return the operating system's name of the user that runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may run under a number without a name
         return str(os.getuid())
 
 
-def record(action: Action, query: str, reason: str = "", **subject: str) -> None:
-    """Add a row for the user of the operating system. subject: entity, entity_id, application.
+def record_operator_access(
+    action: AccessAction, query: str, reason: str = "", **subject: str
+) -> None:
+    """Write an entry for the operating system's user, who runs a command.
 
-    Raises JournalError, unless ANNALS_JOURNAL_FAILURE lets the command go on."""
+    Args:
+        action: What the command accesses.
+        query: The command and what it was called with.
+        reason: Why, in the operator's words.
+        subject: The fields entity, entity_id and application of the entry.
+
+    Raises:
+        JournalError: The entry was not written, and ANNALS_JOURNAL_FAILURE is "refuse".
+    """
     entry = JournalEntry(
-        login=login(),
+        login=get_system_login(),
         identity=f"uid:{os.getuid()}",
-        actor=Actor.OPERATOR,
-        address=LOCAL,
+        actor=ActorKind.OPERATOR,
+        address=LOCAL_ADDRESS,
         action=action,
-        outcome=Outcome.SHOWN,
+        outcome=AccessOutcome.SHOWN,
         status=0,
         query=query,
         reason=reason,
         **subject,
     )
     try:
-        write([entry], sys.stderr)
+        write_entries([entry], sys.stderr)
     except JournalError as error:
         if settings.ANNALS.journal_failure != "answer":
             raise JournalError(f"{error}; nothing was done") from error
         log.warning("%s", error)
 
 
-def on_roles(user: User, before: Collection[str], after: Collection[str]) -> None:
-    """In the transaction that changes the roles, as a provider says. Raises JournalError."""
-    was, now = (", ".join(sorted(each)) or "none" for each in (before, after))
+def record_role_change(user: User, before: Collection[str], after: Collection[str]) -> None:
+    """Write an entry about roles that a provider changed, in the transaction that changes them.
+
+    Raises:
+        JournalError: The entry was not written.
+    """
+    was, now = (", ".join(sorted(role_names)) or "none" for role_names in (before, after))
     row = JournalEntry(
         login=user.get_username(),
-        identity=identity_of(user.pk),
-        actor=Actor.PERSON,
-        action=Action.OTHER,
-        outcome=Outcome.SHOWN,
+        identity=format_user_identity(user.pk),
+        actor=ActorKind.PERSON,
+        action=AccessAction.OTHER,
+        outcome=AccessOutcome.SHOWN,
         status=0,
         query=f"roles: {was} -> {now}",
     )
-    write([row], sys.stdout)
+    write_entries([row], sys.stdout)
 
 
-def on_mark(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:
-    was, now = ("marked" if each else "not marked" for each in (before, after))
-    record(Action.OTHER, f"labels load: {path}: {was} -> {now}", entity=entity)
+def record_mark_change(entity: str, path: str, before: bool, after: bool, **_: Any) -> None:
+    was, now = ("marked" if marked else "not marked" for marked in (before, after))
+    record_operator_access(
+        AccessAction.OTHER, f"labels load: {path}: {was} -> {now}", entity=entity
+    )
 
 
-def on_export(entity: Entity, days: Sequence[Day], options: dict[str, Any], **_: Any) -> None:
+def record_export(
+    entity: EntityKind, days: Sequence[ExportDay], options: dict[str, Any], **_: Any
+) -> None:
     span = f"{days[0].day} to {days[-1].day}" if days else "no days"
     target = options["output"] or "standard output"
     text = f"export {entity.name} {span} as {options['format']} to {target}"
     unmasked = options["unmasked"]
     if unmasked:
         text += ", unmasked"
-    record(Action.EXPORT, text, unmasked or options["reason"], entity=entity.name)
+    record_operator_access(
+        AccessAction.EXPORT, text, unmasked or options["reason"], entity=entity.name
+    )
 
 
 REFUSED, ANSWERED = (metrics.JOURNAL_FAILURES.labels(each) for each in ("refused", "answered"))
 
 
-class Journal:
-    """Middleware: writes a row of each look, before the first byte of a streamed answer. Its place
-    is outside of sessions and views, and inside of what gives the request its id."""
+class JournalMiddleware:
+    """Middleware that writes the journal entries of a request before its answer is sent.
+
+    It stands outside sessions and views, and inside the middleware that gives the request its id.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        look = request.look = Look()  # type: ignore[attr-defined] # for history.requests.accesses.of
+        access = request.look = AccessRecord()  # type: ignore[attr-defined] # for history.requests.accesses.get_access_record
         response = self.get_response(request)
-        action = action_of(request)
-        # OPTIONS asks which methods there are. A refused one is an attempt.
-        methods = request.method == "OPTIONS" and response.status_code == 204
-        if action is None or methods:
+        action = classify_request(request)
+        # OPTIONS only asks for the methods of an address. A refused one is still an attempt.
+        is_options_answer = request.method == "OPTIONS" and response.status_code == 204
+        if action is None or is_options_answer:
             return response
         try:
-            rows = list(entries(request, response, action, look))
-            # Nobody was shown nothing: the log of requests has it.
-            if rows[0].actor is not Actor.NOBODY or rows[0].outcome is Outcome.SHOWN:
-                write(rows, sys.stdout)
+            rows = list(generate_entries(request, response, action, access))
+            # The request log has refused requests without a login; the journal does not.
+            if rows[0].actor is not ActorKind.NOBODY or rows[0].outcome is AccessOutcome.SHOWN:
+                write_entries(rows, sys.stdout)
         except (JournalError, Error, psycopg.Error) as error:
-            return _without_journal(request, response, error, look)
+            return _respond_without_journal(request, response, error, access)
         return response
 
 
-def _without_journal(
-    request: HttpRequest, response: HttpResponse, error: Exception, look: Look
+def _respond_without_journal(
+    request: HttpRequest, response: HttpResponse, error: Exception, access: AccessRecord
 ) -> HttpResponse:
     log.error("an answer is not in the access journal: %s", describe(error))
-    if settings.ANNALS.journal_failure == "answer" and not look.unmasked:
+    if settings.ANNALS.journal_failure == "answer" and not access.unmasked:
         ANSWERED.inc()
         return response
     REFUSED.inc()
     if response.status_code >= 500:
-        return response  # it shows nothing, and says more of the cause
+        return response  # it shows no data, and its message names the cause
     response.close()
     if request.path_info.startswith("/api/"):
-        return errors.answer(errors.JournalUnavailableError(str(error)), {"request": request})
+        return errors.make_error_answer(
+            errors.JournalUnavailableError(str(error)), {"request": request}
+        )
     page = render_to_string("access/no_journal.html", request=None)
     return HttpResponse(page, status=503, headers={"Retry-After": str(errors.RETRY_SECONDS)})

@@ -1,8 +1,10 @@
-"""mozilla-django-oidc's backend for several providers. Replaced are the settings (by provider), the
-calls (bounded), the check of the ID token and the search for the user (issuer and subject).
+"""The backend of mozilla-django-oidc for several providers.
 
-The provider decides: a role that is gone from the claims, or a permission given to the login
-manually, is gone at the next login. No claim makes a superuser.
+It has settings for each provider, bounded calls, its own check of the ID token, and finds the user
+by issuer and subject.
+
+The provider decides about roles: the next login removes a role that the claims no longer have, and
+permissions that were given manually. No claim makes a superuser.
 """
 
 import logging
@@ -14,18 +16,18 @@ from django.db import transaction
 from django.http import HttpRequest
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 
-from annals.access.journal.write import JournalError, on_roles
-from annals.access.models import Identity, identity_of
+from annals.access.journal.write import JournalError, record_role_change
+from annals.access.models import Identity, format_user_identity
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import (
-    Discovery,
+    ProviderDiscovery,
     ProviderDownError,
     ProviderRefusesError,
-    discoveries,
+    get_discoveries,
 )
-from annals.access.oidc.providers import Provider, claim
-from annals.access.sessions import login
-from history.people import remember
+from annals.access.oidc.providers import Provider, get_claim
+from annals.access.sessions import fetch_user
+from history.people import remember_login
 
 log = logging.getLogger(__name__)
 
@@ -33,32 +35,37 @@ LONGEST_LOGIN: Final = 100
 
 
 class NoRoleError(Exception):
-    """The person is known to the provider, and has no role here."""
+    """Raised when the provider knows the person, but its claims give no role in Annals."""
 
 
-def roles_of(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
-    """The roles that the groups of these claims give."""
-    given = claim(claims, provider.groups_claim)
-    groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    known = (each for each in groups if isinstance(each, str) and each in provider.roles)
-    return frozenset(provider.roles[each] for each in known)
+def map_groups_to_roles(provider: Provider, claims: Mapping[str, Any]) -> frozenset[str]:
+    """Return the roles that the groups in the claims give."""
+    claimed = get_claim(claims, provider.groups_claim)
+    groups = [claimed] if isinstance(claimed, str) else claimed if isinstance(claimed, list) else []
+    mapped_groups = (
+        group for group in groups if isinstance(group, str) and group in provider.roles
+    )
+    return frozenset(provider.roles[group] for group in mapped_groups)
 
 
-def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
-    """The login of the person that these verified claims are about, made or brought up to date.
-    Raises NoRoleError, and then a login that was there has no role any more."""
-    user = _brought_up_to_date(provider, claims)
+def create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User:
+    """Create or update the login of the person in these verified claims, and return it.
+
+    Raises:
+        NoRoleError: The claims give no role. An existing login has lost its roles.
+    """
+    user = _create_or_update_user(provider, claims)
     if user is None or not user.is_staff:
         raise NoRoleError
     return user
 
 
 @transaction.atomic
-def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User | None:
-    """The login; None if there is none and none may be made."""
-    login = _text(claim(claims, provider.login_claim)) or _text(claims["sub"])
-    name = _text(claim(claims, provider.name_claim))
-    roles = roles_of(provider, claims)
+def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> User | None:
+    """Return the login, or None if it may not exist: without a role, or as a superuser."""
+    login = _clean_text(get_claim(claims, provider.login_claim)) or _clean_text(claims["sub"])
+    name = _clean_text(get_claim(claims, provider.name_claim))
+    roles = map_groups_to_roles(provider, claims)
     identity = (
         Identity.objects.select_related("user")
         .select_for_update(of=("self",))
@@ -68,12 +75,12 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     if identity is None and not roles:
         return None
     if identity is not None and identity.user.is_superuser:
-        # The web cannot take this away, and a person of a provider must not have it.
+        # The web cannot remove the mark, and a person of a provider must not be a superuser.
         log.error("login of %r refused: it is a superuser in auth_user", identity.login)
         return None
     user = User() if identity is None else identity.user
     before = set() if identity is None else set(user.groups.values_list("name", flat=True))
-    user.username = _free(f"{login}@{provider.name}", user)
+    user.username = _choose_free_name(f"{login}@{provider.name}", user)
     user.last_name, user.first_name = name[:150], ""
     if identity is None:
         user.set_unusable_password()
@@ -81,11 +88,11 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
     if before != roles:
         try:
             with transaction.atomic():
-                on_roles(user, before, roles)
+                record_role_change(user, before, roles)
         except JournalError as error:
             if identity is None:
                 raise
-            # What was taken away counts at once; nobody gains a role without a row of it.
+            # Removed roles are removed at once. A role is only added with an entry in the journal.
             log.warning("the roles of %r are only reduced: %s", identity.login, error)
             roles = roles & before
     user.is_staff = bool(roles)
@@ -100,33 +107,34 @@ def _brought_up_to_date(provider: Provider, claims: Mapping[str, Any]) -> User |
         log.warning("login %r is called %r from now on", identity.login, user.username)
         identity.login = user.username
         identity.save(update_fields=["login"])
-    if name and _is_first(identity, login):
-        remember(login, name, identity_of(user.pk))
+    if name and _is_first_with_login(identity, login):
+        remember_login(login, name, format_user_identity(user.pk))
     return user
 
 
-def _is_first(identity: Identity, login: str) -> bool:
-    """Whether nobody had this login before, here or at another provider."""
+def _is_first_with_login(identity: Identity, login: str) -> bool:
+    """Return whether this identity was the first one with the login, at any provider."""
     earlier = Identity.objects.filter(pk__lt=identity.pk, login__startswith=f"{login}@")
     return not any(
-        each.rpartition("@")[0] == login for each in earlier.values_list("login", flat=True)
+        earlier_login.rpartition("@")[0] == login
+        for earlier_login in earlier.values_list("login", flat=True)
     )
 
 
-def _text(value: object) -> str:
-    """A claim as one line of text; empty where it is not text."""
+def _clean_text(value: object) -> str:
+    """Return a claim as one line of text, or an empty text if it is not a text."""
     if not isinstance(value, str):
         return ""
     return " ".join("".join(c if c.isprintable() else " " for c in value).split())[:LONGEST_LOGIN]
 
 
-def _free(name: str, own: User) -> str:
-    """The name; with a number if another login has it."""
-    number, found = 1, name
-    while User.objects.filter(username=found).exclude(pk=own.pk or 0).exists():
+def _choose_free_name(name: str, user: User) -> str:
+    """Return the name, with a number appended if another login has it."""
+    number, free_name = 1, name
+    while User.objects.filter(username=free_name).exclude(pk=user.pk or 0).exists():
         number += 1
-        found = f"{name}-{number}"
-    return found
+        free_name = f"{name}-{number}"
+    return free_name
 
 
 SETTINGS: Final[Mapping[str, object]] = {
@@ -139,74 +147,88 @@ SETTINGS: Final[Mapping[str, object]] = {
 }
 
 
-def setting(name: str, *default: object) -> Any:
-    """The value of a setting of the library: ours, or its own default."""
+def get_library_setting(name: str, *default: object) -> Any:
+    """Return a setting of mozilla-django-oidc: the one of Annals, or the default."""
     return SETTINGS.get(name, default[0] if default else "")
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs in the person who comes back from the provider `request.annals_provider`."""
+    """Logs a person in who comes back from the provider `request.annals_provider`."""
 
     _callback = ""
 
     def get_settings(self, name: str, *default: object) -> Any:
-        return self._callback if name.endswith("_CALLBACK_URL") else setting(name, *default)
+        return (
+            self._callback
+            if name.endswith("_CALLBACK_URL")
+            else get_library_setting(name, *default)
+        )
 
     def authenticate(self, request: HttpRequest | None, **kwargs: Any) -> User | None:
-        """Raises tokens.TokenError, ProviderDownError and claims.NoRoleError."""
+        """Return the user that logs in, or None if this is not a login at a provider.
+
+        Raises:
+            tokens.TokenError: The provider's token is refused.
+            ProviderDownError: The provider does not answer.
+            NoRoleError: The person has no role in Annals.
+        """
         name = getattr(request, "annals_provider", None)
         if name is None or "nonce" not in kwargs:
             return None
-        self._discovery = by_name(name)
+        self._discovery = find_login_provider(name)
         provider = self._discovery.provider
         self.OIDC_RP_CLIENT_ID = provider.client_id
-        self.OIDC_RP_CLIENT_SECRET = provider.secret()
+        self.OIDC_RP_CLIENT_SECRET = provider.read_secret()
         self._callback = f"oidc-callback-{name}"
         user: User | None = super().authenticate(request, **kwargs)
         return user
 
     def get_user(self, user_id: Any) -> User | None:
-        """The user of a session that began at a provider."""
-        return login(user_id)
+        """Return the user of a session that began at a provider."""
+        return fetch_user(user_id)
 
     def get_token(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Trade the code for tokens."""
+        """Exchange the code of the login for tokens."""
         form = {key: value for key, value in payload.items() if value is not None}
         try:
-            return self._discovery.ask(
-                "POST", self._discovery.endpoint("token_endpoint"), data=form
+            return self._discovery.fetch_json(
+                "POST", self._discovery.get_endpoint("token_endpoint"), data=form
             )
         except ProviderRefusesError:
             raise tokens.TokenError("The provider does not accept the code.") from None
 
     def verify_token(self, token: str, **kwargs: Any) -> Mapping[str, Any]:
-        """The claims of the ID token."""
+        """Return the claims of the ID token."""
         if not isinstance(token, str):
             raise tokens.TokenError("The provider gave no ID token.")
-        return tokens.identity(token, self._discovery, kwargs.get("nonce") or "")
+        return tokens.verify_id_token(token, self._discovery, kwargs.get("nonce") or "")
 
     def get_or_create_user(self, access_token: str, id_token: str, payload: Any) -> User:  # noqa: ARG002
-        """The login of these claims, with those that only the userinfo endpoint tells."""
-        claims = {**self._userinfo(access_token, payload["sub"]), **payload}
+        """Return the login of these claims, completed with those of the userinfo endpoint."""
+        claims = {**self._fetch_userinfo(access_token, payload["sub"]), **payload}
         self.request.annals_provider_session = str(claims.get("sid") or "")
-        return user_of(self._discovery.provider, claims)
+        return create_or_update_user(self._discovery.provider, claims)
 
-    def _userinfo(self, access_token: str, subject: str) -> dict[str, Any]:
+    def _fetch_userinfo(self, access_token: str, subject: str) -> dict[str, Any]:
         try:
-            address = self._discovery.endpoint("userinfo_endpoint")
+            address = self._discovery.get_endpoint("userinfo_endpoint")
         except ProviderDownError:
-            return {}  # it has none: the ID token says everything
-        found = self._discovery.ask(
+            return {}  # without this endpoint the ID token has all claims
+        userinfo = self._discovery.fetch_json(
             "GET", address, headers={"Authorization": f"Bearer {access_token}"}
         )
-        if found.get("sub") != subject:
+        if userinfo.get("sub") != subject:
             raise tokens.TokenError("The provider's userinfo is about somebody else.")
-        return found
+        return userinfo
 
 
-def by_name(name: str) -> Discovery:
-    """The provider of this name, for login. Raises LookupError."""
-    for discovery in discoveries().values():
+def find_login_provider(name: str) -> ProviderDiscovery:
+    """Return the provider of this name if people may log in with it.
+
+    Raises:
+        LookupError: There is no such provider.
+    """
+    for discovery in get_discoveries().values():
         if discovery.provider.name == name and discovery.provider.login:
             return discovery
     raise LookupError(name)

@@ -1,4 +1,4 @@
-"""What a provider says of itself."""
+"""Asks an identity provider for its addresses and its signing keys, and remembers them."""
 
 import logging
 import threading
@@ -16,69 +16,76 @@ from django.conf import settings
 
 from annals.access.oidc.providers import Provider
 from history.base import http_call
-from history.requests.worker_shares import Share
+from history.requests.worker_shares import PlacePool
 
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 5.0
-LONGEST_ANSWER: Final = 1_048_576
+MAX_ANSWER_BYTES: Final = 1_048_576
 
 
 class ProviderDownError(Exception):
-    """The provider did not answer, or not as a provider does. Asking again later is right."""
+    """Raised when a provider does not answer correctly. Asking again later may help."""
 
 
 class ProviderRefusesError(ProviderDownError):
-    """The provider answers, and says that what it was asked for is wrong (400)."""
+    """Raised when a provider answers 400: it does not accept the request."""
 
 
 log = logging.getLogger(__name__)
 
 REMEMBERED_SECONDS: Final = 600.0
-# A token with an unknown key id, or a provider that is down, makes us ask no more often than this.
-AGAIN_SECONDS: Final = 10.0
-MOST_KEYS: Final = 100
-SMALLEST_RSA_BITS: Final = 2_048
-# Of signatures, by the kind of key.
+# Minimum time between two calls for keys, whatever tokens arrive and also while it is down.
+MIN_INTERVAL_SECONDS: Final = 10.0
+MAX_KEYS: Final = 100
+MIN_RSA_BITS: Final = 2_048
+# The accepted algorithms of signatures, by type of key.
 ALGORITHMS: Final = {"RSA": ("RS256", "PS256"), "EC": ("ES256",)}
-# Of the 16 threads of a process: a call to a provider that hangs takes 8 seconds.
-AT_ONCE: Final = 4
+# How many of the 16 threads of a process may call one provider: a hanging call takes 8 s.
+MAX_CONCURRENT_CALLS: Final = 4
 
 
-class Key(NamedTuple):
-    """A public key, and the algorithms of signatures that it may check."""
+class SigningKey(NamedTuple):
+    """A public key, and the algorithms of the signatures that it may verify."""
 
     id: str | None
     algorithms: tuple[str, ...]
     key: RSAPublicKey | EllipticCurvePublicKey
 
 
-class Discovery:
-    """One provider's metadata and keys. Thread-safe: one thread asks the provider; what is in
-    memory is not waited for. logins: taken before a login asks the provider for anything."""
+class ProviderDiscovery:
+    """The metadata and keys of one provider.
+
+    Thread-safe: one thread calls the provider while the others use what is in memory. A login takes
+    a place in `logins` before it calls the provider.
+    """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.monotonic) -> None:
         self.provider = provider
-        self.logins = Share(AT_ONCE, waiting=0)
-        self._waiting = Share(AT_ONCE, waiting=0)
+        self.logins = PlacePool(MAX_CONCURRENT_CALLS, waiting=0)
+        self._waiting = PlacePool(MAX_CONCURRENT_CALLS, waiting=0)
         self._clock = clock
         self._lock = threading.Lock()
         self._metadata: dict[str, Any] = {}
-        self._keys: tuple[Key, ...] = ()
+        self._keys: tuple[SigningKey, ...] = ()
         self._until = 0.0
-        self._asked_at = -AGAIN_SECONDS
+        self._asked_at = -MIN_INTERVAL_SECONDS
         self._failure = ""
         self.address = f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration"
 
-    def endpoint(self, name: str) -> str:
-        """The address that the metadata give, as `token_endpoint`. Raises ProviderDownError."""
+    def get_endpoint(self, name: str) -> str:
+        """Return an address from the metadata, such as `token_endpoint`.
+
+        Raises:
+            ProviderDownError: The metadata cannot be read, or do not have it.
+        """
         with self._lock:
             self._refresh()
         if not self._metadata:
             raise ProviderDownError(self._failure)
-        return _address(self._metadata, name)
+        return _get_address(self._metadata, name)
 
-    def known(self, name: str) -> str | None:
-        """The address as endpoint() gives it; None where it is not known."""
+    def get_known_endpoint(self, name: str) -> str | None:
+        """Return an address from the metadata, or None if it is not known. Does not wait."""
         if self._lock.acquire(blocking=False):
             try:
                 self._refresh()
@@ -86,14 +93,20 @@ class Discovery:
                 self._lock.release()
         return self._metadata.get(name)
 
-    def authorization_endpoint(self) -> str:
-        """Where people log in, asked now. Raises ProviderDownError: better on a page of ours than
-        as an error of the browser."""
-        return _address(self._own(), "authorization_endpoint")
+    def fetch_authorization_endpoint(self) -> str:
+        """Ask the provider where people log in.
 
-    def keys(
+        It is asked for each login, so that a provider that is down leads to a page of Annals and
+        not to an error of the browser.
+
+        Raises:
+            ProviderDownError: The provider does not answer.
+        """
+        return _get_address(self._fetch_metadata(), "authorization_endpoint")
+
+    def get_keys(
         self, key_id: str | None, trusted: bool = False, renewed: bool = False
-    ) -> tuple[Key, ...]:
+    ) -> tuple[SigningKey, ...]:
         """Return the signing keys that may have signed a token: empty if there are none.
 
         These are the keys of this id, and those to which the provider gives no id. The provider is
@@ -109,120 +122,141 @@ class Discovery:
             ProviderDownError: no keys are known.
             BusyError: AT_ONCE threads wait for the provider's answer.
         """
-        known = self._candidates(key_id)
-        if known and not renewed and self._clock() < self._until:
-            return known
+        keys = self._list_candidates(key_id)
+        if keys and not renewed and self._clock() < self._until:
+            return keys
         if not self._lock.acquire(blocking=False):
-            if known and not renewed:
-                return known
-            with self._waiting.taken():
+            if keys and not renewed:
+                return keys
+            with self._waiting.take_place():
                 self._lock.acquire()
         try:
             # Another thread may have got the keys while this one waited.
-            unknown = not self._candidates(key_id) or (
-                renewed and self._candidates(key_id) == known
+            unknown = not self._list_candidates(key_id) or (
+                renewed and self._list_candidates(key_id) == keys
             )
-            self._refresh(unknown, 0.0 if trusted else AGAIN_SECONDS)
+            self._refresh(unknown, 0.0 if trusted else MIN_INTERVAL_SECONDS)
         finally:
             self._lock.release()
         if not self._keys:
             raise ProviderDownError(self._failure or "the provider has no key for signatures")
-        return self._candidates(key_id)
+        return self._list_candidates(key_id)
 
-    def _candidates(self, key_id: str | None) -> tuple[Key, ...]:
+    def _list_candidates(self, key_id: str | None) -> tuple[SigningKey, ...]:
         if key_id is None:
             return self._keys
         return tuple(key for key in self._keys if key.id in (None, key_id))
 
-    def _refresh(self, wanted: bool = False, pause: float = AGAIN_SECONDS) -> None:
-        """Ask the provider for what is out of date, or wanted. What is remembered stays where it
-        does not answer. pause: seconds from the last time on in which it is not asked again."""
+    def _refresh(self, force: bool = False, pause: float = MIN_INTERVAL_SECONDS) -> None:
+        """Ask the provider for metadata and keys if they are out of date, or if forced.
+
+        If it does not answer, the remembered ones stay. The provider is not asked again within
+        `pause` seconds after the last call.
+        """
         now = self._clock()
-        if (now < self._until and not wanted) or now - self._asked_at < pause:
+        if (now < self._until and not force) or now - self._asked_at < pause:
             return
         try:
             try:
-                metadata = self._own()
+                metadata = self._fetch_metadata()
             except ProviderDownError as error:
                 if not self._metadata:
                     raise
-                # Keys that were taken back must not be accepted because of another address.
+                # Read the keys all the same: a revoked key must not stay because the metadata fail.
                 log.warning("metadata not read: %s", error)
                 metadata = self._metadata
-            self._keys = _usable(self.ask("GET", _address(metadata, "jwks_uri")))
+            self._keys = _select_usable_keys(
+                self.fetch_json("GET", _get_address(metadata, "jwks_uri"))
+            )
             self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
             self._failure = ""
         except ProviderDownError as error:
             log.warning("keys not read: %s", error)
             self._failure = str(error)
-        # From the end: a call can last as long as the pause, and threads wait for this one.
+        # The pause begins after the call, which can last as long as the pause itself.
         self._asked_at = self._clock()
 
-    def _own(self) -> dict[str, Any]:
-        """The metadata. Raises ProviderDownError."""
-        found = self.ask("GET", self.address)
-        if found.get("issuer") != self.provider.issuer:
-            raise ProviderDownError(f"{self.address} is of another issuer: {found.get('issuer')!r}")
-        return found
+    def _fetch_metadata(self) -> dict[str, Any]:
+        """Fetch the metadata.
 
-    def ask(self, method: str, address: str, **options: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers. Raises ProviderDownError."""
+        Raises:
+            ProviderDownError: The provider does not answer, or its metadata name another issuer.
+        """
+        metadata = self.fetch_json("GET", self.address)
+        if metadata.get("issuer") != self.provider.issuer:
+            raise ProviderDownError(
+                f"{self.address} is of another issuer: {metadata.get('issuer')!r}"
+            )
+        return metadata
+
+    def fetch_json(self, method: str, address: str, **options: Any) -> dict[str, Any]:
+        """Call the provider and return the JSON object that it answers.
+
+        Raises:
+            ProviderRefusesError: It answered 400.
+            ProviderDownError: It did not answer with 200 and a JSON object.
+        """
         until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
         options["timeout"] = (CONNECT_SECONDS, READ_SECONDS)
         try:
-            with http_call.Session(self.provider.ca_file) as session:
-                status, body = session.ask(method, address, LONGEST_ANSWER, until, **options)
+            with http_call.HttpSession(self.provider.ca_file) as session:
+                status, body = session.ask(method, address, MAX_ANSWER_BYTES, until, **options)
             if status == 400:
                 raise ProviderRefusesError(f"{address} answers 400")
             if status != 200:
                 raise ProviderDownError(f"{address} answers {status}")
-            found = msgspec.json.decode(body)
+            answer = msgspec.json.decode(body)
         except http_call.TooLargeError:
             raise ProviderDownError(f"{address} answers too much") from None
         except (requests.RequestException, ValueError, RecursionError) as error:
             raise ProviderDownError(f"{address}: {type(error).__name__}") from None
-        if not isinstance(found, dict):
+        if not isinstance(answer, dict):
             raise ProviderDownError(f"{address} answers no JSON object")
-        return found
+        return answer
 
 
 @cache
-def discoveries() -> dict[str, Discovery]:
-    """By issuer, what is known of each provider of ANNALS_OIDC_FILE; one for the process."""
-    return {provider.issuer: Discovery(provider) for provider in settings.OIDC_PROVIDERS}
+def get_discoveries() -> dict[str, ProviderDiscovery]:
+    """Return the providers of ANNALS_OIDC_FILE by issuer. The process shares them."""
+    return {provider.issuer: ProviderDiscovery(provider) for provider in settings.OIDC_PROVIDERS}
 
 
-def _address(metadata: Mapping[str, Any], name: str) -> str:
+def _get_address(metadata: Mapping[str, Any], name: str) -> str:
     if (address := metadata.get(name)) is None:
         raise ProviderDownError(f"{metadata['issuer']} names no {name}")
     return str(address)
 
 
-def _usable(found: Mapping[str, Any]) -> tuple[Key, ...]:
-    """The public keys for signatures of accepted algorithms; none where the provider took all back.
-    Raises ProviderDownError where this is no set of keys."""
-    given = found.get("keys")
-    if not isinstance(given, list):
+def _select_usable_keys(key_set: Mapping[str, Any]) -> tuple[SigningKey, ...]:
+    """Return the public keys for signatures of accepted algorithms.
+
+    Empty if the provider revoked all its keys.
+
+    Raises:
+        ProviderDownError: The answer is not a set of keys.
+    """
+    jwks = key_set.get("keys")
+    if not isinstance(jwks, list):
         raise ProviderDownError("the provider gives no set of keys")
-    keys = (_key(each) for each in given[:MOST_KEYS] if isinstance(each, dict))
+    keys = (_parse_key(jwk) for jwk in jwks[:MAX_KEYS] if isinstance(jwk, dict))
     return tuple(key for key in keys if key is not None)
 
 
-def _key(given: dict[str, Any]) -> Key | None:
-    name, named, operations = (given.get(each) for each in ("kid", "alg", "key_ops"))
+def _parse_key(jwk: dict[str, Any]) -> SigningKey | None:
+    name, declared_algorithm, operations = (jwk.get(field) for field in ("kid", "alg", "key_ops"))
     if isinstance(operations, list) and "verify" not in operations:
         return None
-    # An RSA key that names no algorithm is for both.
-    accepted = ALGORITHMS.get(str(given.get("kty")), ())
-    fitting = tuple(each for each in accepted if named in (None, each))
-    if given.get("use", "sig") != "sig" or not fitting or not isinstance(name, str | None):
+    # An RSA key without an algorithm may verify both kinds of signatures.
+    accepted = ALGORITHMS.get(str(jwk.get("kty")), ())
+    fitting = tuple(algorithm for algorithm in accepted if declared_algorithm in (None, algorithm))
+    if jwk.get("use", "sig") != "sig" or not fitting or not isinstance(name, str | None):
         return None
     try:
-        key = jwt.PyJWK(given).key
+        key = jwt.PyJWK(jwk).key
     except (jwt.PyJWTError, TypeError):
         return None
     if isinstance(key, RSAPublicKey):
-        strong = key.key_size >= SMALLEST_RSA_BITS
+        is_strong = key.key_size >= MIN_RSA_BITS
     else:
-        strong = isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1"
-    return Key(name, fitting, key) if strong else None
+        is_strong = isinstance(key, EllipticCurvePublicKey) and key.curve.name == "secp256r1"
+    return SigningKey(name, fitting, key) if is_strong else None

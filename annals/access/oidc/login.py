@@ -1,4 +1,4 @@
-"""The way to a provider and back, and the provider's word that a session has ended."""
+"""Sends people to a provider, takes them back, and ends sessions that the provider ended."""
 
 import hashlib
 import logging
@@ -28,69 +28,72 @@ from django.views.decorators.http import require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from annals.access import sessions
-from annals.access.address import address_of
+from annals.access.address import get_client_address
 from annals.access.models import Identity, LogoutToken, ProviderSession
 from annals.access.oidc import tokens
-from annals.access.oidc.backend import NoRoleError, by_name, setting
+from annals.access.oidc.backend import NoRoleError, find_login_provider, get_library_setting
 from annals.access.oidc.discovery import ProviderDownError
 
 HANDSHAKE_SECONDS: Final = 600
-STATES: Final = "oidc_states"
-NEXT: Final = "oidc_login_next"
-# Browsers drop a cookie of more than 4096 bytes. One of OIDC_MAX_STATES logins has this many
-# characters of an address in it; what is longer leads to the first page.
-LONGEST_NEXT: Final = 700
+STATES_KEY: Final = "oidc_states"
+NEXT_KEY: Final = "oidc_login_next"
+# Browsers drop a cookie of more than 4096 bytes, which holds OIDC_MAX_STATES logins. So each
+# keeps an address of at most this many characters; a longer one leads to the first page.
+MAX_NEXT_LENGTH: Final = 700
 
 
-class Handshake(CookieStore):
-    """The library keeps this in the session; it takes the session's place while the library is at
-    work. states: each has provider, next, nonce, code_verifier and added_on."""
+class LoginHandshake(CookieStore):
+    """The state of logins that a browser has begun, in a signed cookie.
+
+    mozilla-django-oidc keeps this in the session. The handshake replaces the session while the
+    library works, so that a login leaves no row before it is complete.
+    """
 
     def get_session_cookie_age(self) -> int:
-        """How long the signature is valid, in seconds."""
+        """Return how long the signature of the cookie is valid, in seconds."""
         return HANDSHAKE_SECONDS
 
     @property
     def states(self) -> dict[str, dict[str, Any]]:
-        """The logins that were begun, by their `state`."""
-        found = self.get(STATES)
-        return found if isinstance(found, dict) else {}
+        """The begun logins by `state`: provider, next, nonce, code_verifier and added_on."""
+        states = self.get(STATES_KEY)
+        return states if isinstance(states, dict) else {}
 
-    def store(self, response: HttpResponse) -> None:
-        """Send it with a response."""
+    def send_cookie(self, response: HttpResponse) -> None:
+        """Send the cookie with a response, or delete it if it is empty."""
         if not self.states:
-            response.delete_cookie(_name(), path=_path())
+            response.delete_cookie(_get_cookie_name(), path=_get_cookie_path())
             return
         self.save()
         response.set_cookie(
-            _name(),
+            _get_cookie_name(),
             self.session_key or "",
             max_age=HANDSHAKE_SECONDS,
-            path=_path(),
+            path=_get_cookie_path(),
             secure=settings.SESSION_COOKIE_SECURE,
             httponly=True,
             samesite="Lax",
         )
 
 
-def handshake_of(request: HttpRequest) -> Handshake:
-    """That of the browser; an empty one if it has none, or one that is too old or not ours."""
-    return Handshake(request.COOKIES.get(_name()))
+def get_handshake(request: HttpRequest) -> LoginHandshake:
+    """Return the handshake in the cookie. It is empty without a valid cookie."""
+    return LoginHandshake(request.COOKIES.get(_get_cookie_name()))
 
 
-def _name() -> str:
+def _get_cookie_name() -> str:
     return f"{settings.COOKIE_PREFIX}annals_login"
 
 
-def _path() -> str:
-    """A cookie with the prefix has no other path."""
+def _get_cookie_path() -> str:
+    """Return the path of the cookie. The prefix __Host- demands `/`."""
     return "/" if settings.COOKIE_PREFIX else f"{get_script_prefix()}oidc/"
 
 
 log = logging.getLogger(__name__)
 
-# Answers to `prompt=none`: the provider has no session of this person any more.
-MUST_SEE = (
+# Errors after `prompt=none`: the person has to do something at the provider.
+NEEDS_PERSON_ERRORS = (
     "login_required",
     "interaction_required",
     "consent_required",
@@ -99,104 +102,113 @@ MUST_SEE = (
 
 
 @method_decorator(never_cache, "dispatch")
-class Login(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
-    """Sends the browser to the provider. `renew`: the provider must not ask the person anything.
-    503 while the process does discovery.AT_ONCE logins at this provider."""
+class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
+    """Sends the browser to the provider to log in.
+
+    With `?renew` the provider must not ask the person anything. Answers 503 while the process runs
+    as many logins at this provider as it may.
+    """
 
     provider = ""
 
     def get_settings(self, name: str, *default: object) -> Any:
-        own = {"OIDC_AUTHENTICATION_CALLBACK_URL": f"oidc-callback-{self.provider}"}
-        return own.get(name) or setting(name, *default)
+        overrides = {"OIDC_AUTHENTICATION_CALLBACK_URL": f"oidc-callback-{self.provider}"}
+        return overrides.get(name) or get_library_setting(name, *default)
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        discovery = by_name(self.provider)
+        discovery = find_login_provider(self.provider)
         try:
-            with discovery.logins.taken():
-                self.OIDC_OP_AUTH_ENDPOINT = discovery.authorization_endpoint()
+            with discovery.logins.take_place():
+                self.OIDC_OP_AUTH_ENDPOINT = discovery.fetch_authorization_endpoint()
         except ProviderDownError as error:
-            return _down(request, self.provider, error, request.GET.get("next"))
+            return _render_provider_down(request, self.provider, error, request.GET.get("next"))
         self.OIDC_RP_CLIENT_ID = discovery.provider.client_id
-        own, begun = request.session, handshake_of(request)
-        request.session = begun
+        session, handshake = request.session, get_handshake(request)
+        request.session = handshake
         try:
             answer: HttpResponse = super().get(request)
         finally:
-            request.session = own
-        # A code that comes back to another provider's address must not be taken for this login.
-        following = begun.pop(NEXT) or ""
-        for state in begun.states.values():
+            request.session = session
+        # A code of this login is refused at the callback address of another provider.
+        following = handshake.pop(NEXT_KEY) or ""
+        for state in handshake.states.values():
             state.setdefault("provider", self.provider)
-            state.setdefault("next", following if len(following) <= LONGEST_NEXT else None)
-        begun.store(answer)
+            state.setdefault("next", following if len(following) <= MAX_NEXT_LENGTH else None)
+        handshake.send_cookie(answer)
         return answer
 
     def get_extra_params(self, request: HttpRequest) -> dict[str, str]:
-        """The scopes, and whether the person may be asked."""
-        scope = " ".join(by_name(self.provider).provider.login_scopes)
+        """Return the scopes, and `prompt=none` if the provider must not ask the person."""
+        scope = " ".join(find_login_provider(self.provider).provider.login_scopes)
         return {"scope": scope, **({"prompt": "none"} if "renew" in request.GET else {})}
 
 
 @method_decorator(never_cache, "dispatch")
-class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
-    """Takes the browser back from the provider. 503 as Login."""
+class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
+    """Takes the browser back from the provider. Answers 503 like the view that sent it there."""
 
     provider = ""
     _next: str
     _own: SessionBase
 
     def get_settings(self, name: str, *default: object) -> Any:
-        return reverse("admin:index") if name == "LOGIN_REDIRECT_URL" else setting(name, *default)
+        return (
+            reverse("admin:index")
+            if name == "LOGIN_REDIRECT_URL"
+            else get_library_setting(name, *default)
+        )
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        begun, name = handshake_of(request), request.GET.get("state", "")
-        state = begun.states.get(name)
+        handshake, name = get_handshake(request), request.GET.get("state", "")
+        state = handshake.states.get(name)
         if state is None or state.get("provider") != self.provider:
-            return _refused(request, _("This login has expired. Please start again."))
+            return _render_refusal(request, _("This login has expired. Please start again."))
         self._next = state.get("next") or reverse("admin:index")
         self._own = request.session
-        # Outside of what ends this login: whoever is refused here may load the page again.
-        with by_name(self.provider).logins.taken():
-            answer = self._answer(request, begun)
-        begun.states.pop(name, None)
-        begun.store(answer)
+        # Before the state is used up: a browser that gets 503 here can load the page again.
+        with find_login_provider(self.provider).logins.take_place():
+            answer = self._finish_login(request, handshake)
+        handshake.states.pop(name, None)
+        handshake.send_cookie(answer)
         return answer
 
-    def _answer(self, request: HttpRequest, begun: Handshake) -> HttpResponse:
-        discovery = by_name(self.provider)
+    def _finish_login(self, request: HttpRequest, handshake: LoginHandshake) -> HttpResponse:
+        discovery = find_login_provider(self.provider)
         refusal = _("{provider} did not log you in.").format(provider=discovery.provider.title)
         request.annals_provider = self.provider  # type: ignore[attr-defined] # for the backend
         try:
             if "error" in request.GET:
-                return self._refused_there(request, request.GET["error"], refusal)
-            request.session = begun
+                return self._answer_provider_refusal(request, request.GET["error"], refusal)
+            request.session = handshake
             answer: HttpResponse = super().get(request)
         except ProviderDownError as error:
-            return _down(request, self.provider, error, self._next)
+            return _render_provider_down(request, self.provider, error, self._next)
         except (tokens.TokenError, SuspiciousOperation) as error:
             log.warning("login at %s refused: %s", self.provider, error)
-            return _refused(request, refusal, self._next)
+            return _render_refusal(request, refusal, self._next)
         except NoRoleError:
             log.warning("login at %s refused: no role", self.provider)
             text = _("Your account has no role in Annals. Ask the administrator of Annals for one.")
             setattr(request, sessions.LEFT_BEHIND, self.provider)
-            return _refused(request, text)
+            return _render_refusal(request, text)
         finally:
             request.session = self._own
         return answer
 
-    def _refused_there(self, request: HttpRequest, error: str, refusal: str) -> HttpResponse:
-        """The provider's own no."""
+    def _answer_provider_refusal(
+        self, request: HttpRequest, error: str, refusal: str
+    ) -> HttpResponse:
+        """Answer a login that the provider refused."""
         log.warning("login at %s refused: %.100r", self.provider, error)
         super().get(request)  # ends the session
-        if error in MUST_SEE:
-            return sessions.to_login(self._next)
-        return _refused(request, refusal, self._next)
+        if error in NEEDS_PERSON_ERRORS:
+            return sessions.redirect_to_login(self._next)
+        return _render_refusal(request, refusal, self._next)
 
     def login_success(self) -> HttpResponse:
         user, request = cast(User, self.user), self.request
         request.session = self._own
-        # Always a new session: what an earlier one held, or knew of another person, ends here.
+        # Begin a new session: an earlier one may belong to another person.
         if request.user.is_authenticated and request.user != user:
             auth.logout(request)
         ProviderSession.objects.filter(session_key=request.session.session_key).delete()
@@ -212,84 +224,94 @@ class Callback(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped 
             began=timezone.now(),
         )
         log.info(
-            "login of %r at %s from %s", *(user.get_username(), self.provider, address_of(request))
+            "login of %r at %s from %s",
+            *(user.get_username(), self.provider, get_client_address(request)),
         )
         return HttpResponseRedirect(self._next)
 
     def login_failure(self) -> HttpResponse:
-        said = _("This login was refused. Try again, or ask the administrator of Annals.")
-        return _refused(self.request, said)
+        reason = _("This login was refused. Try again, or ask the administrator of Annals.")
+        return _render_refusal(self.request, reason)
 
 
 @csrf_exempt
 @require_POST
 @never_cache
-def ended(request: HttpRequest, provider: str) -> HttpResponse:
-    """Back-channel logout: the provider says that a person's sessions have ended."""
-    discovery = by_name(provider)
+def end_provider_sessions(request: HttpRequest, provider: str) -> HttpResponse:
+    """End sessions because their provider says so (back-channel logout)."""
+    discovery = find_login_provider(provider)
     try:
-        said = tokens.logout(request.POST.get("logout_token", ""), discovery)
-        count, others = _end(discovery.provider.issuer, said)
+        logout = tokens.verify_logout_token(request.POST.get("logout_token", ""), discovery)
+        count, to_confirm = _end_sessions(discovery.provider.issuer, logout)
     except tokens.TokenError as error:
         log.warning("logout by %s refused: %s", provider, error)
         return HttpResponse(status=400)
     except ProviderDownError:
         return HttpResponse(status=503)
-    log.info("%s ended %d sessions, %d are to be confirmed", provider, count, others)
+    log.info("%s ended %d sessions, %d are to be confirmed", provider, count, to_confirm)
     return HttpResponse(status=200)
 
 
 @transaction.atomic
-def _end(issuer: str, said: tokens.Logout) -> tuple[int, int]:
-    """End the sessions; returns how many, and how many others are to be confirmed. A token works
-    once, or who has seen one could end each later session too. Raises TokenError."""
-    _use(issuer, said)
-    found = ProviderSession.objects.filter(identity__issuer=issuer)
-    if said.session is not None:
-        found = found.filter(provider_session=said.session)
-    if said.subject is not None:
-        found = found.filter(identity__subject=said.subject)
-    keys = list(found.values_list("session_key", flat=True))
+def _end_sessions(issuer: str, logout: tokens.LogoutRequest) -> tuple[int, int]:
+    """End the sessions that a logout token names.
+
+    A token works once: otherwise a program that saw one could end later sessions, too.
+
+    Returns:
+        The number of ended sessions, and of other sessions of the person, which the provider has
+        to confirm.
+
+    Raises:
+        TokenError: The token was used before.
+    """
+    _use_token_once(issuer, logout)
+    provider_sessions = ProviderSession.objects.filter(identity__issuer=issuer)
+    if logout.session is not None:
+        provider_sessions = provider_sessions.filter(provider_session=logout.session)
+    if logout.subject is not None:
+        provider_sessions = provider_sessions.filter(identity__subject=logout.subject)
+    keys = list(provider_sessions.values_list("session_key", flat=True))
     people = Identity.objects.filter(
-        Q(providersession__in=keys) | Q(subject=said.subject), issuer=issuer
+        Q(providersession__in=keys) | Q(subject=logout.subject), issuer=issuer
     )
-    others = list(
+    other_sessions = list(
         ProviderSession.objects.filter(identity__in=list(people)).exclude(session_key__in=keys)
     )
     for key in keys:
         SessionStore(key).delete()
-    count, _by_kind = found.delete()
-    # Keycloak names one session also where its administrator ended all of a person's.
-    for other in others:
-        sessions.ask_again(other.session_key)
-    return count, len(others)
+    count, _by_kind = provider_sessions.delete()
+    # Keycloak names one session even if its administrator ended all sessions of the person.
+    for other_session in other_sessions:
+        sessions.require_confirmation(other_session.session_key)
+    return count, len(other_sessions)
 
 
-def _use(issuer: str, said: tokens.Logout) -> None:
-    digest = hashlib.sha256(f"{issuer}\0{said.id}".encode()).hexdigest()
-    until = datetime.fromtimestamp(said.until, UTC)
+def _use_token_once(issuer: str, logout: tokens.LogoutRequest) -> None:
+    digest = hashlib.sha256(f"{issuer}\0{logout.id}".encode()).hexdigest()
+    until = datetime.fromtimestamp(logout.until, UTC)
     _token, is_new = LogoutToken.objects.get_or_create(digest=digest, defaults={"until": until})
     if not is_new:
         raise tokens.TokenError("The token was used before.")
 
 
-def _refused(
-    request: HttpRequest, why: str, following: str | None = None, status: int = 403
+def _render_refusal(
+    request: HttpRequest, reason: str, following: str | None = None, status: int = 403
 ) -> HttpResponse:
-    """The page that says why. following: where the login page of its link leads on to."""
+    """Render the page with the reason. Its link to the login page leads on to `following`."""
     query = urlencode({"next": following} if following else {})
     context = {
-        "why": why,
+        "why": reason,
         "title": _("Not logged in"),
         "login_url": f"{reverse('admin:login')}?{query}".rstrip("?"),
     }
     return TemplateResponse(request, "access/refused.html", context, status=status).render()
 
 
-def _down(
+def _render_provider_down(
     request: HttpRequest, provider: str, error: ProviderDownError, following: str | None
 ) -> HttpResponse:
     log.warning("login at %s is not possible: %s", provider, error)
-    title = by_name(provider).provider.title
-    why = _("{provider} does not answer. Try again in a moment, or log in another way.")
-    return _refused(request, why.format(provider=title), following, 503)
+    title = find_login_provider(provider).provider.title
+    reason = _("{provider} does not answer. Try again in a moment, or log in another way.")
+    return _render_refusal(request, reason.format(provider=title), following, 503)

@@ -1,4 +1,4 @@
-"""The identity providers that ANNALS_OIDC_FILE declares: one frozen Provider each."""
+"""Reads the identity providers that ANNALS_OIDC_FILE declares."""
 
 import re
 from collections.abc import Mapping
@@ -10,78 +10,87 @@ from msgspec import Meta
 
 from annals import env
 from annals.access.roles import ROLES
-from history.failure.complaints import FileError, of_declaration, read_text, refuse_open_secret
+from history.failure.complaints import (
+    FileError,
+    explain_declaration_error,
+    read_text,
+    refuse_open_secret,
+)
 
-SCOPE = "topst-product-maintenance-changelog"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+DEFAULT_SCOPE = "topst-product-maintenance-changelog"
+PROVIDER_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
-Text = Annotated[str, Meta(min_length=1, max_length=1000)]
+NonEmptyText = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class ProvidersError(ValueError):
-    """The file cannot be used. The message says where it is wrong and what would be right."""
+    """Raised for a wrong file. The message says where it is wrong and what would be right."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One provider. Claims are dotted paths into a token, as `realm_access.roles`.
+    """One provider. Claims are dotted paths into a token, such as `realm_access.roles`."""
 
-    name: in addresses, unique. title: on the login page. audiences: the `aud` of Bearer tokens that
-    are for Annals; empty: client_id. roles: a value of groups_claim to the role it gives.
-    client_claim: the client id of a Bearer token; None: `client_id`, or else `azp`.
-    programs: the client ids that may call with a Bearer token, none of them Annals' own.
-    sensitive_scope: what a Bearer token must have in addition to read sensitive fields; None: no
-    token does.
-    login, api: whether people may log in with it, and whether its Bearer tokens are accepted.
-    """
-
-    name: Text
-    title: Text
-    issuer: Text
-    client_id: Text
+    name: NonEmptyText  # in addresses; unique
+    title: NonEmptyText  # on the login page
+    issuer: NonEmptyText
+    client_id: NonEmptyText
     client_secret_file: Path | None = None
     ca_file: Path | None = None
-    login: bool = True
-    api: bool = True
-    login_scopes: tuple[Text, ...] = ("openid", "profile", "email")
-    login_claim: Text = "preferred_username"
-    name_claim: Text = "name"
-    groups_claim: Text = "groups"
-    roles: Mapping[str, str] = {}
-    audiences: tuple[Text, ...] = ()
-    scope: Text = SCOPE
-    sensitive_scope: Text | None = None
-    client_claim: Text | None = None
-    programs: tuple[Text, ...] = ()
+    login: bool = True  # whether people may log in
+    api: bool = True  # whether its Bearer tokens are accepted
+    login_scopes: tuple[NonEmptyText, ...] = ("openid", "profile", "email")
+    login_claim: NonEmptyText = "preferred_username"
+    name_claim: NonEmptyText = "name"
+    groups_claim: NonEmptyText = "groups"
+    roles: Mapping[str, str] = {}  # from a value of groups_claim to the role that it gives
+    # the `aud` of Bearer tokens for Annals; empty: client_id
+    audiences: tuple[NonEmptyText, ...] = ()
+    scope: NonEmptyText = DEFAULT_SCOPE
+    # a Bearer token needs it to read sensitive fields; None: no token does
+    sensitive_scope: NonEmptyText | None = None
+    # the client id of a Bearer token; None: `client_id` or `azp`
+    client_claim: NonEmptyText | None = None
+    programs: tuple[NonEmptyText, ...] = ()  # the client ids that may send Bearer tokens
 
     @property
     def api_audiences(self) -> tuple[str, ...]:
-        """The audiences that a Bearer token may name."""
+        """The accepted `aud` of Bearer tokens."""
         return self.audiences or (self.client_id,)
 
-    def secret(self) -> str | None:
-        """The client secret, read from its file at each call so that it can be replaced; None for
-        a public client. Raises OSError."""
+    def read_secret(self) -> str | None:
+        """Return the client secret, or None for a public client.
+
+        The file is read at each call, so that the secret can be replaced. Raises OSError.
+        """
         if self.client_secret_file is None:
             return None
         return self.client_secret_file.read_text().strip()
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ProvidersFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provider: Annotated[tuple[Provider, ...], Meta(min_length=1)]
 
 
-def given(settings: env.Settings) -> tuple[Provider, ...]:
-    """The providers of ANNALS_OIDC_FILE; none where it is unset. Raises env.SettingError."""
+def load_providers(settings: env.Settings) -> tuple[Provider, ...]:
+    """Return the providers of ANNALS_OIDC_FILE. Empty if it is unset.
+
+    Raises:
+        env.SettingError: The file is wrong.
+    """
     if settings.oidc_file is None:
         return ()
     try:
-        return read(settings.oidc_file)
+        return read_providers(settings.oidc_file)
     except ProvidersError as error:
         raise env.SettingError(f"ANNALS_OIDC_FILE is wrong: {error}. See docs/access.md.") from None
 
 
-def read(path: Path) -> tuple[Provider, ...]:
-    """The providers in the order of the file: TOML, or .json. Raises ProvidersError."""
+def read_providers(path: Path) -> tuple[Provider, ...]:
+    """Return the providers of a TOML or .json file, in its order.
+
+    Raises:
+        ProvidersError: The file is wrong.
+    """
     try:
         text = read_text(path)
     except FileError as error:
@@ -89,35 +98,38 @@ def read(path: Path) -> tuple[Provider, ...]:
     is_json = path.suffix == ".json"
     try:
         decode = msgspec.json.decode if is_json else msgspec.toml.decode
-        found: tuple[Provider, ...] = decode(text, type=_File, dec_hook=env.to_path).provider
+        providers: tuple[Provider, ...] = decode(
+            text, type=_ProvidersFile, dec_hook=env.to_path
+        ).provider
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProvidersError(
-            f"{path}: {of_declaration(error, 'JSON' if is_json else 'TOML', _File)}"
+            f"{path}: "
+            f"{explain_declaration_error(error, 'JSON' if is_json else 'TOML', _ProvidersFile)}"
         ) from None
-    for provider in found:
-        if (wrong := _wrong(provider)) is not None:
+    for provider in providers:
+        if (wrong := _explain_error(provider)) is not None:
             raise ProvidersError(f"{path}, provider {provider.name!r}: {wrong}")
     for field in ("name", "issuer"):
-        values = [getattr(provider, field) for provider in found]
+        values = [getattr(provider, field) for provider in providers]
         for value in values:
             if values.count(value) > 1:
                 raise ProvidersError(f"{path}: two providers have the {field} {value!r}")
-    return found
+    return providers
 
 
-def claim(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim of exactly this name, or else at this dotted path; None if there is none."""
+def get_claim(claims: Mapping[str, Any], path: str) -> Any:
+    """Return the claim of exactly this name, or else at this dotted path, or None."""
     if path in claims:
         return claims[path]
-    found: Any = claims
+    value: Any = claims
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
-def _wrong(provider: Provider) -> str | None:
-    """What is wrong with one provider by itself; None: nothing."""
-    if NAME.fullmatch(provider.name) is None:
+def _explain_error(provider: Provider) -> str | None:
+    """Return what is wrong with a provider, or None. Other providers are not compared."""
+    if PROVIDER_NAME_PATTERN.fullmatch(provider.name) is None:
         return "name must be lower case letters, digits and hyphens, 32 at most"
     if not env.is_safe_url(provider.issuer):
         return (

@@ -1,17 +1,22 @@
-"""The addresses of each provider that people may log in with."""
+"""The addresses of the providers with which people can log in."""
 
 from django.conf import settings
 from django.urls import URLPattern, path
 
-from annals.access.oidc.login import Callback, Login, ended
+from annals.access.oidc.login import CallbackView, LoginView, end_provider_sessions
 
 urlpatterns: list[URLPattern] = []
-for each in settings.OIDC_PROVIDERS:
-    if each.login:
-        name = each.name
-        login, callback = Login.as_view(provider=name), Callback.as_view(provider=name)
+for provider in settings.OIDC_PROVIDERS:
+    if provider.login:
+        name = provider.name
+        login, callback = LoginView.as_view(provider=name), CallbackView.as_view(provider=name)
         urlpatterns += [
             path(f"{name}/login/", login, name=f"oidc-login-{name}"),
             path(f"{name}/callback/", callback, name=f"oidc-callback-{name}"),
-            path(f"{name}/logout/", ended, {"provider": name}, name=f"oidc-ended-{name}"),
+            path(
+                f"{name}/logout/",
+                end_provider_sessions,
+                {"provider": name},
+                name=f"oidc-ended-{name}",
+            ),
         ]

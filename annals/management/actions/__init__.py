@@ -1,1 +1,1 @@
-"""What the commands do: imported when one does it, not for its help."""
+"""The actions of commands. They are imported only when a command runs, so help stays fast."""

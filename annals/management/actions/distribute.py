@@ -1,4 +1,4 @@
-"""What `annals distribute` does."""
+"""The action of `annals distribute`: distributes the tables of versions over a Citus cluster."""
 
 import json
 import time
@@ -10,41 +10,45 @@ from django.db import connection
 
 from history import schema
 from history.base.error_text import describe
-from history.base.table import columns, print_table
+from history.base.table import build_table, print_table
 from history.daily.days import Connection
 from history.distributing import steps
-from history.distributing.steps import Plan, plan
+from history.distributing.steps import DistributionPlan, build_plan
 from history.distribution import DISTRIBUTED_BY
 from history.entities import ENTITIES
 from history.partitions import catalog
-from history.partitions.exclusive import NoRunLockError, run_lock
-from history.partitions.show import size
+from history.partitions.exclusive import NoRunLockError, hold_run_lock
+from history.partitions.show import format_size
 from ingest import rights
 
-AFTERWARDS = (
+NEXT_STEPS = (
     "Run `annals grants --apply`. Start the web and the consumers again: they look only once "
     "whether the tables are distributed."
 )
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Print what is left to do, or do it. options: the command's. Raises CommandError."""
+    """Distribute the tables, or print what is left to do. Raises CommandError."""
     began = time.monotonic()
-    if (why := schema.of_database()) is not None:
-        raise CommandError(why)
+    if (mismatch := schema.explain_database()) is not None:
+        raise CommandError(mismatch)
     try:
-        with run_lock():
+        with hold_run_lock():
             plain = connection.connection
-            partitions = catalog.read(connection, [entity.table for entity in ENTITIES])
-            steps.check(plain, partitions)
-            left = plan(plain, partitions, rights.tables() - DISTRIBUTED_BY.keys())
-            _refuse_shards(left, options["shards"])
-            steps.check_connections(plain, left.shards or options["shards"] or _default(plain))
+            partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+            steps.check_cluster(plain, partitions)
+            distribution_plan = build_plan(
+                plain, partitions, rights.list_tables() - DISTRIBUTED_BY.keys()
+            )
+            _refuse_shards(distribution_plan, options["shards"])
+            steps.check_connections(
+                plain, distribution_plan.shards or options["shards"] or _get_default_shards(plain)
+            )
             if not options["dry_run"]:
                 steps.refuse_consumers(plain)
                 quiet = options["json"]
-                say = (lambda _: None) if quiet else command.stdout.write
-                steps.run(plain, left, partitions, options["shards"], say)
+                log_step = (lambda _: None) if quiet else command.stdout.write
+                steps.run_steps(plain, distribution_plan, partitions, options["shards"], log_step)
     except (NoRunLockError, steps.NotDistributableError) as error:
         raise CommandError(f"Nothing done: {error}.") from error
     except psycopg.Error as error:
@@ -53,56 +57,62 @@ def run(command: BaseCommand, **options: Any) -> None:
             returncode=2,
         ) from error
     if options["json"]:
-        found = _as_object(left, options, time.monotonic() - began)
-        command.stdout.write(json.dumps(found))
+        summary = _to_summary(distribution_plan, options, time.monotonic() - began)
+        command.stdout.write(json.dumps(summary))
     elif options["dry_run"]:
-        _print(command, left)
+        _print_plan(command, distribution_plan)
     else:
-        what = "Nothing was left to do." if left.done else "The installation is distributed."
-        command.stdout.write(f"{what} {AFTERWARDS}")
+        result = (
+            "Nothing was left to do."
+            if distribution_plan.done
+            else "The installation is distributed."
+        )
+        command.stdout.write(f"{result} {NEXT_STEPS}")
 
 
-def _refuse_shards(left: Plan, asked: int | None) -> None:
-    if asked is not None and left.shards not in (0, asked):
+def _refuse_shards(plan: DistributionPlan, requested: int | None) -> None:
+    if requested is not None and plan.shards not in (0, requested):
         raise steps.NotDistributableError(
-            f"the tables have {left.shards} shards already, which --shards cannot change"
+            f"the tables have {plan.shards} shards already, which --shards cannot change"
         )
 
 
-def _default(connection: Connection) -> int:
+def _get_default_shards(connection: Connection) -> int:
     row = connection.execute("SELECT current_setting('citus.shard_count')::int").fetchone()
     return row[0] if row else 0
 
 
-def _print(command: BaseCommand, left: Plan) -> None:
-    table = columns("table", "action", "days", "~rows", "bytes", right=("days", "~rows", "bytes"))
-    for name in (*left.parents, *left.lookups):
-        table.add_row(name, f"distribute by {DISTRIBUTED_BY[name]}", *_of(left, name))
-    for name in left.locals:
+def _print_plan(command: BaseCommand, plan: DistributionPlan) -> None:
+    table = build_table(
+        "table", "action", "days", "~rows", "bytes", right=("days", "~rows", "bytes")
+    )
+    for name in (*plan.parents, *plan.lookups):
+        table.add_row(name, f"distribute by {DISTRIBUTED_BY[name]}", *_format_sizes(plan, name))
+    for name in plan.locals:
         table.add_row(name, "reach from each node", "", "", "")
-    for name in dict.fromkeys(each.table for each in left.days):
-        if name not in left.parents:
-            table.add_row(name, "attach days again", *_of(left, name))
+    for name in dict.fromkeys(day.table for day in plan.days):
+        if name not in plan.parents:
+            table.add_row(name, "attach days again", *_format_sizes(plan, name))
     print_table(command.stdout, table)
-    command.stdout.write("Nothing is left to do." if left.done else "Nothing was changed.")
+    command.stdout.write("Nothing is left to do." if plan.done else "Nothing was changed.")
 
 
-def _of(left: Plan, table: str) -> tuple[str, str, str]:
-    days = [each for each in left.days if each.table == table]
+def _format_sizes(plan: DistributionPlan, table: str) -> tuple[str, str, str]:
+    days = [day for day in plan.days if day.table == table]
     if not days:
         return "", "", ""
-    rows, bytes = sum(each.rows for each in days), sum(each.bytes for each in days)
-    return str(len(days)), f"{rows:,}", size(bytes)
+    rows, bytes = sum(day.rows for day in days), sum(day.bytes for day in days)
+    return str(len(days)), f"{rows:,}", format_size(bytes)
 
 
-def _as_object(left: Plan, options: dict[str, Any], seconds: float) -> dict[str, Any]:
+def _to_summary(plan: DistributionPlan, options: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {
-        "shards": left.shards or options["shards"],
-        "distributed": [*left.parents, *left.lookups],
-        "shared": list(left.locals),
-        "days": [each.name for each in left.days],
-        "rows": sum(each.rows for each in left.days),
-        "bytes": sum(each.bytes for each in left.days),
-        "done": not options["dry_run"] or left.done,
+        "shards": plan.shards or options["shards"],
+        "distributed": [*plan.parents, *plan.lookups],
+        "shared": list(plan.locals),
+        "days": [day.name for day in plan.days],
+        "rows": sum(day.rows for day in plan.days),
+        "bytes": sum(day.bytes for day in plan.days),
+        "done": not options["dry_run"] or plan.done,
         "seconds": round(seconds, 1),
     }

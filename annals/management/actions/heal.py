@@ -1,4 +1,4 @@
-"""What `annals gaps heal` does: asks the services, in Kafka, for versions that never arrived."""
+"""The action of `annals gaps heal`: asks services, by Kafka, for versions that never arrived."""
 
 import json
 import sys
@@ -12,20 +12,20 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.utils import translation
 
-from history.base.plain_text import one_line
-from history.base.table import counted
-from history.gaps.run import latest
-from ingest.management.actions.consume import brokers, refuse_other_tables
+from history.base.plain_text import to_one_line
+from history.base.table import pluralize
+from history.gaps.run import get_latest_run
+from ingest.management.actions.consume import load_broker_settings, refuse_other_tables
 from ingest.source.client import WrongSettingError
 from ingest.source.producer import KafkaProducer, ProducerError
 
-TOPIC: Final = "annals.gaps"
-GAPS_AT_ONCE: Final = 500
-# For which Kafka may take to confirm what was asked at once.
+REQUESTS_TOPIC: Final = "annals.gaps"
+GAPS_PER_BATCH: Final = 500
+# How long Kafka may take to confirm a batch of requests.
 CONFIRM_MS: Final = 30_000
 
-# What is in quarantine came: asking brings the same bytes.
-_OPEN = """
+# Without versions in quarantine: they arrived, and the service would send the same bytes.
+_SELECT_OPEN_GAPS = """
 SELECT g.id, g.entity, g.document, array(
     SELECT array[lower(piece), upper(piece) - 1] FROM unnest(
         int8multirange(int8range(g.first, g.last, '[]')) - coalesce((
@@ -40,52 +40,52 @@ WHERE g.closed_at IS NULL AND g.id > %s AND g.entity = coalesce(%s, g.entity)
     AND (%s OR g.asked_at IS NULL OR g.asked_at < now() - interval '24 hours')
 ORDER BY g.id LIMIT %s
 """
-_ASKED = "UPDATE version_gap SET asked_at = now() WHERE id = ANY(%s)"
+_MARK_ASKED = "UPDATE version_gap SET asked_at = now() WHERE id = ANY(%s)"
 
 
-class Request(NamedTuple):
-    """Versions first to last of one document."""
+class VersionsRequest(NamedTuple):
+    """A request for the versions `first` to `last` of a document."""
 
     kind: str
     id: str
     first: int
     last: int
 
-    def value(self) -> bytes:
-        """The message that asks for them. Its key is the id."""
-        found = {"kind": self.kind, "id": self.id, "from": self.first, "to": self.last}
-        return json.dumps(found, ensure_ascii=False).encode()
+    def to_message(self) -> bytes:
+        """Return the value of the message. Its key is the id."""
+        content = {"kind": self.kind, "id": self.id, "from": self.first, "to": self.last}
+        return json.dumps(content, ensure_ascii=False).encode()
 
 
-def _count(asked: Counter[str], requests: Sequence[Request]) -> None:
-    """Add the requests for one gap to the sums of gaps, requests and versions."""
-    versions = sum(each.last - each.first + 1 for each in requests)
-    asked.update(gaps=1, requests=len(requests), versions=versions)
+def _count_requests(counts: Counter[str], requests: Sequence[VersionsRequest]) -> None:
+    """Add the requests for one gap to the counts of gaps, requests and versions."""
+    versions = sum(request.last - request.first + 1 for request in requests)
+    counts.update(gaps=1, requests=len(requests), versions=versions)
 
 
 def run(command: BaseCommand, /, **options: Any) -> None:
-    """Ask, or print what would be asked. options: as the command declares them."""
+    """Send the requests, or print them with --dry-run. Raises CommandError."""
     refuse_other_tables()
     as_json = bool(options["json"] or options["heal_json"])
-    asked = Counter(gaps=0, requests=0, versions=0)
+    counts = Counter(gaps=0, requests=0, versions=0)
     with translation.override("en"):
         if options["dry_run"]:
-            for _, wanted in chain.from_iterable(_open(options)):
-                _count(asked, wanted)
-                for each in () if as_json else wanted:
-                    line = f"{each.kind} {each.id} {each.first}-{each.last}"
-                    command.stdout.write(one_line(line))
+            for _, requests in chain.from_iterable(_iterate_open_gaps(options)):
+                _count_requests(counts, requests)
+                for request in () if as_json else requests:
+                    line = f"{request.kind} {request.id} {request.first}-{request.last}"
+                    command.stdout.write(to_one_line(line))
         else:
-            _ask(options, asked)
+            _send_requests(options, counts)
         if as_json:
-            command.stdout.write(json.dumps(asked))
-        elif asked["requests"]:
-            would = "Would ask" if options["dry_run"] else "Asked"
+            command.stdout.write(json.dumps(counts))
+        elif counts["requests"]:
+            verb = "Would ask" if options["dry_run"] else "Asked"
             command.stdout.write(
-                f"{would} for {counted(asked['versions'], 'version')} of "
-                f"{counted(asked['gaps'], 'gap')}, in the topic {TOPIC}."
+                f"{verb} for {pluralize(counts['versions'], 'version')} of "
+                f"{pluralize(counts['gaps'], 'gap')}, in the topic {REQUESTS_TOPIC}."
             )
-        elif latest() is None:
+        elif get_latest_run() is None:
             command.stdout.write("annals gaps has never run: run it first.")
         else:
             command.stdout.write(
@@ -94,56 +94,60 @@ def run(command: BaseCommand, /, **options: Any) -> None:
             )
 
 
-def _ask(options: dict[str, Any], asked: Counter[str]) -> None:
+def _send_requests(options: dict[str, Any], counts: Counter[str]) -> None:
     producer: KafkaProducer | None = None
-    for gaps in _open(options):
-        producer = producer or _producer()
+    for gaps in _iterate_open_gaps(options):
+        producer = producer or _create_producer()
         for _, requests in gaps:
-            for each in requests:
-                producer.send(TOPIC, each.id.encode(), each.value())
+            for request in requests:
+                producer.send(REQUESTS_TOPIC, request.id.encode(), request.to_message())
         if producer.flush(CONFIRM_MS / 1000 + 1) or producer.failed:
-            why = producer.first_error or "the brokers do not answer"
+            reason = producer.first_error or "the brokers do not answer"
             raise CommandError(
-                f"Kafka did not take the requests: {why}. Those for {asked['gaps']:,} gaps "
+                f"Kafka did not take the requests: {reason}. Those for {counts['gaps']:,} gaps "
                 "were sent; the next run asks for the others.",
                 returncode=2,
             )
-        # Noted when Kafka has them: a run that is killed before asks once more.
+        # Marked after Kafka confirmed them: a killed run sends them again.
         with connection.cursor() as cursor:
-            cursor.execute(_ASKED, [[id for id, _ in gaps]])
+            cursor.execute(_MARK_ASKED, [[id for id, _ in gaps]])
         for _, requests in gaps:
-            _count(asked, requests)
+            _count_requests(counts, requests)
 
 
-def _producer() -> KafkaProducer:
-    """One for a topic that exists. Raises CommandError."""
-    brokers()
+def _create_producer() -> KafkaProducer:
+    """Create a producer, and the topic of the requests. Raises CommandError."""
+    load_broker_settings()
     try:
         producer = KafkaProducer(
             {"client.id": "annals-heal", "message.timeout.ms": CONFIRM_MS, **settings.KAFKA}
         )
-        producer.create_topics([TOPIC], 1)
+        producer.create_topics([REQUESTS_TOPIC], 1)
     except (ProducerError, WrongSettingError) as error:
         raise CommandError(str(error), returncode=2) from None
     return producer
 
 
-def _open(options: dict[str, Any]) -> Iterator[list[tuple[int, list[Request]]]]:
-    """The ids of open gaps that are to be asked for, with their requests, some at a time."""
-    after, left = 0, options["limit"] if options["limit"] is not None else sys.maxsize
-    while left > 0:
-        most = min(GAPS_AT_ONCE, left)
+def _iterate_open_gaps(
+    options: dict[str, Any],
+) -> Iterator[list[tuple[int, list[VersionsRequest]]]]:
+    """Iterate over batches of open gaps: their ids and the requests for their versions."""
+    after, remaining = 0, options["limit"] if options["limit"] is not None else sys.maxsize
+    while remaining > 0:
+        batch_size = min(GAPS_PER_BATCH, remaining)
         with connection.cursor() as cursor:
-            cursor.execute(_OPEN, [after, options["entity"], options["again"], most])
+            cursor.execute(
+                _SELECT_OPEN_GAPS, [after, options["entity"], options["again"], batch_size]
+            )
             rows = cursor.fetchall()
         if not rows:
             return
         after = rows[-1][0]
-        found = [
-            (id, [Request(kind, document, *piece) for piece in pieces])
+        gaps = [
+            (id, [VersionsRequest(kind, document, *piece) for piece in pieces])
             for id, kind, document, pieces in rows
             if pieces
         ]
-        left -= len(found)
-        if found:
-            yield found
+        remaining -= len(gaps)
+        if gaps:
+            yield gaps

@@ -18,51 +18,51 @@ from psqlextra.partitioning import PostgresPartitioningError
 
 from annals.access import sessions
 from annals.access.journal import days as journal
-from annals.access.journal.words import Action
-from annals.access.journal.write import record
+from annals.access.journal.words import AccessAction
+from annals.access.journal.write import record_operator_access
 from annals.management import packing_days
 from annals.management.verifying import verify_archive, verify_tables
 from history import packing, schema
 from history.archive import decisions, provenance
-from history.archive.restore import restore
-from history.archive.store import ArchiveError, Store
+from history.archive.restore import restore_day
+from history.archive.store import ArchiveError, ArchiveStore
 from history.archive.write import DayArchiver
 from history.base import clock
 from history.base.error_text import describe
-from history.base.table import counted, print_table
+from history.base.table import pluralize, print_table
 from history.daily.canonical import Connection
-from history.daily.days import is_packed, partition_name, release
+from history.daily.days import build_partition_name, is_packed, release_day
 from history.database import forms
-from history.entities import BY_NAME, BY_TABLE, ENTITIES, Entity
-from history.failure.complaints import Complaint
-from history.failure.sentences import known
+from history.entities import BY_NAME, BY_TABLE, ENTITIES, EntityKind
+from history.failure.complaints import ExplainedError
+from history.failure.sentences import explain_known_error
 from history.kinds.kind import DayRows
-from history.management.progress import progress
+from history.management.progress import show_progress
 from history.models import ArchivedDay
 from history.partitions import catalog, show, state
-from history.partitions.exclusive import NoRunLockError, run_lock
-from history.partitions.maintain import Outcome, maintain
-from history.partitions.plan import Holds, Policy, plan
+from history.partitions.exclusive import NoRunLockError, hold_run_lock
+from history.partitions.maintain import MaintainOutcome, execute_plans
+from history.partitions.plan import FindHeldDays, PartitionPolicy, build_plans
 from history.partitions.strategy import DayPartition
-from history.repairing import repair
+from history.repairing import repair_day
 from history.seals import late_rows, verification
-from history.seals.finished import due, seal_days
-from history.seals.seal import seal
+from history.seals.finished import find_days_to_seal, seal_days
+from history.seals.seal import seal_day
 from history.search_index import backfill as search_retention
-from ingest.completeness.holds import may_get_rows
+from ingest.completeness.holds import find_days_to_hold
 from ingest.quarantine import messages as quarantine_retention
 from ingest.store import empty_offsets
 
-Chosen = TypeVar("Chosen", Entity, journal.JournalRows)
+Chosen = TypeVar("Chosen", EntityKind, journal.JournalRows)
 
-BROKEN = (PostgresPartitioningError, DatabaseError, psycopg.Error, OSError, Complaint)
+BROKEN_ERRORS = (PostgresPartitioningError, DatabaseError, psycopg.Error, OSError, ExplainedError)
 
 
 class PartitionsRun:
     """The action of one call of the command."""
 
     # Which days must not be dropped yet.
-    holds: Holds = staticmethod(may_get_rows)
+    holds: FindHeldDays = staticmethod(find_days_to_hold)
 
     def __init__(self, command: BaseCommand) -> None:
         self.stdout, self.stderr = command.stdout, command.stderr
@@ -70,7 +70,7 @@ class PartitionsRun:
     def handle(self, *_: object, **options: Any) -> None:
         self.options = options
         holds = None if options.get("force") else self.holds
-        self.policy = Policy.at(clock.now(), holds)
+        self.policy = PartitionPolicy.at(clock.now(), holds)
         if options["action"] == "maintain" and options["dry_run"]:
             options["action"] = "plan"
         try:
@@ -80,55 +80,63 @@ class PartitionsRun:
             code = 1
         except BrokenPipeError:
             raise  # the reader of standard output has left
-        except BROKEN as error:
-            plain = str(error) if isinstance(error, PostgresPartitioningError) else known(error)
+        except BROKEN_ERRORS as error:
+            plain = (
+                str(error)
+                if isinstance(error, PostgresPartitioningError)
+                else explain_known_error(error)
+            )
             raise CommandError(plain or describe(error), returncode=2) from error
         if code:
             sys.exit(code)
 
     def _list(self) -> int:
-        parts = catalog.read(connection, [table.name for table in journal.tables()])
+        parts = catalog.read_partitions(
+            connection, [table.name for table in journal.list_day_tables()]
+        )
         if self.options["json"]:
-            self.stdout.write(json.dumps([show.partition_object(part) for part in parts]))
+            self.stdout.write(json.dumps([show.build_partition_object(part) for part in parts]))
         else:
-            if not parts and (why := schema.of_database()) is not None:
-                raise CommandError(why, returncode=2)  # without the tables there are none
-            print_table(self.stdout, show.partitions(parts))
-            total = show.size(sum(part.bytes for part in parts))
-            self.stdout.write(f"{counted(len(parts), 'partition')}, {total}.")
+            if not parts and (problem := schema.explain_database()) is not None:
+                raise CommandError(problem, returncode=2)  # without the tables there are none
+            print_table(self.stdout, show.build_partition_table(parts))
+            total = show.format_size(sum(part.bytes for part in parts))
+            self.stdout.write(f"{pluralize(len(parts), 'partition')}, {total}.")
         return 0
 
     def _plan(self) -> int:
-        plans = plan(self.policy, tables=journal.tables())
-        lines = [line for table in plans for line in table.lines()]
+        plans = build_plans(self.policy, tables=journal.list_day_tables())
+        lines = [line for table in plans for line in table.list_lines()]
         counts = {
             action: sum(line.action == action for line in lines)
             for action in ("create", "drop", "keep")
         }
-        packed = packing_days.due(self.policy.today)
+        packed = packing_days.find_due_days(self.policy.today)
         if self.options["json"]:
             days = {
                 "oldest": str(self.policy.window.oldest),
                 "newest": str(self.policy.window.newest),
             }
-            objects = [show.line_object(line) for line in lines]
-            pack = [partition_name(*place) for place in packed]
+            objects = [show.build_line_object(line) for line in lines]
+            pack = [build_partition_name(*place) for place in packed]
             answer = {"window": days, **counts, "partitions": objects, "pack": pack}
             self.stdout.write(json.dumps(answer))
             return 0
-        print_table(self.stdout, show.plan(lines, self.options["each"]))
-        freed = show.size(sum(line.part.bytes for line in lines if line.action == "drop"))
+        print_table(self.stdout, show.build_plan_table(lines, self.options["each"]))
+        freed = show.format_size(sum(line.part.bytes for line in lines if line.action == "drop"))
         self.stdout.write(
             f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
             f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
             f"{counts['keep']} to keep."
         )
-        for line in packing_days.lines(packed):
+        for line in packing_days.describe_days(packed):
             self.stdout.write(line)
-        if packed and (waits := forms.explain_wait(forms.find_unready(connection.connection))):
-            self.stdout.write(_sentence(waits))
+        if packed and (
+            packing_wait := forms.explain_wait(forms.find_unready(connection.connection))
+        ):
+            self.stdout.write(_format_sentence(packing_wait))
         try:
-            clock.check(connection.connection)
+            clock.check_clocks(connection.connection)
         except clock.WrongClockError as error:
             self.stderr.write(f"`maintain` would do nothing: {error}.")
         return 0
@@ -138,18 +146,18 @@ class PartitionsRun:
         connection.ensure_connection()
         plain = connection.connection
         try:
-            clock.check(plain)
+            clock.check_clocks(plain)
         except clock.WrongClockError as error:
-            outcome = Outcome()
-            outcome.failed("clock", error)
-            state.note(outcome, clock.of_server(plain), 0)
+            outcome = MaintainOutcome()
+            outcome.note_failure("clock", error)
+            state.record_run(outcome, clock.read_server_time(plain), 0)
             raise
 
     def _maintain(self) -> int:
         if self.options["accept_changed"] and not self.options["why"]:
             raise CommandError("--accept-changed needs --why: the reason is kept in the journal")
         self._check_clock()
-        started, begun = clock.now(), time.monotonic()
+        started, started_clock = clock.now(), time.monotonic()
 
         def report(action: str, part: DayPartition, error: Exception | None) -> None:
             advance(1)
@@ -157,23 +165,25 @@ class PartitionsRun:
                 self.stdout.write(f"{action} {part.full_name}: {part.reason}")
 
         url = settings.ANNALS.archive_url
-        archiver = DayArchiver(Store(url)) if url else None
+        archiver = DayArchiver(ArchiveStore(url)) if url else None
         # The lock also between the steps: another run would end this one halfway.
-        with run_lock():
-            with progress("create, archive, drop, seal, pack, days", None, sys.stderr) as advance:
-                outcome = maintain(
-                    self.policy, report, archiver=archiver, tables=journal.tables(),
-                    check=self._check,
+        with hold_run_lock():
+            with show_progress(
+                "create, archive, drop, seal, pack, days", None, sys.stderr
+            ) as advance:
+                outcome = execute_plans(
+                    self.policy, report, archiver=archiver, tables=journal.list_day_tables(),
+                    check=self._check_day,
                 )  # fmt: skip
                 self._seal_due(outcome, advance)
                 packing_days.pack_due(self.policy.today, outcome, advance)
             self._remove_old(outcome)
-        seconds = time.monotonic() - begun
-        state.note(outcome, started, seconds)
-        self._summary(outcome, archiver, seconds)
+        seconds = time.monotonic() - started_clock
+        state.record_run(outcome, started, seconds)
+        self._print_summary(outcome, archiver, seconds)
         return outcome.exit_code
 
-    def _check(self, plain: Connection, table: str, day: date) -> None:
+    def _check_day(self, plain: Connection, table: str, day: date) -> None:
         """Raises verification.SealedDayChangedError if the day is not as it was sealed, and
         ArchiveError if it would be dropped without the archive of this installation."""
         unarchived = table != journal.TABLE and not settings.ANNALS.archive_url
@@ -184,61 +194,74 @@ class PartitionsRun:
             )
         rows = journal.ROWS if table == journal.TABLE else BY_TABLE[table]
         try:
-            verification.check(plain, rows, day)
+            verification.check_sealed_day(plain, rows, day)
         except verification.SealedDayChangedError:
             if day != self.options["accept_changed"]:
                 raise
             if is_packed(plain, table, day):
-                raise Complaint(
+                raise ExplainedError(
                     f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
                 ) from None
-            done = f"partitions maintain --accept-changed {day}"
-            record(Action.OTHER, done, self.options["why"], entity=rows.name)
-            verification.accept(table, day)
+            command_line = f"partitions maintain --accept-changed {day}"
+            record_operator_access(
+                AccessAction.OTHER, command_line, self.options["why"], entity=rows.name
+            )
+            verification.accept_changed_day(table, day)
 
-    def _seal_due(self, outcome: Outcome, advance: Callable[[int], None]) -> None:
+    def _seal_due(self, outcome: MaintainOutcome, advance: Callable[[int], None]) -> None:
         """Seal the days that are finished and settled."""
-        with run_lock():
-            existing = catalog.read(connection, [entity.table for entity in ENTITIES])
+        with hold_run_lock():
+            existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
             after = settings.ANNALS.seal_days
-            found, waiting = due(existing, self.policy.today, after, may_get_rows)
-            outcome.unsealed += [(*place, why) for place, why in sorted(waiting.items())]
+            due_days, waiting = find_days_to_seal(
+                existing, self.policy.today, after, find_days_to_hold
+            )
+            outcome.unsealed += [(*place, reason) for place, reason in sorted(waiting.items())]
             try:
-                journal.create_skipped(self.policy.today)
+                journal.create_skipped_days(self.policy.today)
             except psycopg.Error as failed:
-                outcome.failed(journal.TABLE, failed)
-            days = [*found, *journal.due(self.policy.today)]
+                outcome.note_failure(journal.TABLE, failed)
+            days = [*due_days, *journal.find_days_to_seal(self.policy.today)]
             for rows, day, error in seal_days(days):
-                outcome.note_in(outcome.sealed, partition_name(rows.table, day), error)
+                outcome.note_result(outcome.sealed, build_partition_name(rows.table, day), error)
                 advance(1)
-            late_rows.forget(connection.connection)
+            late_rows.forget_dropped_days(connection.connection)
 
-    def _remove_old(self, outcome: Outcome) -> None:
+    def _remove_old(self, outcome: MaintainOutcome) -> None:
         """Remove what belongs to no kept day: search keys, and messages in quarantine."""
         plain, window = connection.connection, self.policy.window
         try:
-            with run_lock():
-                existing = catalog.read(connection, [entity.table for entity in ENTITIES])
-                before = search_retention.oldest_searched(existing, window.oldest)
-                outcome.search_keys_removed = search_retention.remove_old(plain, before)
+            with hold_run_lock():
+                existing = catalog.read_partitions(
+                    connection, [entity.table for entity in ENTITIES]
+                )
+                before = search_retention.find_oldest_searched_day(existing, window.oldest)
+                outcome.search_keys_removed = search_retention.remove_old_keys(plain, before)
                 outcome.search_keys_before = before
                 hold_days = settings.ANNALS.hold_days
-                gone = quarantine_retention.remove_old(plain, window, hold_days, clock.now())
+                removed_messages = quarantine_retention.remove_old_messages(
+                    plain, window, hold_days, clock.now()
+                )
                 empty_offsets.remove_old_ranges(plain, window)
         except psycopg.Error as error:
-            outcome.failed("retention of search keys and quarantine", error)
+            outcome.note_failure("retention of search keys and quarantine", error)
         else:
-            outcome.quarantine_removed = gone
+            outcome.quarantine_removed = removed_messages
         try:
-            outcome.logins_removed = sessions.remove_ended(clock.now())
+            outcome.logins_removed = sessions.remove_ended_sessions(clock.now())
         except DatabaseError as error:
-            outcome.failed("rows of logins that have ended", error)
+            outcome.note_failure("rows of logins that have ended", error)
 
-    def _summary(self, outcome: Outcome, archiver: DayArchiver | None, seconds: float) -> None:
-        kept = archiver.archived.values() if archiver else ()
-        in_table, in_files = sum(m.table_bytes for m in kept), sum(m.file_bytes for m in kept)
+    def _print_summary(
+        self, outcome: MaintainOutcome, archiver: DayArchiver | None, seconds: float
+    ) -> None:
+        archived = archiver.archived.values() if archiver else ()
+        in_table, in_files = (
+            sum(m.table_bytes for m in archived),
+            sum(m.file_bytes for m in archived),
+        )
         if self.options["json"]:
-            archive = {"days": len(kept), "tableBytes": in_table, "fileBytes": in_files}
+            archive = {"days": len(archived), "tableBytes": in_table, "fileBytes": in_files}
             answer = {**outcome.as_object(), "archived": archive, "seconds": round(seconds, 3)}
             self.stdout.write(json.dumps(answer))
             return
@@ -249,18 +272,19 @@ class PartitionsRun:
         for name, error in outcome.broken:
             self.stdout.write(f"{name}: {error}")
         if outcome.packing_waits:
-            self.stdout.write(_sentence(outcome.packing_waits))
-        reasons = Counter((table, why) for table, _, why in outcome.unsealed)
-        for (table, why), count in reasons.items():
-            self.stdout.write(f"{table}: {counted(count, 'day')} not sealed: {why}")
-        if kept:
+            self.stdout.write(_format_sentence(outcome.packing_waits))
+        reasons = Counter((table, reason) for table, _, reason in outcome.unsealed)
+        for (table, reason), count in reasons.items():
+            self.stdout.write(f"{table}: {pluralize(count, 'day')} not sealed: {reason}")
+        if archived:
             self.stdout.write(
-                f"Archived {counted(len(kept), 'day')}: {show.size(in_table)} in tables, "
-                f"{show.size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
+                f"Archived {pluralize(len(archived), 'day')}: {show.format_size(in_table)} in "
+                "tables, "
+                f"{show.format_size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
             )
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
-            f"({show.size(outcome.freed)}), sealed {len(outcome.sealed)}, "
+            f"({show.format_size(outcome.freed)}), sealed {len(outcome.sealed)}, "
             f"packed {len(outcome.packed)}, "
             f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
@@ -270,63 +294,69 @@ class PartitionsRun:
         if outcome.search_keys_removed or outcome.quarantine_removed:
             self.stdout.write(
                 "Older than retention and removed: "
-                f"{counted(outcome.search_keys_removed, 'search key')}, "
-                f"{counted(outcome.quarantine_removed, 'message')} in quarantine."
+                f"{pluralize(outcome.search_keys_removed, 'search key')}, "
+                f"{pluralize(outcome.quarantine_removed, 'message')} in quarantine."
             )
 
     def _restore(self) -> int:
-        store, day = _store(), self.options["day"]
+        store, day = _open_archive(), self.options["day"]
 
-        def act(plain: Connection, entity: Entity) -> str:
-            record(Action.OTHER, f"partitions restore {day}", entity=entity.name)
-            provenance.check(plain, store, entity, day)
-            done = restore(plain, store, entity, day)
-            return f"Restored {entity.table} {day}: {counted(done.rows, 'row')}."
+        def restore_one(plain: Connection, entity: EntityKind) -> str:
+            record_operator_access(
+                AccessAction.OTHER, f"partitions restore {day}", entity=entity.name
+            )
+            provenance.check_provenance(plain, store, entity, day)
+            restored = restore_day(plain, store, entity, day)
+            return f"Restored {entity.table} {day}: {pluralize(restored.rows, 'row')}."
 
-        return self._locked(act)
+        return self._run_locked(restore_one)
 
     def _release(self) -> int:
         day = self.options["day"]
 
-        def act(plain: Connection, entity: Entity) -> str:
-            if not release(plain, entity.table, day):
-                name = partition_name(entity.table, day)
+        def release_one(plain: Connection, entity: EntityKind) -> str:
+            if not release_day(plain, entity.table, day):
+                name = build_partition_name(entity.table, day)
                 raise ArchiveError(f"{name} was not restored from the archive")
             return f"Released {entity.table} {day}."
 
-        return self._locked(act)
+        return self._run_locked(release_one)
 
     def _forget(self) -> int:
-        return self._decided(decisions.forget, "Removed {} from the archive: {}.")
+        return self._decide_for_each(decisions.forget_day, "Removed {} from the archive: {}.")
 
     def _adopt(self) -> int:
-        return self._decided(decisions.adopt, "The archived rows of {} count: {}.")
+        return self._decide_for_each(decisions.adopt_day, "The archived rows of {} count: {}.")
 
-    def _decided(self, decide: Callable[[Store, str, date], int], said: str) -> int:
-        store, day, why = _store(), self.options["day"], self.options["why"]
+    def _decide_for_each(
+        self, decide: Callable[[ArchiveStore, str, date], int], sentence: str
+    ) -> int:
+        store, day, reason = _open_archive(), self.options["day"], self.options["why"]
 
-        def act(_: Connection, entity: Entity) -> str:
-            done = f"partitions {self.options['action']} {day}"
-            record(Action.OTHER, done, why, entity=entity.name)
+        def decide_one(_: Connection, entity: EntityKind) -> str:
+            command_line = f"partitions {self.options['action']} {day}"
+            record_operator_access(AccessAction.OTHER, command_line, reason, entity=entity.name)
             rows = decide(store, entity.table, day)
-            return said.format(f"{entity.table} {day}", counted(rows, "row"))
+            return sentence.format(f"{entity.table} {day}", pluralize(rows, "row"))
 
-        return self._locked(act)
+        return self._run_locked(decide_one)
 
-    def _locked(self, act: Callable[[Connection, Entity], str]) -> int:
+    def _run_locked(self, act: Callable[[Connection, EntityKind], str]) -> int:
         """Do it for each of the chosen tables, with the lock of maintain's runs. Raises
         WrongClockError: what is finished, and what is noted, is said by a clock."""
         self._require_clock()
-        with run_lock():
-            return self._for_each(act, self._entities())
+        with hold_run_lock():
+            return self._run_for_each(act, self._choose_entities())
 
     def _require_clock(self) -> None:
         """Raise WrongClockError if this machine and the server do not agree on the time."""
         connection.ensure_connection()
-        clock.check(connection.connection)
+        clock.check_clocks(connection.connection)
 
     def _pack(self) -> int:
-        return self._locked(partial(self._rewrite, packing.pack, "Packed", day=self.options["day"]))
+        return self._run_locked(
+            partial(self._rewrite, packing.pack_day, "Packed", day=self.options["day"])
+        )
 
     def _unpack(self) -> int:
         """Unpack a day, or all. Once none is packed, earlier releases may work again."""
@@ -335,105 +365,111 @@ class PartitionsRun:
             raise CommandError("Name the day, or give --all.", returncode=2)
         self._require_clock()
         code = 0
-        with run_lock():
-            tables = {entity.table: entity for entity in self._entities()}
-            places = [(table, day) for table in tables] if day else packing_days.packed()
+        with hold_run_lock():
+            tables = {entity.table: entity for entity in self._choose_entities()}
+            places = [(table, day) for table in tables] if day else packing_days.find_packed_days()
             for table, packed_day in places:
                 if table in tables:
-                    act = partial(self._rewrite, packing.unpack, "Unpacked", day=packed_day)
-                    code = max(code, self._for_each(act, [tables[table]]))
-            left = packing_days.packed()
-            if not left:
+                    act = partial(self._rewrite, packing.unpack_day, "Unpacked", day=packed_day)
+                    code = max(code, self._run_for_each(act, [tables[table]]))
+            packed_days = packing_days.find_packed_days()
+            if not packed_days:
                 forms.withdraw(connection.connection)
                 self.stdout.write("No day is packed: an earlier release can read every day.")
             elif not day:
-                self.stdout.write(f"{counted(len(left), 'table')} of days are still packed.")
+                self.stdout.write(
+                    f"{pluralize(len(packed_days), 'table')} of days are still packed."
+                )
         return code
 
     def _rewrite(
         self,
-        rewrite: Callable[..., packing.Done],
+        rewrite: Callable[..., packing.RewriteResult],
         word: str,
         plain: Connection,
-        entity: Entity,
+        entity: EntityKind,
         *,
         day: date,
     ) -> str:
         """Pack or unpack a day of one table; return what was done, for people."""
-        with progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
-            done = rewrite(plain, entity, day, progress=advance)
+        with show_progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
+            result = rewrite(plain, entity, day, progress=advance)
         return (
-            f"{word} {entity.table} {day}: {counted(done.rows, 'row')}, "
-            f"{show.size(done.before)} before, {show.size(done.after)} now."
+            f"{word} {entity.table} {day}: {pluralize(result.rows, 'row')}, "
+            f"{show.format_size(result.before)} before, {show.format_size(result.after)} now."
         )
 
     def _repair(self) -> int:
         day = self.options["day"]
 
-        def act(plain: Connection, entity: Entity) -> str:
-            record(Action.OTHER, f"partitions repair {day}", entity=entity.name)
-            done = repair(plain, entity, day)
-            for key in done.differing:
+        def repair_one(plain: Connection, entity: EntityKind) -> str:
+            record_operator_access(
+                AccessAction.OTHER, f"partitions repair {day}", entity=entity.name
+            )
+            result = repair_day(plain, entity, day)
+            for key in result.differing:
                 self.stdout.write(
                     f"{entity.table} {day}: {key.id} version {key.version} had two contents; the"
                     " one that a block had stays, the other one is in the table doubled_version"
                 )
-            count = len(done.equal) + len(done.differing)
+            count = len(result.equal) + len(result.differing)
             return (
-                f"Repaired {entity.table} {day}: {counted(count, 'row')} taken out, of which"
-                f" {len(done.differing)} with another content."
+                f"Repaired {entity.table} {day}: {pluralize(count, 'row')} taken out, of which"
+                f" {len(result.differing)} with another content."
             )
 
-        return self._locked(act)
+        return self._run_locked(repair_one)
 
     def _seal(self) -> int:
         day = self.options["day"]
 
         def seal_one(plain: Connection, rows: DayRows) -> str:
-            verification.check(plain, rows, day)
-            made = seal(plain, rows, day)
-            return f"Sealed {rows.table} {day}: {counted(made.rows, 'row')}, {made.seal}"
+            verification.check_sealed_day(plain, rows, day)
+            new_seal = seal_day(plain, rows, day)
+            return f"Sealed {rows.table} {day}: {pluralize(new_seal.rows, 'row')}, {new_seal.seal}"
 
         if self.options["entity"] != journal.NAME:
-            return self._locked(seal_one)
+            return self._run_locked(seal_one)
         self._require_clock()
-        with run_lock():
-            return self._for_each(seal_one, [journal.ROWS])
+        with hold_run_lock():
+            return self._run_for_each(seal_one, [journal.ROWS])
 
     def _verify(self) -> int:
         name = self.options["entity"]
         if not self.options["archive"]:
-            versions = [] if name == journal.NAME else self._entities()
-            others = [] if name in BY_NAME else [journal.ROWS]
-            return verify_tables([*versions, *others], self.options, self.stdout, self.stderr)
-        chosen = BY_NAME.get(name)
-        return verify_archive(_store(), chosen, self.options, self.stdout, self.stderr)
+            versions = [] if name == journal.NAME else self._choose_entities()
+            journals = [] if name in BY_NAME else [journal.ROWS]
+            return verify_tables([*versions, *journals], self.options, self.stdout, self.stderr)
+        chosen_kind = BY_NAME.get(name)
+        return verify_archive(_open_archive(), chosen_kind, self.options, self.stdout, self.stderr)
 
-    def _for_each(self, act: Callable[[Connection, Chosen], str], chosen: Sequence[Chosen]) -> int:
+    def _run_for_each(
+        self, act: Callable[[Connection, Chosen], str], targets: Sequence[Chosen]
+    ) -> int:
         """Do it for each of the chosen tables, and report each result at once."""
         connection.ensure_connection()
         code = 0
-        for each in chosen:
+        for target in targets:
             try:
-                self.stdout.write(act(connection.connection, each))
-            except (Complaint, OSError, psycopg.Error) as error:
+                self.stdout.write(act(connection.connection, target))
+            except (ExplainedError, OSError, psycopg.Error) as error:
                 if connection.connection is None or connection.connection.closed:
                     raise  # and so is the lock of the runs
-                self.stderr.write(f"{each.name}: {known(error) or describe(error)}")
+                self.stderr.write(f"{target.name}: {explain_known_error(error) or describe(error)}")
                 code = 2
         return code
 
-    def _entities(self) -> list[Entity]:
+    def _choose_entities(self) -> list[EntityKind]:
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
 
 
-def _sentence(text: str) -> str:
+def _format_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _store() -> Store:
+def _open_archive() -> ArchiveStore:
     url = settings.ANNALS.archive_url
     if not url:
         raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
-    return Store(url)
+    return ArchiveStore(url)

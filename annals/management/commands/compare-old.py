@@ -5,7 +5,7 @@ from pathlib import Path
 from django.core.management.base import CommandParser
 
 from history.management.action import ActionCommand
-from history.management.numbers import whole
+from history.management.numbers import make_whole_parser
 
 
 class Command(ActionCommand):
@@ -20,7 +20,7 @@ class Command(ActionCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--sample",
-            type=whole(1, 10_000_000),
+            type=make_whole_parser(1, 10_000_000),
             default=1000,
             help="number of applications, chosen at random (default %(default)s)",
         )

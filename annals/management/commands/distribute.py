@@ -3,9 +3,9 @@
 from django.core.management.base import CommandParser
 
 from history.management.action import ActionCommand
-from history.management.numbers import whole
+from history.management.numbers import make_whole_parser
 
-MOST_SHARDS = 64_000  # of Citus
+MAX_SHARDS = 64_000  # of Citus
 
 
 class Command(ActionCommand):
@@ -21,7 +21,7 @@ class Command(ActionCommand):
         )
         parser.add_argument(
             "--shards",
-            type=whole(1, MOST_SHARDS),
+            type=make_whole_parser(1, MAX_SHARDS),
             help="parts of each table, which later can only be moved as a whole (default: "
             "citus.shard_count, which is 32)",
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 
 if TYPE_CHECKING:
-    from annals.embedded import Broker, Postgres
+    from annals.embedded import EmbeddedBroker, EmbeddedPostgres
 
 
 class Command(BaseCommand):
@@ -24,18 +24,20 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         from annals import embedded, env
 
-        home = env.read(os.environ).home
-        servers: dict[str, Postgres | Broker] = {
-            "postgres": embedded.database_server(home),
-            "broker": embedded.broker_server(home),
+        home = env.read_settings(os.environ).home
+        servers: dict[str, EmbeddedPostgres | EmbeddedBroker] = {
+            "postgres": embedded.get_database_server(home),
+            "broker": embedded.get_broker_server(home),
         }
         for name, server in servers.items():
             if options["action"] == "start":
                 server.start()
             if options["action"] == "stop":
-                said = "stopped" if server.stop() else "was not running"
-            elif server.running():
-                said = f"running, port {server.port()}, pid {server.pid()}, {server.home}"
+                status = "stopped" if server.stop() else "was not running"
+            elif server.is_running():
+                status = (
+                    f"running, port {server.get_port()}, pid {server.find_pid()}, {server.home}"
+                )
             else:
-                said = f"not running, {server.home}"
-            self.stdout.write(f"{name}: {said}")
+                status = f"not running, {server.home}"
+            self.stdout.write(f"{name}: {status}")

@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.entities import BY_NAME
-from history.management.numbers import MOST_ID, whole
+from history.management.numbers import MAX_ID, make_whole_parser
 
 
 class Command(BaseCommand):
@@ -26,7 +26,12 @@ class Command(BaseCommand):
         )
         add = heal.add_argument
         add("--entity", choices=BY_NAME, metavar="KIND", help="only for this kind of entity")
-        add("--limit", type=whole(1, MOST_ID), metavar="N", help="at most N gaps (default: all)")
+        add(
+            "--limit",
+            type=make_whole_parser(1, MAX_ID),
+            metavar="N",
+            help="at most N gaps (default: all)",
+        )
         add(
             "--again",
             action="store_true",
@@ -41,6 +46,6 @@ class Command(BaseCommand):
 
             heal.run(self, **options)
         else:
-            from history.management.actions.gaps import bring_up_to_date
+            from history.management.actions.gaps import update_gaps
 
-            bring_up_to_date(self, as_json=options["json"])
+            update_gaps(self, as_json=options["json"])

@@ -1,7 +1,7 @@
-"""`annals migrate` that stops neither ingest nor the web: it waits for no lock for long.
+"""`annals migrate`, which does not stop the consumers and the web.
 
-A migration that waits for the lock of a table makes everybody wait who comes after it. So it gives
-up soon, lets the others pass, and tries again.
+A migration that waits for the lock of a table makes all later sessions wait, too. So it gives up
+soon, lets the others pass, and tries again.
 """
 
 import time
@@ -17,15 +17,15 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors
 
 from history import distribution
-from history.management.numbers import MOST_SECONDS, number
+from history.management.numbers import MAX_SECONDS, make_number_parser
 
-# Less than the access journal waits (annals.access.journal.write), so that no answer is lost.
+# Less than the access journal waits for a lock, so that requests are not refused meanwhile.
 LOCK_SECONDS = 0.5
 STATEMENT_SECONDS = 60.0
 GIVE_UP_SECONDS = 300.0
 FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 10.0
-SECONDS = number(0, MOST_SECONDS)
+MAX_PAUSE_SECONDS = 10.0
+SECONDS = make_number_parser(0, MAX_SECONDS)
 
 
 class Command(migrate.Command):
@@ -42,18 +42,20 @@ class Command(migrate.Command):
             "(default: %(default)s)")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Migrate; exits with 1 and a sentence if a lock is not to be had or work takes too long.
-        What was applied until then stays applied, and nothing half."""
+        """Apply the migrations, or raise CommandError if a lock or the work takes too long.
+
+        Migrations that were applied until then stay. None is applied in part.
+        """
         connection = connections[options["database"]]
         connection.ensure_connection()
-        if distribution.on_worker(connection.connection):
+        if distribution.is_on_worker(connection.connection):
             raise CommandError(
                 "Nothing done: DATABASE_URL names a worker of a Citus cluster. Run migrate on the "
                 "coordinator, which passes tables on to the workers (docs/citus.md)."
             )
         end = time.monotonic() + GIVE_UP_SECONDS
         pause = FIRST_PAUSE_SECONDS
-        while not self._attempt(args, options):
+        while not self._try_to_migrate(args, options):
             if time.monotonic() + pause > end:
                 raise CommandError(
                     f"Gave up: a migration could not get its lock within {LOCK_SECONDS:g} seconds, "
@@ -63,14 +65,14 @@ class Command(migrate.Command):
                 )
             self.stderr.write(f"A migration waits for a lock. Trying again in {pause:g} s.")
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
-    def _attempt(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Whether it is done; False: it did not get a lock."""
+    def _try_to_migrate(self, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Apply the migrations. Returns False if one did not get its lock."""
         connection = connections[options["database"]]
         connection.ensure_connection()
         try:
-            with limited(connection, LOCK_SECONDS, options["statement_timeout"]):
+            with limit_waits(connection, LOCK_SECONDS, options["statement_timeout"]):
                 super().handle(*args, **options)
         except OperationalError as error:
             if isinstance(error.__cause__, errors.LockNotAvailable | errors.DeadlockDetected):
@@ -86,10 +88,10 @@ class Command(migrate.Command):
 
 
 @contextmanager
-def limited(
+def limit_waits(
     connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
 ) -> Iterator[None]:
-    """In the block no statement waits longer for a lock, or runs longer. 0: no limit."""
+    """Limit how long each statement of a `with` block may wait for a lock, and run. 0: no limit."""
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():

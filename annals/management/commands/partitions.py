@@ -1,4 +1,4 @@
-"""`annals partitions`: what exists, what should, and making it so."""
+"""`annals partitions`: lists, plans and maintains the days of all tables."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from annals.access import journal
 from history.entities import BY_NAME
-from history.management.numbers import MOST_SECONDS, day, number
+from history.management.numbers import MAX_SECONDS, make_number_parser, parse_day
 
 
 class Command(BaseCommand):
@@ -24,9 +24,9 @@ class Command(BaseCommand):
             help="execute the plan; exit 0: done, 1: not everything was possible now, the next run "
             "tries again, 2: something failed",
         )
-        _of_maintain(maintaining)
-        for each in (planning, maintaining):
-            _of_plan(each)
+        _add_maintain_arguments(maintaining)
+        for action in (planning, maintaining):
+            _add_plan_arguments(action)
         restoring = actions.add_parser("restore", help="bring a day back from the archive")
         releasing = actions.add_parser("release", help="let maintain drop a restored day again")
         sealing = actions.add_parser(
@@ -44,7 +44,7 @@ class Command(BaseCommand):
             help="check sealed days against their seals, or with --archive the files of the "
             "archive; exit 1: a day differs",
         )
-        _of_verify(checking)
+        _add_verify_arguments(checking)
         forgetting = actions.add_parser(
             "forget", help="remove a day from the archive; nothing else removes archived rows"
         )
@@ -53,28 +53,30 @@ class Command(BaseCommand):
             help="take over archived rows that the database does not know, for example because it "
             "was restored from an earlier backup",
         )
-        for each in (forgetting, adopting):
-            each.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
-            each.add_argument("--why", required=True, help="the reason, kept in the access journal")
+        for action in (forgetting, adopting):
+            action.add_argument("--entity", choices=BY_NAME, required=True, help="kind of entity")
+            action.add_argument(
+                "--why", required=True, help="the reason, kept in the access journal"
+            )
         of_a_day = (restoring, releasing, forgetting, adopting, sealing, packing, repairing)
-        for each in of_a_day:
-            each.add_argument("day", type=day, help="YYYY-MM-DD, UTC")
-        unpacking.add_argument("day", type=day, nargs="?", help="YYYY-MM-DD, UTC")
+        for action in of_a_day:
+            action.add_argument("day", type=parse_day, help="YYYY-MM-DD, UTC")
+        unpacking.add_argument("day", type=parse_day, nargs="?", help="YYYY-MM-DD, UTC")
         unpacking.add_argument(
             "--all",
             action="store_true",
             help="every packed day; then a release that cannot read packed days works again",
         )
-        for each in (restoring, releasing, packing, unpacking, repairing):
-            each.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
-        for each in (sealing, checking):
-            each.add_argument(
+        for action in (restoring, releasing, packing, unpacking, repairing):
+            action.add_argument("--entity", choices=BY_NAME, help="one kind of entity, not all")
+        for action in (sealing, checking):
+            action.add_argument(
                 "--entity",
                 choices=[*BY_NAME, journal.NAME],
                 help="one kind of entity, or the access journal, not all",
             )
-        for each in (listing, planning, maintaining, checking):
-            each.add_argument("--json", action="store_true", help="print JSON")
+        for action in (listing, planning, maintaining, checking):
+            action.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
         from annals.management.actions.partitions import PartitionsRun
@@ -82,8 +84,8 @@ class Command(BaseCommand):
         PartitionsRun(self).handle(**options)
 
 
-def _of_plan(parser: CommandParser) -> None:
-    """The arguments of `plan` and `maintain`."""
+def _add_plan_arguments(parser: CommandParser) -> None:
+    """Add the arguments of `plan` and `maintain`."""
     parser.add_argument(
         "--force",
         action="store_true",
@@ -94,8 +96,8 @@ def _of_plan(parser: CommandParser) -> None:
     )
 
 
-def _of_maintain(parser: CommandParser) -> None:
-    """The arguments of `maintain` alone."""
+def _add_maintain_arguments(parser: CommandParser) -> None:
+    """Add the arguments of `maintain` alone."""
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
         "--without-archive",
@@ -104,7 +106,7 @@ def _of_maintain(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--accept-changed",
-        type=day,
+        type=parse_day,
         metavar="DAY",
         help="archive and drop this day although its rows are not those that were sealed; "
         "`verify` names it from then on (YYYY-MM-DD, UTC)",
@@ -114,9 +116,9 @@ def _of_maintain(parser: CommandParser) -> None:
     )
 
 
-def _of_verify(parser: CommandParser) -> None:
-    """The arguments of `verify` alone."""
-    parser.add_argument("day", type=day, nargs="?", help="YYYY-MM-DD, UTC")
+def _add_verify_arguments(parser: CommandParser) -> None:
+    """Add the arguments of `verify` alone."""
+    parser.add_argument("day", type=parse_day, nargs="?", help="YYYY-MM-DD, UTC")
     parser.add_argument(
         "--archive",
         action="store_true",
@@ -125,7 +127,7 @@ def _of_verify(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=number(0, MOST_SECONDS),
+        type=make_number_parser(0, MAX_SECONDS),
         help="with --archive: start no further day after this time; the next run continues "
         "(default: all days)",
     )

@@ -1,4 +1,4 @@
-"""`annals simulate`: realistic load on the live topics, and what it was like."""
+"""`annals simulate`: produces a realistic load to the live topics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from history.management.numbers import MOST_DAYS, MOST_ID, MOST_SECONDS, number, whole
+from history.management.numbers import (
+    MAX_DAYS,
+    MAX_ID,
+    MAX_SECONDS,
+    make_number_parser,
+    make_whole_parser,
+)
 
 if TYPE_CHECKING:
-    from annals.demo.simulator import Message, Plan
+    from annals.demo.simulator import SimulatedMessage, SimulationPlan
     from ingest.source.producer import KafkaProducer
 
-_NO_WAIT = 0.001  # seconds: a shorter wait is left out
-_NOTICE = 0.2  # seconds within which a signal is noticed
+_MIN_WAIT_SECONDS = 0.001  # seconds: shorter waits are skipped
+_SIGNAL_POLL_SECONDS = 0.2  # seconds within which a signal is noticed
 
 
 class Command(BaseCommand):
@@ -31,20 +37,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
-        add("--rps", type=number(0, 1e6), help="messages per second; 0 = as fast as possible "
-            "(default 200, with --days 0)")  # fmt: skip
-        add("--seconds", type=number(0, MOST_SECONDS), help="stop after N seconds")
+        add("--rps", type=make_number_parser(0, 1e6), help="messages per second; "
+            "0 = as fast as possible (default 200, with --days 0)")  # fmt: skip
+        add("--seconds", type=make_number_parser(0, MAX_SECONDS), help="stop after N seconds")
         add(
             "--applications",
-            type=whole(0, MOST_ID),
+            type=make_whole_parser(0, MAX_ID),
             help="number of applications, each produced up to its last version",
         )
-        add("--messages", type=whole(0, MOST_ID), help="stop after N messages")
+        add("--messages", type=make_whole_parser(0, MAX_ID), help="stop after N messages")
         add("--seed", type=int, help="the same seed and start give the same bytes "
             "(default: a different one each time)")  # fmt: skip
-        add("--days", type=number(0, MOST_DAYS), default=0.0,
+        add("--days", type=make_number_parser(0, MAX_DAYS), default=0.0,
             help="spread updatedAt over the last N days (default 0: now)")  # fmt: skip
-        add("--topics-partitions", type=whole(1, 1_000), default=3,
+        add("--topics-partitions", type=make_whole_parser(1, 1_000), default=3,
             help="partitions of missing topics, which are created (default 3)")  # fmt: skip
         add("--json", action="store_true", help="print a summary as JSON")
 
@@ -53,7 +59,7 @@ class Command(BaseCommand):
 
         from django.conf import settings
 
-        from annals.demo.simulator import plan
+        from annals.demo.simulator import plan_simulation
         from history.base import clock
         from history.entities import ENTITIES
         from ingest.source.producer import KafkaProducer, ProducerError
@@ -61,7 +67,7 @@ class Command(BaseCommand):
         seed = options["seed"]
         names = ("rps", "seconds", "applications", "messages", "days")
         try:
-            todo = plan(
+            simulation = plan_simulation(
                 clock.now(),
                 SystemRandom().randrange(2**31) if seed is None else seed,
                 **{name: options[name] for name in names},
@@ -72,20 +78,28 @@ class Command(BaseCommand):
         except (ValueError, ProducerError) as error:
             raise CommandError(str(error)) from None
         began = monotonic()
-        tally = _send(todo, options["seconds"], producer)
-        self._report(todo, tally, monotonic() - began, producer, as_json=options["json"])
+        tally = _send_messages(simulation, options["seconds"], producer)
+        self._print_report(
+            simulation, tally, monotonic() - began, producer, as_json=options["json"]
+        )
 
-    def _report(
-        self, todo: Plan, tally: Tally, took: float, producer: KafkaProducer, *, as_json: bool
+    def _print_report(
+        self,
+        simulation: SimulationPlan,
+        tally: SentMessages,
+        spent: float,
+        producer: KafkaProducer,
+        *,
+        as_json: bool,
     ) -> None:
         lost = producer.sent - producer.delivered
         if as_json:
             summary = {
-                "seed": todo.seed,
-                "start": todo.start.isoformat(),
-                "step": todo.step.total_seconds(),
-                "sideBySide": todo.side_by_side,
-                "seconds": round(took, 2),
+                "seed": simulation.seed,
+                "start": simulation.start.isoformat(),
+                "step": simulation.step.total_seconds(),
+                "sideBySide": simulation.side_by_side,
+                "seconds": round(spent, 2),
                 "delivered": producer.delivered,
                 "failed": lost,
                 "messages": tally.messages,
@@ -95,11 +109,11 @@ class Command(BaseCommand):
             }
             self.stdout.write(json.dumps(summary))
         else:
-            rate = producer.delivered / took if took else 0.0
+            rate = producer.delivered / spent if spent else 0.0
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in tally.entities.items())
             self.stdout.write(
-                f"{producer.delivered:,} of {producer.sent:,} messages delivered in {took:.1f} s "
-                f"({rate:,.0f}/s, {tally.bytes / 1e6:,.1f} MB), seed {todo.seed}: {kinds}"
+                f"{producer.delivered:,} of {producer.sent:,} messages delivered in {spent:.1f} s "
+                f"({rate:,.0f}/s, {tally.bytes / 1e6:,.1f} MB), seed {simulation.seed}: {kinds}"
             )
             self.stdout.write(f"Worth looking at: product-instance {tally.showcase}")
         if lost:
@@ -107,22 +121,22 @@ class Command(BaseCommand):
             raise CommandError(f"{lost:,} messages were not delivered: {reason}")
 
 
-class Tally:
-    """Of the messages that were sent. bytes: of their values."""
+class SentMessages:
+    """Counts of the sent messages. `bytes` are those of their values."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0
         self.entities: Counter[str] = Counter()
         self._interest: Counter[str] = Counter()
 
-    def add(self, message: Message) -> None:
+    def count_message(self, message: SimulatedMessage) -> None:
         self.messages += 1
         self.bytes += len(message.value)
         self.entities[message.entity] += 1
-        # Of the first applications. After sixteen versions a page shows nothing new.
-        own = message.product_instance_id
-        if own in self._interest or len(self._interest) < 2_000:
-            self._interest[own] += 4 if message.version == 0 else int(message.version < 16)
+        # Count the first applications only. After 16 versions a page shows nothing new.
+        application = message.product_instance_id
+        if application in self._interest or len(self._interest) < 2_000:
+            self._interest[application] += 4 if message.version == 0 else int(message.version < 16)
 
     @property
     def showcase(self) -> str | None:
@@ -130,45 +144,50 @@ class Tally:
         return max(self._interest, key=self._interest.__getitem__, default=None)
 
 
-def _send(todo: Plan, seconds: float | None, producer: KafkaProducer) -> Tally:
-    """Send the plan's messages at its pace until its end, the time's end, or a signal."""
-    from annals.demo.simulator import stream
-    from history.management.progress import progress
+def _send_messages(
+    simulation: SimulationPlan, seconds: float | None, producer: KafkaProducer
+) -> SentMessages:
+    """Send the planned messages at their rate until they or the time end, or a signal comes."""
+    from annals.demo.simulator import generate_messages
+    from history.management.progress import show_progress
 
-    messages = stream(
-        todo.seed,
-        todo.start,
-        applications=todo.applications,
-        step=todo.step,
-        side_by_side=todo.side_by_side,
+    messages = generate_messages(
+        simulation.seed,
+        simulation.start,
+        applications=simulation.applications,
+        step=simulation.step,
+        side_by_side=simulation.side_by_side,
     )
-    tally, began = Tally(), monotonic()
-    # A paced run of N seconds ends with its last message, not just before it.
-    end = float("inf") if seconds is None else began + seconds + (1.0 if todo.rps else 0.0)
-    with _until_signal() as stopped, progress("simulate", todo.messages, sys.stderr) as advance:
-        for message in islice(messages, todo.messages):
-            due = began + (tally.messages + 1) / todo.rps if todo.rps else 0.0
-            while (ahead := due - monotonic()) > _NO_WAIT and not stopped():
-                producer.wait(min(ahead, _NOTICE))
+    tally, began = SentMessages(), monotonic()
+    # A run of N seconds with a rate has time for its last message.
+    end = float("inf") if seconds is None else began + seconds + (1.0 if simulation.rps else 0.0)
+    with (
+        _catch_signals() as stopped,
+        show_progress("simulate", simulation.messages, sys.stderr) as advance,
+    ):
+        for message in islice(messages, simulation.messages):
+            due_at = began + (tally.messages + 1) / simulation.rps if simulation.rps else 0.0
+            while (seconds_ahead := due_at - monotonic()) > _MIN_WAIT_SECONDS and not stopped():
+                producer.wait(min(seconds_ahead, _SIGNAL_POLL_SECONDS))
             if stopped() or monotonic() > end:
                 break
             producer.send(message.topic, message.key, message.value)
-            tally.add(message)
+            tally.count_message(message)
             advance(1)
         producer.flush()
     return tally
 
 
 @contextmanager
-def _until_signal() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and SIGTERM end the load, not the report of it."""
+def _catch_signals() -> Iterator[Callable[[], bool]]:
+    """Catch Ctrl-C and SIGTERM in a `with` block: they end the load, and the report is printed."""
     caught: list[int] = []
-    before = {
-        each: signal.signal(each, lambda number, _: caught.append(number))
-        for each in (signal.SIGINT, signal.SIGTERM)
+    handlers = {
+        signal_number: signal.signal(signal_number, lambda number, _: caught.append(number))
+        for signal_number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         yield lambda: bool(caught)
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)

@@ -5,7 +5,7 @@ from typing import Any
 
 from history.entities import BY_NAME, BY_TOPIC
 from history.management.action import ActionCommand
-from history.management.numbers import whole
+from history.management.numbers import make_whole_parser
 from history.record import MAX_VERSION, UNSTORED_SPAN
 
 
@@ -23,14 +23,19 @@ class Command(ActionCommand):
         add("--id", help="the id of the entity")
         add(
             "--version",
-            type=whole(0, MAX_VERSION),
+            type=make_whole_parser(0, MAX_VERSION),
             metavar="N",
             help="the number of the version; "
             "without it: its messages in quarantine, whatever their version, newest first",
         )
         add("--topic", choices=BY_TOPIC, metavar="TOPIC", help="the topic of the message")
-        add("--partition", type=whole(0, 2**31 - 1), metavar="P", help="its partition")
-        add("--offset", type=whole(0, 2**63 - 1 - UNSTORED_SPAN), metavar="O", help="its offset")
+        add("--partition", type=make_whole_parser(0, 2**31 - 1), metavar="P", help="its partition")
+        add(
+            "--offset",
+            type=make_whole_parser(0, 2**63 - 1 - UNSTORED_SPAN),
+            metavar="O",
+            help="its offset",
+        )
         add(
             "--offline",
             action="store_true",
@@ -40,5 +45,5 @@ class Command(ActionCommand):
         add("--json", action="store_true", help="print JSON")
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        """Django has a --version of its own; here it is that of the entity."""
+        """Create the parser. Its --version is that of a document and replaces Django's."""
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)

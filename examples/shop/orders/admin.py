@@ -28,15 +28,15 @@ class ProductAdmin(ModelAdmin):
     actions = ("raise_prices", "lower_prices")
 
     @admin.action(description=_("Raise the prices by 5%%"), permissions=["change"])
-    def raise_prices(self, request: HttpRequest, chosen: QuerySet[Product]) -> None:
-        self._reprice(request, chosen, Decimal(5))
+    def raise_prices(self, request: HttpRequest, products: QuerySet[Product]) -> None:
+        self._reprice(request, products, Decimal(5))
 
     @admin.action(description=_("Lower the prices by 5%%"), permissions=["change"])
-    def lower_prices(self, request: HttpRequest, chosen: QuerySet[Product]) -> None:
-        self._reprice(request, chosen, Decimal(-5))
+    def lower_prices(self, request: HttpRequest, products: QuerySet[Product]) -> None:
+        self._reprice(request, products, Decimal(-5))
 
-    def _reprice(self, request: HttpRequest, chosen: QuerySet[Product], percent: Decimal) -> None:
-        count = reprice(chosen, percent)
+    def _reprice(self, request: HttpRequest, products: QuerySet[Product], percent: Decimal) -> None:
+        count = reprice(products, percent)
         text = ngettext("%d price was changed.", "%d prices were changed.", count)
         self.message_user(request, text % count)
 

@@ -102,5 +102,5 @@ class Item(Recorded):
 
 
 def reprice(products: models.QuerySet[Product], percent: Decimal) -> int:
-    """Change the prices of these products; how many they are."""
+    """Change the prices of these products, and return how many there are."""
     return products.update(price=Round(F("price") * (1 + percent / 100), 2))

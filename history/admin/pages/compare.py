@@ -1,4 +1,4 @@
-"""Two versions of one entity next to each other."""
+"""Two versions of one document next to each other."""
 
 from datetime import datetime
 
@@ -8,43 +8,54 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of
-from history.admin.parts.change_rows import change_rows, ordered
-from history.admin.parts.headline import for_titles
-from history.admin.parts.links import AFTER, row_pages, start_of
-from history.diff import BadPath, parse
-from history.entities import Entity
-from history.timeline import Reader, Version
+from history.admin.parts.cards import make_field_names
+from history.admin.parts.change_rows import make_change_rows, order_changes
+from history.admin.parts.headline import limit_to_title_fields
+from history.admin.parts.links import AFTER, build_row_page_urls, parse_start
+from history.diff import BadPathError, parse_path
+from history.entities import EntityKind
+from history.timeline import HistoryReader, Version
 
 
-@may_view_history
-def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """?from= and ?to= are version numbers; without them the page asks for them. ?fromAt= and ?toAt=
-    are as ?at= of the snapshot. ?after= is how many changes the pages before had."""
-    old, new = (links.number(request.GET.get(name, "")) for name in ("from", "to"))
+@require_history_permission
+def show_comparison(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
+) -> HttpResponse:
+    """Compare the versions ?from= and ?to=; without them the page asks for the numbers.
+
+    ?fromAt= and ?toAt= are their moments, needed if a number was given twice. ?after= is how many
+    changes the earlier pages showed.
+    """
+    old, new = (links.parse_number(request.GET.get(name, "")) for name in ("from", "to"))
     if old is None or new is None:
         return _ask_for_versions(request, reader, entity, id)
-    made = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
-    found = timeline.compare(reader, entity, id, old, new, *made)
-    known = reader.keys(entity, [id]).get(id, ())
-    count = sum(not one.technical for one in found.changes)
-    start = start_of(request.GET.get(AFTER, ""), len(found.changes))
-    path = _path(request)
-    changes = ordered(found.changes, path)
-    shown = change_rows(changes, found.after.data, fields_of(entity), start=start)
-    here = links.comparison(entity, id, _place(found.before), _place(found.after), path)
+    moments = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
+    comparison = timeline.compare_versions(reader, entity, id, old, new, *moments)
+    keys = reader.fetch_keys(entity, [id]).get(id, ())
+    count = sum(not change.technical for change in comparison.changes)
+    start = parse_start(request.GET.get(AFTER, ""), len(comparison.changes))
+    path = _parse_path(request)
+    changes = order_changes(comparison.changes, path)
+    rows = make_change_rows(changes, comparison.after.data, make_field_names(entity), start=start)
+    own_url = links.build_comparison_url(
+        entity,
+        id,
+        _get_number_and_moment(comparison.before),
+        _get_number_and_moment(comparison.after),
+        path,
+    )
     return render(
         request,
         "history/compare.html",
         {
-            **heads.context(
+            **heads.make_context(
                 request,
                 reader,
                 entity,
                 id,
-                found.after,
+                comparison.after,
                 name=_("versions {old} and {new}").format(old=old, new=new),
             ),
             "from_version": old,
@@ -52,38 +63,47 @@ def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpR
             "columns": [
                 {
                     "version": version,
-                    "changed_by": heads.changed_by(version),
-                    "raw_url": links.snapshot(entity, id, *_place(version)),
+                    "changed_by": heads.get_maker_name(version),
+                    "raw_url": links.build_snapshot_url(
+                        entity, id, *_get_number_and_moment(version)
+                    ),
                 }
-                for version in (found.before, found.after)
+                for version in (comparison.before, comparison.after)
             ],
-            "rows": shown.plain,
-            "technical_rows": shown.technical,
-            **row_pages(here, start, len(found.changes), _("Changes {first}–{last} of {count}")),
-            "twins": heads.other_versions(known, found.before, found.after),
-            "swap_url": links.comparison(entity, id, _place(found.after), _place(found.before)),
+            "rows": rows.plain,
+            "technical_rows": rows.technical,
+            **build_row_page_urls(
+                own_url, start, len(comparison.changes), _("Changes {first}–{last} of {count}")
+            ),
+            "twins": heads.find_other_versions(keys, comparison.before, comparison.after),
+            "swap_url": links.build_comparison_url(
+                entity,
+                id,
+                _get_number_and_moment(comparison.after),
+                _get_number_and_moment(comparison.before),
+            ),
             "count_text": ngettext("{n} change", "{n} changes", count).format(n=count),
         },
     )
 
 
-def _path(request: HttpRequest) -> str | None:
-    """None for what is no path."""
+def _parse_path(request: HttpRequest) -> str | None:
+    """Return the path of the request, or None if it is not a path."""
     try:
-        parse(path := request.GET.get(links.PATH, ""))
-    except BadPath:
+        parse_path(path := request.GET.get(links.PATH, ""))
+    except BadPathError:
         return None
     return path or None
 
 
 def _ask_for_versions(
-    request: HttpRequest, reader: Reader, entity: Entity, id: str
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    newest = timeline.newest(for_titles(reader), entity, id)
-    context = heads.context(request, reader, entity, id, newest, name=_("comparison"))
+    newest = timeline.fetch_newest_version(limit_to_title_fields(reader), entity, id)
+    context = heads.make_context(request, reader, entity, id, newest, name=_("comparison"))
     notes = [_("Enter the numbers of two versions.")]
     return render(request, "history/compare.html", {**context, "notes": notes})
 
 
-def _place(version: Version) -> tuple[int, datetime]:
+def _get_number_and_moment(version: Version) -> tuple[int, datetime]:
     return version.version, version.updated_at

@@ -12,126 +12,146 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of
-from history.admin.parts.change_rows import steps
-from history.admin.parts.clerk.picture import ValueStep, step_chart
-from history.admin.parts.values import Value, readable
+from history.admin.parts.cards import make_field_names
+from history.admin.parts.change_rows import get_step_names
+from history.admin.parts.clerk.picture import ValueStep, draw_step_chart
+from history.admin.parts.values import ShownValue, make_value
 from history.base import clock
-from history.diff import Maybe
-from history.diff.equal import equal_numbers, identical
-from history.entities import Entity
-from history.requests.worker_shares import expensive_view
-from history.timeline import BadParameterError, FieldValue, Origin, Reader, Version
+from history.diff import MaybeJson
+from history.diff.equal import is_equal_number, is_identical
+from history.entities import EntityKind
+from history.requests.worker_shares import mark_expensive
+from history.timeline import BadParameterError, FieldValue, HistoryReader, ValueOrigin, Version
 
-SOON = timedelta(minutes=30)
-AGAIN = 4  # values that a change back and forth has
-MOST = 10**15  # a number on the chart
+UNDO_PERIOD = timedelta(minutes=30)
+COMPARED_VALUES = 4  # values that a change back and forth has
+MAX_CHART_NUMBER = 10**15  # a number on the chart
 
 
-@may_view_history
-@expensive_view
-def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """?path= is a pointer or key path, ?page= of an older page. 404 with a reason."""
+@require_history_permission
+@mark_expensive
+def show_field(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
+) -> HttpResponse:
+    """Show the values of the field at ?path=, a pointer or key path; 404 with a reason."""
     path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None
     values: Sequence[FieldValue] = ()
-    following, wrong = None, ""
-    newest = timeline.newest(reader, entity, id)
+    following, complaint = None, ""
+    newest = timeline.fetch_newest_version(reader, entity, id)
     try:
-        found = timeline.field(reader, entity, id, path, page_token=token)
-        values, following = found.values, found.next_token
+        page = timeline.fetch_field_history(reader, entity, id, path, page_token=token)
+        values, following = page.values, page.next_token
     except BadParameterError:
-        wrong = _("This is not a path of a field. Enter one such as /rate")
-    fields = fields_of(entity)
-    label = path if wrong else " › ".join(steps(path, newest.data, fields))
-    shown = [readable(one.value, fields, path) for one in values]
-    values = [_plain(one, value) for one, value in zip(values, shown, strict=True)]
-    address = links.field(entity, id, path).partition("?")[0]
+        complaint = _("This is not a path of a field. Enter one such as /rate")
+    fields = make_field_names(entity)
+    label = path if complaint else " › ".join(get_step_names(path, newest.data, fields))
+    shown_values = [make_value(field_value.value, fields, path) for field_value in values]
+    values = [
+        _convert_number_text(field_value, value)
+        for field_value, value in zip(values, shown_values, strict=True)
+    ]
+    address = links.build_field_url(entity, id, path).partition("?")[0]
     return render(
         request,
         "history/field.html",
         {
-            **heads.context(request, reader, entity, id, newest, name=label or path),
-            **links.pages(request, address, {"path": path}, token, following),
+            **heads.make_context(request, reader, entity, id, newest, name=label or path),
+            **links.build_page_urls(request, address, {"path": path}, token, following),
             "label": label,
-            "notes": [wrong] if wrong else [],
-            "lines": _lines(values, shown, newest),
-            "chart": _chart(values, shown),
-            "versions_url": links.with_path(links.timeline(entity, id), path, {}),
+            "notes": [complaint] if complaint else [],
+            "lines": _make_lines(values, shown_values, newest),
+            "chart": _draw_chart(values, shown_values),
+            "versions_url": links.build_timeline_url_for_path(
+                links.build_timeline_url(entity, id), path, {}
+            ),
         },
-        status=400 if wrong else 200,
+        status=400 if complaint else 200,
     )
 
 
-def _plain(one: FieldValue, shown: Value) -> FieldValue:
-    """With a number also where the document has it as a text."""
-    number = shown.form == "number" and isinstance(one.value, str)
-    return replace(one, value=Decimal(one.value)) if number else one  # type: ignore[arg-type]
+def _convert_number_text(value: FieldValue, shown: ShownValue) -> FieldValue:
+    """Return the value as a number also if the document has it as a text."""
+    is_number_text = shown.form == "number" and isinstance(value.value, str)
+    return replace(value, value=Decimal(value.value)) if is_number_text else value  # type: ignore[arg-type]
 
 
-def _lines(
-    values: Sequence[FieldValue], shown: Sequence[Value], newest: Version
+def _make_lines(
+    values: Sequence[FieldValue], shown_values: Sequence[ShownValue], newest: Version
 ) -> list[dict[str, object]]:
-    """Newest first. stood: for how long, in words. note: what the value does to those before."""
-    found: list[dict[str, object]] = []
-    for number, one in enumerate(values):
-        origin = one.origin
-        until = one.until or clock.now()
+    """Return a line for each value, the newest first.
+
+    `stood` says for how long the value stood, `note` whether it undoes an earlier change.
+    """
+    lines: list[dict[str, object]] = []
+    for number, value in enumerate(values):
+        origin = value.origin
+        until = value.until or clock.now()
         # Of the first one of an older page it is not known here.
-        ended = one.until is None or (number > 0 and values[number - 1].origin.exact)
-        found.append(
+        is_end_known = value.until is None or (number > 0 and values[number - 1].origin.exact)
+        lines.append(
             {
-                "value": shown[number],
+                "value": shown_values[number],
                 "origin": origin,
                 "who": (origin.author or origin.service).name,
                 "service": origin.service.name if origin.author else "",
-                "stood": _stood(origin, until, ended=ended) if until > origin.updated_at else "",
-                "now": one.until is None,
-                "note": _note(values[number : number + AGAIN]),
-                "url": links.snapshot(newest.entity, newest.id, origin.version, origin.updated_at),
+                "stood": _describe_duration(origin, until, ended=is_end_known)
+                if until > origin.updated_at
+                else "",
+                "now": value.until is None,
+                "note": _explain_change_back(values[number : number + COMPARED_VALUES]),
+                "url": links.build_snapshot_url(
+                    newest.entity, newest.id, origin.version, origin.updated_at
+                ),
             }
         )
-    return found
+    return lines
 
 
-def _stood(origin: Origin, until: datetime, *, ended: bool) -> str:
-    """For how long a value stood. ended: whether it was the value until then; else it ended in a
-    version before, which the store does not have."""
+def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> str:
+    """Return for how long a value stood.
+
+    `ended` says that it stood until `until`; else it ended earlier, in a version that the store
+    does not have.
+    """
     span = timesince(origin.updated_at, until)
     if origin.exact:
         return span if ended else _("at most {time}").format(time=span)
     return _("at least {time}").format(time=span) if ended else _("not known")
 
 
-def _note(values: Sequence[FieldValue]) -> str:
-    """values: the one that is meant and those before it, AGAIN in all."""
-    first, *before = (one.value for one in values)
-    if len(before) < 2 or not _same(first, before[1]) or _same(first, before[0]):
+def _explain_change_back(values: Sequence[FieldValue]) -> str:
+    """Return whether a value undoes an earlier change.
+
+    `values` are the value and those before it, COMPARED_VALUES in all.
+    """
+    first, *before = (value.value for value in values)
+    if len(before) < 2 or not _is_same(first, before[1]) or _is_same(first, before[0]):
         return ""
     now, undone = values[0].origin, values[1].origin
-    if undone.author and not now.author and now.updated_at - undone.updated_at <= SOON:
+    if undone.author and not now.author and now.updated_at - undone.updated_at <= UNDO_PERIOD:
         return _("A service undid the change of a person.")
-    forth = len(values) == AGAIN and _same(before[0], before[2])
-    if forth and now.client_id != undone.client_id:
+    is_back_and_forth = len(values) == COMPARED_VALUES and _is_same(before[0], before[2])
+    if is_back_and_forth and now.client_id != undone.client_id:
         return _("Two services change the value back and forth.")
     return _("Changed back.")
 
 
-def _same(one: Maybe, other: Maybe) -> bool:
-    return identical(one, other) or equal_numbers(one, other)  # type: ignore[arg-type]
+def _is_same(first: MaybeJson, second: MaybeJson) -> bool:
+    return is_identical(first, second) or is_equal_number(first, second)  # type: ignore[arg-type]
 
 
-def _chart(values: Sequence[FieldValue], shown: Sequence[Value]) -> str:
-    """Of numbers, as they were set; empty where a value is none, or for one alone."""
-    found: list[ValueStep] = []
-    for one, text in zip(reversed(values), reversed(shown), strict=True):
-        value = one.value
+def _draw_chart(values: Sequence[FieldValue], shown_values: Sequence[ShownValue]) -> str:
+    """Draw the numbers as they were set; empty for one value, and if one is not a number."""
+    steps: list[ValueStep] = []
+    for field_value, text in zip(reversed(values), reversed(shown_values), strict=True):
+        value = field_value.value
         if value is None or isinstance(value, msgspec.UnsetType):
             continue
         if isinstance(value, bool) or not isinstance(value, int | Decimal):
             return ""
-        if not -MOST < value < MOST:
+        if not -MAX_CHART_NUMBER < value < MAX_CHART_NUMBER:
             return ""
-        found.append(ValueStep(one.origin.updated_at, float(value), text.text))
-    return step_chart(found, clock.now()) if len(found) > 1 else ""
+        steps.append(ValueStep(field_value.origin.updated_at, float(value), text.text))
+    return draw_step_chart(steps, clock.now()) if len(steps) > 1 else ""

@@ -11,81 +11,96 @@ from django.utils.translation import gettext as _
 from history import complete_to, trace
 from history.admin.parts import gaps as words
 from history.admin.parts import links
-from history.admin.parts.cards import title
-from history.admin.parts.links import PAGE, pages
+from history.admin.parts.cards import get_kind_title
+from history.admin.parts.links import PAGE, build_page_urls
 from history.admin.site.access import PERMISSION
-from history.base.plain_text import figure
+from history.base.plain_text import format_figure
 from history.entities import BY_NAME, ENTITIES
 from history.gaps import read
-from history.gaps.read import ListedGap, Selection
-from history.gaps.run import latest
+from history.gaps.read import GapSelection, ListedGap
+from history.gaps.run import get_latest_run
 from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import expensive_view
+from history.requests.worker_shares import mark_expensive
 
 PAGE_SIZE = 50
-MOST_CAME = 3
+MAX_ARRIVED = 3
 
 
-@expensive_view
-def page(request: HttpRequest) -> HttpResponse:
-    """The open gaps, the latest found first, or the closed ones; the sums by kind and service."""
-    selection, parameters = _selection(request)
+@mark_expensive
+def show_gaps(request: HttpRequest) -> HttpResponse:
+    """Show the open or closed gaps, the latest first, and their sums by kind and service."""
+    selection, parameters = _parse_selection(request)
     token = request.GET.get(PAGE, "")
     before = int(token) if token.isascii() and token.isdigit() and len(token) < 19 else None
-    found = read.page(selection, PAGE_SIZE + 1, before)
-    following = str(found[PAGE_SIZE - 1].gap.id) if len(found) > PAGE_SIZE else None
+    gaps = read.fetch_page(selection, PAGE_SIZE + 1, before)
+    following = str(gaps[PAGE_SIZE - 1].gap.id) if len(gaps) > PAGE_SIZE else None
     address = reverse("admin:gaps")
     may_read = request.user.has_perm(PERMISSION)
-    run = latest()
+    run = get_latest_run()
     return render(
         request,
         "history/gaps.html",
         {
             **admin.site.each_context(request),
-            **pages(request, address, parameters, token if before else None, following),
+            **build_page_urls(request, address, parameters, token if before else None, following),
             "title": _("Versions that never arrived"),
-            "lines": [_line(each, may_read) for each in found[:PAGE_SIZE]],
+            "lines": [_make_line(listed_gap, may_read) for listed_gap in gaps[:PAGE_SIZE]],
             "sums": [
-                (title(BY_NAME[each.entity]), each.client_id, figure(each.versions), each.gaps)
-                for each in read.sums()
-                if each.entity in BY_NAME
+                (
+                    get_kind_title(BY_NAME[gap_sum.entity]),
+                    gap_sum.client_id,
+                    format_figure(gap_sum.versions),
+                    gap_sum.gaps,
+                )
+                for gap_sum in read.fetch_sums()
+                if gap_sum.entity in BY_NAME
             ],
             "run": run,
-            "complete": complete_to.read(ENTITIES),
-            "quarantined": figure(run.quarantined) if run else "",
+            "complete": complete_to.read_completeness(ENTITIES),
+            "quarantined": format_figure(run.quarantined) if run else "",
             "selection": selection,
-            "kinds": [(name, title(entity)) for name, entity in BY_NAME.items()],
+            "kinds": [(name, get_kind_title(entity)) for name, entity in BY_NAME.items()],
             "other_url": f"{address}" if selection.closed else f"{address}?closed=1",
         },
     )
 
 
-def _selection(request: HttpRequest) -> tuple[Selection, Mapping[str, str]]:
-    """What is asked for, and the parameters that keep it on every page."""
-    given = request.GET
-    entity, client = given.get("entity", ""), given.get("clientId", "")[:CLIENT_ID_LENGTH]
+def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, str]]:
+    """Return the selection of the request, and its parameters for links to other pages."""
+    parameters_ = request.GET
+    entity, client = (
+        parameters_.get("entity", ""),
+        parameters_.get("clientId", "")[:CLIENT_ID_LENGTH],
+    )
     entity = entity if entity in BY_NAME else ""
     client = "" if "\0" in client else client
-    closed = given.get("closed") == "1"
+    closed = parameters_.get("closed") == "1"
     parameters = {
         name: value
         for name, value in (("entity", entity), ("clientId", client), ("closed", "1" * closed))
         if value
     }
-    return Selection(entity or None, client or None, closed), parameters
+    return GapSelection(entity or None, client or None, closed), parameters
 
 
-def _line(each: ListedGap, may_read: bool) -> dict[str, object]:
-    """A gap as it is shown. url: the timeline, for those who may read it. came: what is known of
-    versions that came, and when others were asked for. outcome: of a closed one."""
-    gap, entity = each.gap, BY_NAME.get(each.gap.entity)
+def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
+    """Return what the template reads of a gap.
+
+    `url` is the timeline, for logins that may read it. `came` has sentences on versions that came
+    and on requests for the others. `outcome` is that of a closed gap.
+    """
+    gap, entity = listed_gap.gap, BY_NAME.get(listed_gap.gap.entity)
     versions = gap.last - gap.first + 1
-    held = list(each.came.values())
-    came = [text for one in held[:MOST_CAME] for text in words.said(trace.quarantined_fate(one))]
-    if len(held) > MOST_CAME:
-        came.append(_("and {n} more").format(n=len(held) - MOST_CAME))
+    messages = list(listed_gap.came.values())
+    sentences = [
+        text
+        for message in messages[:MAX_ARRIVED]
+        for text in words.describe_fate(trace.make_quarantined_fate(message))
+    ]
+    if len(messages) > MAX_ARRIVED:
+        sentences.append(_("and {n} more").format(n=len(messages) - MAX_ARRIVED))
     if gap.asked_at and not gap.closed_at:
-        came.append(words.asked(gap.asked_at))
+        sentences.append(words.format_request_time(gap.asked_at))
     outcomes = {
         "arrived": _("arrived late"),
         "recovered": _("arrived late"),
@@ -93,10 +108,10 @@ def _line(each: ListedGap, may_read: bool) -> dict[str, object]:
     }
     return {
         "gap": gap,
-        "kind": title(entity) if entity else gap.entity,
-        "url": links.timeline(entity, gap.document) if entity and may_read else "",
+        "kind": get_kind_title(entity) if entity else gap.entity,
+        "url": links.build_timeline_url(entity, gap.document) if entity and may_read else "",
         "versions": str(gap.first) if versions == 1 else f"{gap.first}–{gap.last}",
-        "count": figure(versions),
+        "count": format_figure(versions),
         "outcome": outcomes.get(gap.outcome, ""),
-        "came": came,
+        "came": sentences,
     }

@@ -10,218 +10,271 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import gaps, heads, held, links, standing
-from history.admin.parts.cards import fields_of, title
-from history.admin.parts.change_rows import change_rows, ordered
+from history.admin.parts.cards import get_kind_title, make_field_names
+from history.admin.parts.change_rows import make_change_rows, order_changes
 from history.admin.parts.clerk import activity
 from history.admin.parts.filter_form import MomentForm
-from history.admin.parts.headline import Room, headline, shared
+from history.admin.parts.headline import RenderBudget, find_shared_names, get_headline
 from history.admin.parts.heads import MOST_PARTS
-from history.admin.parts.values import members
+from history.admin.parts.values import make_items
 from history.base import clock
 from history.diff import Change
-from history.entities import root
-from history.held_messages import Quarantined
+from history.entities import get_root
+from history.held_messages import QuarantinedMessage
 from history.record import ChangeType
-from history.requests.worker_shares import expensive_view
+from history.requests.worker_shares import mark_expensive
 from history.timeline import (
     Absence,
     ApplicationState,
+    HistoryReader,
     MissingPart,
     OlderThanRetentionError,
-    Reader,
     Version,
 )
-from history.timeline.keys import Keys
+from history.timeline.keys import VersionIndex
 
 MOST_ROWS = 30  # of what differs in a part
 
 
-@may_view_history
-@expensive_view
-def page(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
-    """?time= in the zone ?tz=, else in the reader's; without it, now. 404 with a reason."""
+@require_history_permission
+@mark_expensive
+def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
+    """Show an application at ?time= in the time zone ?tz=, by default now; 404 with a reason."""
     form = MomentForm(request.GET if "time" in request.GET else None)
-    given = form.is_valid()
+    is_valid = form.is_valid()
     note = ""
     try:
-        moment = form.cleaned_data["at"] if given else clock.now()
-        found = timeline.application_at(reader, id, moment, MOST_PARTS)
+        moment = form.cleaned_data["at"] if is_valid else clock.now()
+        state = timeline.fetch_application_at(reader, id, moment, MOST_PARTS)
     except timeline.NotFoundError as error:
         try:  # it may be there at another moment
-            found = timeline.application_at(reader, id, clock.now(), MOST_PARTS)
+            state = timeline.fetch_application_at(reader, id, clock.now(), MOST_PARTS)
         except timeline.NotFoundError:
             raise error from None
-        note = f"{_nothing(error)} {gaps.kept(moment)}".rstrip()
-    empty = note or (form.is_bound and not given)
-    compared = given and not empty
+        note = f"{_explain_nothing(error)} {gaps.explain_retention(moment)}".rstrip()
+    empty = note or (form.is_bound and not is_valid)
+    compared = is_valid and not empty
     today = (
-        timeline.application_at(reader, id, clock.now(), MOST_PARTS, found.members)
+        timeline.fetch_application_at(reader, id, clock.now(), MOST_PARTS, state.members)
         if compared
         else None
     )
-    days = activity.end_of(links.application_at(id))
+    days = activity.link_days_to_moments(links.build_moment_url(id))
     context = {
-        **heads.context(
+        **heads.make_context(
             request,
             reader,
-            root(),
+            get_root(),
             id,
-            found.application,
+            state.application,
             tab="at",
             then=compared,
             today=today.application if today else None,
         ),
         "form": form,
-        "action": links.application_at(id),
+        "action": links.build_moment_url(id),
         "now": not form.is_bound,
         "said": moment if compared else None,
-        "parts": [] if empty else _parts(found, today, _held(request, reader, found, moment)),
-        "later": _later(found, today),
-        **activity.of_timeline(reader, root(), id, days, found.members),
-        "hidden": 0 if empty else found.unread,
-        "notes": [note] if note else [] if empty else [_missing(each) for each in found.missing],
+        "parts": []
+        if empty
+        else _make_parts(state, today, _find_messages_of_parts(request, reader, state, moment)),
+        "later": _list_later_children(state, today),
+        **activity.make_activity_context(reader, get_root(), id, days, state.members),
+        "hidden": 0 if empty else state.unread,
+        "notes": [note]
+        if note
+        else []
+        if empty
+        else [_explain_missing_part(part) for part in state.missing],
     }
     return render(request, "history/moment.html", context, status=404 if note else 200)
 
 
-def _nothing(error: timeline.NotFoundError) -> str:
-    """Why an application that the store has shows nothing at a moment."""
+def _explain_nothing(error: timeline.NotFoundError) -> str:
+    """Return why an application that the store has shows nothing at the moment."""
     if error.why is Absence.UNKNOWN:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
         )
     if error.why is Absence.ARCHIVED:
         text = _("The versions of that moment may be in the archive. {ask}")
-        return text.format(ask=gaps.ask_archive())
+        return text.format(ask=gaps.get_archive_hint())
     if isinstance(error, OlderThanRetentionError):
         return _("The versions of that moment were removed: they are past the days that are kept.")
     if error.why is None:
-        return _("{kind}: did not exist yet at that moment.").format(kind=title(root()))
+        return _("{kind}: did not exist yet at that moment.").format(
+            kind=get_kind_title(get_root())
+        )
     return _("The version of that moment never arrived.")
 
 
-def _all(found: ApplicationState) -> tuple[Version, ...]:
-    """The application, then its children by kind, those that had been deleted at the end."""
-    own = [found.application] if found.application else []
-    return (*own, *found.children, *found.deleted)
+def _list_versions(state: ApplicationState) -> tuple[Version, ...]:
+    """Return the application, its children by kind, and those deleted by then."""
+    application = [state.application] if state.application else []
+    return (*application, *state.children, *state.deleted)
 
 
 # The messages that may have changed the state of each part, by kind and id.
-Held: TypeAlias = Mapping[tuple[str, str], Sequence[Quarantined]]
+MessagesOfParts: TypeAlias = Mapping[tuple[str, str], Sequence[QuarantinedMessage]]
 
 
-def _held(request: HttpRequest, reader: Reader, found: ApplicationState, moment: datetime) -> Held:
-    messages = standing.of(request).messages(reader).messages
-    keys = {named: Keys(its) for named, its in found.members.items()}
-    its: defaultdict[tuple[str, str], list[Quarantined]] = defaultdict(list)
-    for each in timeline.open_at(messages, moment, keys):
-        its[each.entity, each.id].append(each)
-    return its
+def _find_messages_of_parts(
+    request: HttpRequest, reader: HistoryReader, state: ApplicationState, moment: datetime
+) -> MessagesOfParts:
+    messages = standing.get_completeness(request).load_messages(reader).messages
+    keys = {
+        entity_ref: VersionIndex(keys_of_part) for entity_ref, keys_of_part in state.members.items()
+    }
+    messages_of_parts: defaultdict[tuple[str, str], list[QuarantinedMessage]] = defaultdict(list)
+    for message in timeline.select_open_at(messages, moment, keys):
+        messages_of_parts[message.entity, message.id].append(message)
+    return messages_of_parts
 
 
-def _parts(
-    found: ApplicationState, today: ApplicationState | None, messages: Held
+def _make_parts(
+    state: ApplicationState, today: ApplicationState | None, messages: MessagesOfParts
 ) -> list[dict[str, object]]:
-    """today: what each is compared with; None where the page is of today."""
-    room = Room()
-    now = {(each.entity.name, each.id): each for each in _all(today)} if today else {}
-    same = shared((each.entity.name, _name(each), each.id) for each in _all(found))
+    """Return the parts of the page, compared with those of `today` unless it is None."""
+    room = RenderBudget()
+    newest_versions = (
+        {(version.entity.name, version.id): version for version in _list_versions(today)}
+        if today
+        else {}
+    )
+    shared_names = find_shared_names(
+        (version.entity.name, _get_name(version), version.id) for version in _list_versions(state)
+    )
     return [
-        _part(each, room)
-        | {"named": (each.entity.name, _name(each)) not in same}
-        | _compared(each, now.get((each.entity.name, each.id)), room)
-        | _gap(
-            found.following.get((each.entity, each.id)),
-            messages.get((each.entity.name, each.id), ()),
+        _make_part(version, room)
+        | {"named": (version.entity.name, _get_name(version)) not in shared_names}
+        | _compare_with_today(version, newest_versions.get((version.entity.name, version.id)), room)
+        | _describe_gap(
+            state.following.get((version.entity, version.id)),
+            messages.get((version.entity.name, version.id), ()),
         )
-        for each in _all(found)
+        for version in _list_versions(state)
     ]
 
 
-def _gap(following: Version | None, messages: Sequence[Quarantined]) -> dict[str, object]:
-    """That versions are missing, or in quarantine, which may have come before the moment.
-    following: the next one."""
-    came = list(gaps.came(following)) if following else []
-    told = following.came if following else {}
-    others = [each for each in messages if each.version is None or each.version not in told]
-    came += held.HTML.several(others, held.HTML.message, cut=False)
-    if following is None and not came:
+def _describe_gap(
+    following: Version | None, messages: Sequence[QuarantinedMessage]
+) -> dict[str, object]:
+    """Return that versions are missing or in quarantine which may belong before the moment.
+
+    `following` is the first version after the missing ones.
+    """
+    sentences = list(gaps.describe_arrived(following)) if following else []
+    told_messages = following.came if following else {}
+    others = [
+        message
+        for message in messages
+        if message.version is None or message.version not in told_messages
+    ]
+    sentences += held.HTML.describe_first_messages(others, held.HTML.describe_message, cut=False)
+    if following is None and not sentences:
         return {}
-    missing = (gaps.text(following) if following else "") or _("Not all versions are in the store")
-    said = _("{missing}: the state at this moment may have been different.")
-    return {"came": came, "gap": said.format(missing=missing)}
+    missing = (gaps.explain_missing(following) if following else "") or _(
+        "Not all versions are in the store"
+    )
+    text = _("{missing}: the state at this moment may have been different.")
+    return {"came": sentences, "gap": text.format(missing=missing)}
 
 
-def _compared(version: Version, today: Version | None, room: Room) -> dict[str, object]:
-    """same: it is the newest version. rows: what differs from today; note: of what has no row."""
+def _compare_with_today(
+    version: Version, today: Version | None, room: RenderBudget
+) -> dict[str, object]:
+    """Return how a version differs from today.
+
+    `same` says that it is the newest version. `rows` are the differences, `note` counts those
+    without a row.
+    """
     if today is None:
         return {}
-    here, newest = ((each.version, each.updated_at) for each in (version, today))
-    if here == newest:
+    key, newest_key = (
+        (shown_version.version, shown_version.updated_at) for shown_version in (version, today)
+    )
+    if key == newest_key:
         return {"same": True}
     entity, id = version.entity, version.id
 
     def link(change: Change) -> str:
-        return links.field(entity, id, change.key_path)
+        return links.build_field_url(entity, id, change.key_path)
 
-    found: dict[str, object] = {"compare_url": links.comparison(entity, id, here, newest)}
+    context: dict[str, object] = {
+        "compare_url": links.build_comparison_url(entity, id, key, newest_key)
+    }
     if today.type is ChangeType.DELETE:
-        return found | {"gone": version.type is not ChangeType.DELETE}
+        return context | {"gone": version.type is not ChangeType.DELETE}
     if version.snapshot and today.snapshot:
-        changes = ordered(timeline.differences(version, today))
-        rows = change_rows(changes, today.data, fields_of(entity, room), link, MOST_ROWS)
-        found |= {"rows": rows.plain, "note": rows.note, "technical": not rows.plain}
-    return found
+        changes = order_changes(timeline.compare_snapshots(version, today))
+        rows = make_change_rows(
+            changes, today.data, make_field_names(entity, room), link, MOST_ROWS
+        )
+        context |= {"rows": rows.plain, "note": rows.note, "technical": not rows.plain}
+    return context
 
 
-def _later(found: ApplicationState, today: ApplicationState | None) -> list[tuple[str, str, str]]:
-    """Kind, name and address of the first children that came after the moment. A name that several
-    have is followed by the id."""
-    known = {(each.entity.name, each.id) for each in _all(found)}
-    known |= {(each.entity.name, each.id) for each in found.missing}
+def _list_later_children(
+    state: ApplicationState, today: ApplicationState | None
+) -> list[tuple[str, str, str]]:
+    """Return kind, name and address of the first children that were created after the moment.
+
+    The id follows a name that several children have.
+    """
+    shown_ids = {(child.entity.name, child.id) for child in _list_versions(state)}
+    shown_ids |= {(child.entity.name, child.id) for child in state.missing}
     children = today.children if today else ()
-    later = [each for each in children if (each.entity.name, each.id) not in known]
-    same = shared((each.entity.name, _name(each), each.id) for each in children)
+    later = [child for child in children if (child.entity.name, child.id) not in shown_ids]
+    shared_names = find_shared_names(
+        (child.entity.name, _get_name(child), child.id) for child in children
+    )
     rows = []
-    for each in later[:MOST_ROWS]:
-        name = _name(each)
-        if (each.entity.name, name) in same:
-            name = f"{name} {each.id}"
-        rows.append((title(each.entity), name, links.timeline(each.entity, each.id)))
+    for child in later[:MOST_ROWS]:
+        name = _get_name(child)
+        if (child.entity.name, name) in shared_names:
+            name = f"{name} {child.id}"
+        rows.append(
+            (get_kind_title(child.entity), name, links.build_timeline_url(child.entity, child.id))
+        )
     return rows
 
 
-def _name(version: Version) -> str:
-    return headline(version.data) or version.id
+def _get_name(version: Version) -> str:
+    return get_headline(version.data) or version.id
 
 
-def _part(version: Version, room: Room) -> dict[str, object]:
-    """The application or a child, in the version of the moment. items: the fields of its document;
-    empty for one that had been deleted, and beyond what a page shows."""
+def _make_part(version: Version, room: RenderBudget) -> dict[str, object]:
+    """Return what the template reads of the application or a child.
+
+    `items` are the fields of its document; empty if it was deleted by then, and for what exceeds
+    the limits of a page.
+    """
     entity, data = version.entity, version.data
     deleted = version.type is ChangeType.DELETE
     document = data if isinstance(data, dict) and not deleted else {}
     return {
         "version": version,
-        "kind": title(entity),
-        "name": _name(version),
-        "who": heads.changed_by(version),
+        "kind": get_kind_title(entity),
+        "name": _get_name(version),
+        "who": heads.get_maker_name(version),
         "deleted": deleted,
-        "items": members(document, fields_of(entity, room), "", 1),
-        "url": links.timeline(entity, version.id),
-        "snapshot_url": links.snapshot(entity, version.id, version.version, version.updated_at),
+        "items": make_items(document, make_field_names(entity, room), "", 1),
+        "url": links.build_timeline_url(entity, version.id),
+        "snapshot_url": links.build_snapshot_url(
+            entity, version.id, version.version, version.updated_at
+        ),
     }
 
 
-def _missing(part: MissingPart) -> str:
+def _explain_missing_part(part: MissingPart) -> str:
     if part.why is Absence.DAMAGED:
         text = _("{kind} {id}: the version of that moment is damaged and cannot be read.")
-        return text.format(kind=title(part.entity), id=part.id)
+        return text.format(kind=get_kind_title(part.entity), id=part.id)
     text = (
         _("{kind} {id}: the version of that moment never arrived.")
         if part.why is Absence.NEVER_ARRIVED
         else _("{kind} {id}: the version of that moment is not in the store.")
     )
-    return text.format(kind=title(part.entity), id=part.id)
+    return text.format(kind=get_kind_title(part.entity), id=part.id)

@@ -6,28 +6,33 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, links
-from history.entities import Entity
-from history.timeline import Filters, Reader
+from history.entities import EntityKind
+from history.timeline import HistoryReader, VersionFilters
 
-MOST = 50
+MAX_COUNTED = 50
 
 
-@may_view_history
-def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """No row of the journal: it only answers for what the login opened, which has one."""
+@require_history_permission
+def count_newer(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
+) -> HttpResponse:
+    """Count the versions after ?since= of a document that the login has opened.
+
+    The journal gets no entry: opening the document left one.
+    """
     since = links.parse_moment(request.GET.get(links.SINCE))
-    if since is None or (entity, id) not in heads.opened(request):
+    if since is None or (entity, id) not in heads.list_opened(request):
         raise Http404
     try:
-        filters = Filters(since=since + timedelta(microseconds=1))
+        filters = VersionFilters(since=since + timedelta(microseconds=1))
         whole = links.WHOLE in request.GET
-        asked = {"filters": filters, "page_size": MOST, "include": frozenset()}
-        found = heads.versions(reader, entity, id, whole=whole, **asked)
+        query = {"filters": filters, "page_size": MAX_COUNTED, "include": frozenset()}
+        page = heads.fetch_page(reader, entity, id, whole=whole, **query)
     except (timeline.NotFoundError, OverflowError):  # after the last moment there is nothing
         return JsonResponse({"text": ""})
-    n = len(found.versions)
+    n = len(page.versions)
     text = ngettext("{n} newer version: show", "{n} newer versions: show", n)
-    shown = f"{n}+" if found.next_token else n
-    return JsonResponse({"text": text.format(n=shown) if n else ""})
+    count_text = f"{n}+" if page.next_token else n
+    return JsonResponse({"text": text.format(n=count_text) if n else ""})

@@ -1,4 +1,4 @@
-"""Search by id, in any kind of entity, or by business key: one hit opens at once."""
+"""Search by id, in all kinds, or by business key. A single hit opens at once."""
 
 import re
 import unicodedata
@@ -13,15 +13,15 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
 from history import complete_to, masking, timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import held, links
-from history.admin.parts.cards import title
-from history.admin.parts.found import Group, key_title, make_groups
-from history.admin.parts.headline import CLIENT, for_titles
+from history.admin.parts.cards import get_kind_title
+from history.admin.parts.found import SearchGroup, get_key_title, make_groups
+from history.admin.parts.headline import CLIENT, limit_to_title_fields
 from history.entities import ENTITIES
-from history.fallback.client import service
-from history.timeline import BadParameterError, Reader, Results
-from history.timeline.query import storable
+from history.fallback.client import load_endpoint
+from history.timeline import BadParameterError, HistoryReader, SearchPage
+from history.timeline.query import is_storable_id
 
 MAX_QUERIES = 40
 PAGE = "page"
@@ -36,13 +36,13 @@ _TO_HYPHEN = dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
 SIGNS = " \t\r\n\"'«»“”„№#.,;:()[]<>\u00ad\u200b\u200e\u200f\u2060\ufeff"
 
 
-@may_view_history
-def page(request: HttpRequest, reader: Reader) -> HttpResponse:
-    """?q= is one id or key, or several, separated by spaces, commas or line breaks."""
-    asked, token = request.GET.get("q", ""), request.GET.get(PAGE)
+@require_history_permission
+def show_search(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
+    """Search for ?q=: one or several ids or keys, separated by spaces, commas or line breaks."""
+    query, token = request.GET.get("q", ""), request.GET.get(PAGE)
     notes: list[str] = []
-    reader = for_titles(reader)
-    results = _search(reader, asked, token, notes)
+    reader = limit_to_title_fields(reader)
+    results = _run_search(reader, query, token, notes)
     groups = make_groups(reader, results)
     if token is None and not notes and [len(group.hits) for group in groups] == [1]:
         return redirect(str(groups[0].hits[0]["url"]))
@@ -52,31 +52,36 @@ def page(request: HttpRequest, reader: Reader) -> HttpResponse:
         "history/search.html",
         {
             **admin.site.each_context(request),
-            "complete": complete_to.read(ENTITIES),
+            "complete": complete_to.read_completeness(ENTITIES),
             "title": _("Search"),
-            "query": asked,
+            "query": query,
             "groups": groups,
             "found": any(group.hits for group in groups),
             "shown": sum(len(group.hits) for group in groups),
             "missing": missing,
-            "held_lines": _held(reader, missing),
-            "in_old": _in_old(missing),
+            "held_lines": _describe_quarantined(reader, missing),
+            "in_old": _link_to_old_service(missing),
             "notes": notes,
-            "more_url": _more(groups),
-            "by_number": _by_number(results),
-            "help": _help(reader),
+            "more_url": _build_next_url(groups),
+            "by_number": _find_client_number(results),
+            "help": _describe_search_keys(reader),
             "by_client": any(CLIENT in dict(entity.search) for entity in ENTITIES),
-            "entities": [title(entity) for entity in ENTITIES],
+            "entities": [get_kind_title(entity) for entity in ENTITIES],
             "hide_finder": True,
         },
     )
 
 
-def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> dict[str, Results]:
-    """What each text has found. The whole text is tried first, as given and without
-    blanks around it; then its parts; then other spellings of what has found nothing."""
-    texts = list(dict.fromkeys(text for text in _BETWEEN.split(asked) if text))
-    whole = dict.fromkeys([asked, asked.strip(), *(texts if len(texts) == 1 else ())])
+def _run_search(
+    reader: HistoryReader, query: str, token: str | None, notes: list[str]
+) -> dict[str, SearchPage]:
+    """Return the results of each text.
+
+    The whole text is tried first, as entered and without blanks around it; then its parts; then
+    other spellings of the parts without a result. Adds to `notes` what the reader must know.
+    """
+    texts = list(dict.fromkeys(text for text in _BETWEEN.split(query) if text))
+    whole = dict.fromkeys([query, query.strip(), *(texts if len(texts) == 1 else ())])
     for text in whole:
         try:
             results = timeline.search(reader, text, page_token=token)
@@ -84,109 +89,130 @@ def _search(reader: Reader, asked: str, token: str | None, notes: list[str]) -> 
             continue
         if results.found:
             return {text: results}
-    if rest := texts[MAX_QUERIES:]:
-        said = _("Only the first {n} were looked up.").format(n=MAX_QUERIES)
-        label = _("Search for the other {n}").format(n=len(rest))
-        address = _address({"q": " ".join(rest)})
-        notes.append(format_html('{} <a href="{}">{}</a>', said, address, label))
+    if other_texts := texts[MAX_QUERIES:]:
+        cut_text = _("Only the first {n} were looked up.").format(n=MAX_QUERIES)
+        label = _("Search for the other {n}").format(n=len(other_texts))
+        address = _build_search_url({"q": " ".join(other_texts)})
+        notes.append(format_html('{} <a href="{}">{}</a>', cut_text, address, label))
     exact = timeline.search_all(reader, texts[:MAX_QUERIES])
     missing = [text for text, results in exact.items() if not results.found]
-    together = asked.strip() if len(missing) == len(exact) > 1 else ""
-    similar = _other_spellings(reader, [*missing, together])
-    wanted = [together] if similar[together] else list(exact)
-    spelled = {text: similar[text] for text in wanted if similar.get(text)}
+    joined = query.strip() if len(missing) == len(exact) > 1 else ""
+    similar = _search_other_spellings(reader, [*missing, joined])
+    shown_texts = [joined] if similar[joined] else list(exact)
+    spelled = {text: similar[text] for text in shown_texts if similar.get(text)}
     if spelled:
         note = _("Nothing matches {asked} exactly. Found with another spelling: {found}.")
-        others = dict.fromkeys(each for its in spelled.values() for each in its)
-        notes.append(note.format(asked=", ".join(spelled), found=", ".join(others)))
-    found: dict[str, Results] = {}
-    for text in wanted:
+        spellings = dict.fromkeys(
+            spelling for results_ in spelled.values() for spelling in results_
+        )
+        notes.append(note.format(asked=", ".join(spelled), found=", ".join(spellings)))
+    results_by_text: dict[str, SearchPage] = {}
+    for text in shown_texts:
         if text in spelled:
-            found |= spelled[text]
+            results_by_text |= spelled[text]
         elif exact[text].found or (text.strip(SIGNS) and not _is_word(text)):
-            found[text] = exact[text]
-    return found or exact
+            results_by_text[text] = exact[text]
+    return results_by_text or exact
 
 
 def _is_word(text: str) -> bool:
-    """Whether it is a Russian word, as in “заявка 7708-2026-1”: no id or number is one."""
+    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”: ids never are."""
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
-def _other_spellings(reader: Reader, texts: Sequence[str]) -> dict[str, dict[str, Results]]:
-    """For each text what other spellings of it have found; the empty text has none."""
-    wanted = {text: _spellings(text) for text in texts}
+def _search_other_spellings(
+    reader: HistoryReader, texts: Sequence[str]
+) -> dict[str, dict[str, SearchPage]]:
+    """Return the results of other spellings of each text; the empty text has none."""
+    spellings_by_text = {text: _generate_spellings(text) for text in texts}
     results = timeline.search_all(
-        reader, list({each: None for its in wanted.values() for each in its})
+        reader,
+        list(
+            {spelling: None for spellings in spellings_by_text.values() for spelling in spellings}
+        ),
     )
-    found: dict[str, dict[str, Results]] = {text: {} for text in wanted}
-    for text, its in wanted.items():
-        for each in filter(lambda each: results[each].found, its):
+    results_by_text: dict[str, dict[str, SearchPage]] = {text: {} for text in spellings_by_text}
+    for text, spellings in spellings_by_text.items():
+        for spelling in filter(lambda spelling: results[spelling].found, spellings):
             # A key is found in both Unicode forms, an id only in its own.
-            if unicodedata.normalize("NFC", each) == each or not found[text]:
-                found[text][each] = results[each]
-    return found
+            if unicodedata.normalize("NFC", spelling) == spelling or not results_by_text[text]:
+                results_by_text[text][spelling] = results[spelling]
+    return results_by_text
 
 
-def _spellings(text: str) -> list[str]:
-    """The text without signs around it, in capital and small letters, with letters of one alphabet,
-    with plain hyphens, and in both Unicode forms; each once, without the text itself."""
+def _generate_spellings(text: str) -> list[str]:
+    """Return other spellings of a text, each once, without the text itself.
+
+    Signs around it are removed. Letters are made capital or small, and of one alphabet; dashes
+    are made hyphens. Each spelling has both Unicode forms.
+    """
     bare = unicodedata.normalize("NFC", text.strip(SIGNS))
-    found = dict.fromkeys([*_letters(bare), *_letters(bare.translate(_TO_HYPHEN))])
-    found |= dict.fromkeys(unicodedata.normalize("NFD", each) for each in found)
-    found.pop(text, None)
-    return [each for each in found if each]
+    spellings = dict.fromkeys(
+        [*_generate_letter_variants(bare), *_generate_letter_variants(bare.translate(_TO_HYPHEN))]
+    )
+    spellings |= dict.fromkeys(unicodedata.normalize("NFD", spelling) for spelling in spellings)
+    spellings.pop(text, None)
+    return [spelling for spelling in spellings if spelling]
 
 
-def _letters(text: str) -> Iterator[str]:
-    for each in (text, text.upper(), text.lower()):
-        yield each
-        yield each.translate(_TO_LATIN)
-        yield each.translate(_TO_CYRILLIC)
+def _generate_letter_variants(text: str) -> Iterator[str]:
+    for variant in (text, text.upper(), text.lower()):
+        yield variant
+        yield variant.translate(_TO_LATIN)
+        yield variant.translate(_TO_CYRILLIC)
 
 
-def _more(groups: Sequence[Group]) -> str:
-    """The address of the next page; empty at the end, and where several texts were looked up."""
+def _build_next_url(groups: Sequence[SearchGroup]) -> str:
+    """Return the next page; empty at the end, and if several texts were searched."""
     token = groups[0].next_token if len(groups) == 1 else None
-    return _address({"q": groups[0].query, PAGE: token}) if token else ""
+    return _build_search_url({"q": groups[0].query, PAGE: token}) if token else ""
 
 
-def _address(query: Mapping[str, str]) -> str:
+def _build_search_url(query: Mapping[str, str]) -> str:
     return f"{reverse('admin:history_search')}?{urlencode(query)}"
 
 
-def _by_number(results: Mapping[str, Results]) -> str:
-    """The number of a client, if that alone was searched and found; else empty."""
-    texts = [text for text, its in results.items() if any(each.key == CLIENT for each in its.found)]
+def _find_client_number(results: Mapping[str, SearchPage]) -> str:
+    """Return the client number, if it alone was searched and found, else ""."""
+    texts = [
+        text
+        for text, search_results in results.items()
+        if any(result.key == CLIENT for result in search_results.found)
+    ]
     return texts[0] if len(texts) == len(results) == 1 else ""
 
 
-def _held(reader: Reader, missing: Sequence[str]) -> list[tuple[str, str, list[str]]]:
-    """Id, kind and sentences of what came, but could not be stored."""
-    ids = [text for text in missing if storable(text)]
-    lines = held.of_unknown(reader, ENTITIES, ids) if ids else []
-    return [(id, title(entity), said) for id, entity, said in lines]
+def _describe_quarantined(
+    reader: HistoryReader, missing: Sequence[str]
+) -> list[tuple[str, str, list[str]]]:
+    """Return id, kind and sentences of documents that came but could not be stored."""
+    ids = [text for text in missing if is_storable_id(text)]
+    lines = held.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
+    return [(id, get_kind_title(entity), sentences) for id, entity, sentences in lines]
 
 
-def _in_old(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Where what was not found opens if the old service has it."""
-    if service() is None:
+def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return links that open what was not found, if the old service has it."""
+    if load_endpoint() is None:
         return []
-    ids = [text for text in missing if storable(text)]
+    ids = [text for text in missing if is_storable_id(text)]
     kinds = [entity for entity in ENTITIES if not entity.parent or len(ids) == 1]
-    return [(id, [(title(kind), links.landing(kind, id)) for kind in kinds]) for id in ids]
+    return [
+        (id, [(get_kind_title(kind), links.build_landing_url(kind, id)) for kind in kinds])
+        for id in ids
+    ]
 
 
-def _help(reader: Reader) -> list[str]:
-    """What the reader can search, a line for each kind."""
-    allowed, lines = masking.searchable_keys(reader.viewer), []
+def _describe_search_keys(reader: HistoryReader) -> list[str]:
+    """Return a line for each kind with the keys that the viewer may search by."""
+    allowed, lines = masking.list_searchable_keys(reader.viewer), []
     for entity in ENTITIES:
         names = [key for key, _pointer in entity.search if f"{entity.name} {key}" in allowed]
-        keys = dict.fromkeys(_within(key_title(entity, key)) for key in names)
-        lines.append(f"{title(entity)}: {', '.join([_('its whole id'), *keys])}")
+        keys = dict.fromkeys(_lower_label(get_key_title(entity, key)) for key in names)
+        lines.append(f"{get_kind_title(entity)}: {', '.join([_('its whole id'), *keys])}")
     return lines
 
 
-def _within(label: str) -> str:
-    """A label within a sentence: without its capital letter, unless it is an abbreviation."""
+def _lower_label(label: str) -> str:
+    """Return a label as it stands within a sentence: an abbreviation keeps its capital letter."""
     return label[:1].lower() + label[1:] if label[1:2].islower() else label

@@ -1,104 +1,122 @@
-"""One version at an address of its own: what it changed; its JSON, to copy and to download."""
+"""The page of one version: its changes, and its JSON to copy and to download."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import masking, timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, held, links, standing
-from history.admin.parts.cards import CardBuilder, fields_of
-from history.admin.parts.change_rows import steps
+from history.admin.parts.cards import CardBuilder, make_field_names
+from history.admin.parts.change_rows import get_step_names
 from history.admin.parts.clerk.take_away import as_file
-from history.admin.parts.value_html import coloured
-from history.admin.parts.values import members
-from history.documents.exactjson import indented
-from history.entities import Entity
-from history.timeline import Include, Reader, Version
+from history.admin.parts.value_html import colour_json
+from history.admin.parts.values import make_items
+from history.documents.exactjson import format_indented
+from history.entities import EntityKind
+from history.timeline import HistoryReader, Include, Version
 
 CHANGES = frozenset({Include.CHANGES})
 MOST_LETTERS = 200_000  # of the JSON; the file has all
 
 
-@may_view_history
-def page(
-    request: HttpRequest, reader: Reader, entity: Entity, id: str, version: int
+@require_history_permission
+def show_snapshot(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """?at= says which version is meant where a producer gave the number twice; without it the
-    younger one. ?as=json: the JSON instead of the difference; ?download=1: as a file. 404 with a
-    reason."""
-    made = links.parse_moment(request.GET.get(links.AT))
-    found = timeline.version(reader, entity, id, version, CHANGES, made)
-    known = sorted(reader.keys(entity, [id]).get(id, ()))
-    twins = heads.other_versions(known, found)
+    """Show one version; 404 with a reason.
+
+    ?at= is its moment, by which two versions of one number are told apart; without it the younger
+    one is shown. ?as=json shows the JSON instead of the changes, ?download=1 sends it as a file.
+    """
+    moment = links.parse_moment(request.GET.get(links.AT))
+    found_version = timeline.fetch_version(reader, entity, id, version, CHANGES, moment)
+    keys = sorted(reader.fetch_keys(entity, [id]).get(id, ()))
+    twins = heads.find_other_versions(keys, found_version)
     if "download" in request.GET:
         response = HttpResponse(
-            indented(found.snapshot), content_type="application/json; charset=utf-8"
+            format_indented(found_version.snapshot), content_type="application/json; charset=utf-8"
         )
         return as_file(response, f"{entity.name}-{id}-v{version}.json")
-    previous = found.previous_version
-    following = next((each.version for each in known if each.version > version), None)
-    newest = known[-1:] == [(version, found.updated_at)]
+    previous = found_version.previous_version
+    following = next((key.version for key in keys if key.version > version), None)
+    is_newest = keys[-1:] == [(version, found_version.updated_at)]
     return render(
         request,
         "history/snapshot.html",
         {
-            **heads.context(
+            **heads.make_context(
                 request,
                 reader,
                 entity,
                 id,
-                found,
+                found_version,
                 name=_("version {n}").format(n=version),
-                then=not newest,
+                then=not is_newest,
             ),
-            **_shown(request, reader, found),
-            "hidden": _unmaskable(request, found),
+            **_make_version_context(request, reader, found_version),
+            "hidden": _list_unmaskable_values(request, found_version),
             "twins": twins,
-            "own_url": links.snapshot(entity, id, version, found.updated_at),
-            "json_url": links.as_json(entity, id, version, found.updated_at),
+            "own_url": links.build_snapshot_url(entity, id, version, found_version.updated_at),
+            "json_url": links.build_json_url(entity, id, version, found_version.updated_at),
             "previous": previous,
             "following": following,
-            "following_url": "" if following is None else links.snapshot(entity, id, following),
-            "previous_url": "" if previous is None else links.snapshot(entity, id, previous),
+            "following_url": ""
+            if following is None
+            else links.build_snapshot_url(entity, id, following),
+            "previous_url": ""
+            if previous is None
+            else links.build_snapshot_url(entity, id, previous),
             "compare_url": ""
             if previous is None
-            else links.compare(
+            else links.build_compare_url(
                 entity,
                 id,
-                {"from": previous, "to": version, links.TO_AT: links.moment(found.updated_at)},
+                {
+                    "from": previous,
+                    "to": version,
+                    links.TO_AT: links.format_moment(found_version.updated_at),
+                },
             ),
         },
     )
 
 
-def _shown(request: HttpRequest, reader: Reader, found: Version) -> dict[str, object]:
-    """The JSON, or the version as on the timeline and its fields."""
+def _make_version_context(
+    request: HttpRequest, reader: HistoryReader, version: Version
+) -> dict[str, object]:
+    """Return the JSON, or the card of the version and its fields."""
     if request.GET.get("as") == "json":
-        text = indented(found.snapshot)
-        return {"json": coloured(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
-    address = links.timeline(found.entity, found.id)
-    may = masking.holds(request.user, masking.UNMASK)
-    others = held.twins(standing.of(request).messages(reader))
-    builder = CardBuilder(lambda each: links.with_maker(address, each, {}), unmask=may, held=others)
-    [card] = builder.build([found])
-    document = found.data if isinstance(found.data, dict) and not card["snapshot"] else {}
-    return {"card": card, "items": members(document, builder.fields(found), "", 1)}
+        text = format_indented(version.snapshot)
+        return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
+    address = links.build_timeline_url(version.entity, version.id)
+    may_unmask = masking.has_explicit_permission(request.user, masking.UNMASK)
+    others = held.describe_other_messages(standing.get_completeness(request).load_messages(reader))
+    builder = CardBuilder(
+        lambda card_version: links.build_timeline_url_for_maker(address, card_version, {}),
+        unmask=may_unmask,
+        held=others,
+    )
+    [card] = builder.build_cards([version])
+    document = version.data if isinstance(version.data, dict) and not card["snapshot"] else {}
+    return {"card": card, "items": make_items(document, builder.make_fields(version), "", 1)}
 
 
-def _unmaskable(request: HttpRequest, found: Version) -> list[tuple[str, str, str]]:
-    """The masked values of a version: name, what is shown, where the reason is given. None for a
-    login that may not unmask them."""
-    entity = found.entity
-    hidden = timeline.masked_values(entity, found.data)
-    if not hidden or not masking.holds(request.user, masking.UNMASK):
+def _list_unmaskable_values(request: HttpRequest, version: Version) -> list[tuple[str, str, str]]:
+    """Return name, token and unmasking page of each masked value of a version.
+
+    Empty for a login that may not unmask them.
+    """
+    entity = version.entity
+    masked_values = timeline.find_masked_values(entity, version.data)
+    if not masked_values or not masking.has_explicit_permission(request.user, masking.UNMASK):
         return []
-    fields = fields_of(entity)
+    fields = make_field_names(entity)
     return [
         (
-            " › ".join(steps(path, found.data, fields)) or _("the whole document"),
-            masking.shown(token),
-            links.unmask(entity, found.id, found.version, path, found.updated_at),
+            " › ".join(get_step_names(path, version.data, fields)) or _("the whole document"),
+            masking.shorten_token(token),
+            links.build_unmask_url(entity, version.id, version.version, path, version.updated_at),
         )
-        for path, token in hidden.items()
+        for path, token in masked_values.items()
     ]

@@ -1,66 +1,81 @@
-"""The newest version of an entity: each field with who changed it last, and when."""
+"""The newest version of a document: each field with the last person to change it, and when."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of
-from history.admin.parts.change_rows import steps
-from history.admin.parts.headline import Fields
-from history.admin.parts.links import AFTER, MOST_ROWS, row_pages, start_of
-from history.admin.parts.values import readable
-from history.entities import Entity
-from history.requests.worker_shares import expensive_view
-from history.timeline import BlamedLeaf, Reader, Version
+from history.admin.parts.cards import make_field_names
+from history.admin.parts.change_rows import get_step_names
+from history.admin.parts.headline import FieldTexts
+from history.admin.parts.links import AFTER, MOST_ROWS, build_row_page_urls, parse_start
+from history.admin.parts.values import make_value
+from history.entities import EntityKind
+from history.requests.worker_shares import mark_expensive
+from history.timeline import BlamedLeaf, HistoryReader, Version
 
 
-@may_view_history
-@expensive_view
-def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """Technical fields are folded at the end. ?after=: how many fields came before."""
-    found = timeline.blame(reader, entity, id)
-    leaves = sorted(found.leaves, key=_technical)
-    start = start_of(request.GET.get(AFTER, ""), len(leaves))
-    shown = leaves[start : start + MOST_ROWS]
-    fields = fields_of(entity)
+@require_history_permission
+@mark_expensive
+def show_state(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
+) -> HttpResponse:
+    """Show the fields of the newest version. ?after= is how many the earlier pages showed.
+
+    Technical fields are folded at the end.
+    """
+    blame = timeline.blame_leaves(reader, entity, id)
+    leaves = sorted(blame.leaves, key=_is_technical)
+    start = parse_start(request.GET.get(AFTER, ""), len(leaves))
+    page_leaves = leaves[start : start + MOST_ROWS]
+    fields = make_field_names(entity)
     plain, technical = (
-        [_line(fields, id, leaf, found.newest) for leaf in shown if _technical(leaf) is folded]
+        [
+            _make_line(fields, id, leaf, blame.newest)
+            for leaf in page_leaves
+            if _is_technical(leaf) is folded
+        ]
         for folded in (False, True)
     )
     return render(
         request,
         "history/state.html",
         {
-            **heads.context(request, reader, entity, id, found.newest, tab="state"),
+            **heads.make_context(request, reader, entity, id, blame.newest, tab="state"),
             "lines": plain,
             "technical_lines": technical,
-            **row_pages(
-                links.state(entity, id), start, len(leaves), _("Fields {first}–{last} of {count}")
+            **build_row_page_urls(
+                links.build_state_url(entity, id),
+                start,
+                len(leaves),
+                _("Fields {first}–{last} of {count}"),
             ),
         },
     )
 
 
-def _technical(leaf: BlamedLeaf) -> bool:
+def _is_technical(leaf: BlamedLeaf) -> bool:
     return leaf.label is not None and leaf.label.technical
 
 
-def _line(fields: Fields, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
-    """One leaf. trail and label as in ChangeRow. who: the person, else the service. url: all
-    values of it, or of the list that it stands in; may be empty."""
+def _make_line(fields: FieldTexts, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
+    """Return what the template reads of one field.
+
+    `trail` and `label` are those of ChangeRow. `who` is the person, else the service. `url` shows
+    all values of the field or of the list around it; it may be empty.
+    """
     entity = newest.entity
-    names = steps(leaf.key_path, newest.data, fields) or [""]
+    names = get_step_names(leaf.key_path, newest.data, fields) or [""]
     origin = leaf.origin
     return {
         "trail": names[:-1],
         "label": names[-1],
         "path": leaf.path,
-        "value": readable(leaf.value, fields, leaf.path),
+        "value": make_value(leaf.value, fields, leaf.path),
         "origin": origin,
         "who": (origin.author or origin.service).name,
-        "url": links.field(entity, id, leaf.history_path),
-        "version_url": links.snapshot(entity, id, origin.version, origin.updated_at),
+        "url": links.build_field_url(entity, id, leaf.history_path),
+        "version_url": links.build_snapshot_url(entity, id, origin.version, origin.updated_at),
     }

@@ -1,4 +1,4 @@
-"""The timeline pages: of one entity, and of an application with its children."""
+"""The timeline pages: of one document, and of an application with its children."""
 
 import re
 from dataclasses import dataclass
@@ -10,185 +10,207 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from history import masking, timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import gaps, heads, held, links, standing
-from history.admin.parts.cards import CardBuilder, folded, title
+from history.admin.parts.cards import CardBuilder, get_kind_title, group_cards
 from history.admin.parts.clerk import activity, take_away
-from history.admin.parts.filter_form import FilterForm, by_name
-from history.admin.parts.headline import for_titles, headline
-from history.admin.parts.links import PAGE, pages
+from history.admin.parts.filter_form import FilterForm, sort_by_name
+from history.admin.parts.headline import get_headline, limit_to_title_fields
+from history.admin.parts.links import PAGE, build_page_urls
 from history.base import clock
-from history.entities import PARTS, Entity, root
-from history.requests.worker_shares import expensive, expensive_view
-from history.timeline import Include, Page, Reader, Version
+from history.entities import PARTS, EntityKind, get_root
+from history.requests.worker_shares import mark_expensive, take_expensive_place
+from history.timeline import HistoryReader, Include, TimelinePage, Version
 from history.timeline.states import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
-NOTHING = Page((), None)
+EMPTY_PAGE = TimelinePage((), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeline:
-    """What a page shows. whole: an application with its children."""
+    """The document of a page, or with `whole` an application with its children."""
 
-    entity: Entity
+    entity: EntityKind
     id: str
     whole: bool = False
 
 
-@may_view_history
-def page(request: HttpRequest, reader: Reader, entity: Entity, id: str) -> HttpResponse:
-    """One entity's versions, newest first; 404 with a reason where there is nothing. ?version=
-    leads to the page of this number."""
+@require_history_permission
+def show_timeline(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
+) -> HttpResponse:
+    """Show the versions of one document, the newest first; 404 with a reason.
+
+    ?version= redirects to the page of this number.
+    """
     number = request.GET.get("version", "")
     if re.fullmatch(r"[0-9]{1,40}", number):  # also one that no version can have
-        return redirect(links.snapshot(entity, id, int(number)))
+        return redirect(links.build_snapshot_url(entity, id, int(number)))
     return _respond(request, reader, ShownTimeline(entity, id))
 
 
-@may_view_history
-@expensive_view
-def application(request: HttpRequest, reader: Reader, id: str) -> HttpResponse:
-    """The versions of an application and of its children in one order."""
-    return _respond(request, reader, ShownTimeline(root(), id, whole=True))
+@require_history_permission
+@mark_expensive
+def show_application(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
+    """Show the versions of an application and its children in one order."""
+    return _respond(request, reader, ShownTimeline(get_root(), id, whole=True))
 
 
-def _respond(request: HttpRequest, reader: Reader, source: ShownTimeline) -> HttpResponse:
+def _respond(request: HttpRequest, reader: HistoryReader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds)
     # A filter by field reads the whole history; a file is made of all that the page folds away.
-    with expensive(form.filters().path is not None or take_away.AS in request.GET):
-        return _answer(request, reader, source, form)
+    with take_expensive_place(
+        form.to_filters().path is not None or take_away.FORM_PARAMETER in request.GET
+    ):
+        return _render_timeline(request, reader, source, form)
 
 
-def _answer(
-    request: HttpRequest, reader: Reader, source: ShownTimeline, form: FilterForm
+def _render_timeline(
+    request: HttpRequest, reader: HistoryReader, source: ShownTimeline, form: FilterForm
 ) -> HttpResponse:
     token = request.GET.get(PAGE) or None
-    found, token, notes = _read(reader, source, form, token)
-    wrong = form.refused and not form.applied  # nothing is shown
-    plain = token is None and not form.applied and not wrong
-    newest = _newest(reader, source)
-    heads.remember(request, source.entity, source.id)
-    kept = form.parameters()
+    page, token, notes = _read_page(reader, source, form, token)
+    is_nothing_shown = form.refused and not form.applied  # nothing is shown
+    is_plain = token is None and not form.applied and not is_nothing_shown
+    newest = _load_newest(reader, source)
+    heads.remember_opened(request, source.entity, source.id)
+    parameters = form.get_parameters()
     address = (
-        links.application(source.id) if source.whole else links.timeline(source.entity, source.id)
+        links.build_application_url(source.id)
+        if source.whole
+        else links.build_timeline_url(source.entity, source.id)
     )
-    if (as_file := take_away.AS in request.GET) and not notes:
-        return _file(request, reader, source, form, found, newest)
-    messages = standing.of(request).messages(reader)
+    if (as_file := take_away.FORM_PARAMETER in request.GET) and not notes:
+        return _respond_with_file(request, reader, source, form, page, newest)
+    messages = standing.get_completeness(request).load_messages(reader)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
-        maker_filter=lambda version: links.with_maker(address, version, kept),
-        path=form.filters().path,
-        unmask=masking.holds(request.user, masking.UNMASK),
-        held=held.twins(messages),
-        twice=timeline.given_twice(
-            reader, found.versions, whole=plain and found.next_token is None
+        maker_filter=lambda version: links.build_timeline_url_for_maker(
+            address, version, parameters
+        ),
+        path=form.to_filters().path,
+        unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
+        held=held.describe_other_messages(messages),
+        twice=timeline.find_repeated_numbers(
+            reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),
     )
-    children, members = _children(reader, source, shown=source.whole and plain)
+    children, members = _load_children(reader, source, shown=source.whole and is_plain)
     return render(
         request,
         "history/timeline.html",
         {
-            **heads.context(
+            **heads.make_context(
                 request,
                 reader,
                 source.entity,
                 source.id,
                 newest,
                 tab="whole" if source.whole else "card",
-                last=_last(reader, source, found if plain else None),
+                last=_find_last_child_change(reader, source, page if is_plain else None),
             ),
-            **pages(request, address, kept, token, found.next_token),
-            "more_links": admin.site.links_of(request, source.entity, source.id),  # type: ignore[attr-defined]
+            **build_page_urls(request, address, parameters, token, page.next_token),
+            "more_links": admin.site.list_subject_links(request, source.entity, source.id),  # type: ignore[attr-defined]
             **children,
             "merged": source.whole,
             "form": form,
             "notes": notes,
             "meant": [
-                (name, where, links.with_path(address, where, kept)) for name, where in form.meant
+                (name, path, links.build_timeline_url_for_path(address, path, parameters))
+                for name, path in form.meant
             ],
-            "chips": form.chips(address),
-            "files": [] if wrong or found is NOTHING else take_away.links(address, kept, token),
-            "above": held.above(messages, found.versions, merged=source.whole) if plain else [],
-            "groups": folded(cards.build(found.versions)),
-            "newer_poll": _poll(source, found) if plain else "",
-            **(_picture(reader, source, address, members) if token is None else {}),
-            "known_authors": by_name(each.author for each in found.versions),
-            "known_services": by_name(each.service for each in found.versions),
-            "at_start": found.next_token is None and not form.applied and not wrong,
+            "chips": form.make_chips(address),
+            "files": []
+            if is_nothing_shown or page is EMPTY_PAGE
+            else take_away.list_file_links(address, parameters, token),
+            "above": held.describe_messages_above(messages, page.versions, merged=source.whole)
+            if is_plain
+            else [],
+            "groups": group_cards(cards.build_cards(page.versions)),
+            "newer_poll": _build_poll_url(source, page) if is_plain else "",
+            **(_draw_picture(reader, source, address, members) if token is None else {}),
+            "known_authors": sort_by_name(version.author for version in page.versions),
+            "known_services": sort_by_name(version.service for version in page.versions),
+            "at_start": page.next_token is None and not form.applied and not is_nothing_shown,
         },
         status=400 if as_file else 200,
     )
 
 
-def _poll(source: ShownTimeline, found: Page) -> str:
-    """Where the page asks whether there are newer versions."""
-    if not found.versions:
+def _build_poll_url(source: ShownTimeline, page: TimelinePage) -> str:
+    """Return where the page asks for newer versions."""
+    if not page.versions:
         return ""
-    newest = found.versions[0].updated_at
-    return links.newer(source.entity, source.id, newest, whole=source.whole)
+    newest = page.versions[0].updated_at
+    return links.build_newer_url(source.entity, source.id, newest, whole=source.whole)
 
 
-def _picture(
-    reader: Reader, source: ShownTimeline, address: str, members: Members | None
+def _draw_picture(
+    reader: HistoryReader, source: ShownTimeline, address: str, members: Members | None
 ) -> dict[str, object]:
-    url = activity.versions_of(address)
-    keys = (members or reader.members(source.id)) if source.whole else None
-    return activity.of_timeline(reader, source.entity, source.id, url, keys)
+    url = activity.link_days_to_versions(address)
+    keys = (members or reader.fetch_members(source.id)) if source.whole else None
+    return activity.make_activity_context(reader, source.entity, source.id, url, keys)
 
 
-def _file(
+def _respond_with_file(
     request: HttpRequest,
-    reader: Reader,
+    reader: HistoryReader,
     source: ShownTimeline,
     form: FilterForm,
-    found: Page,
+    page: TimelinePage,
     newest: Version | None,
 ) -> HttpResponse:
-    """The page as a file, masked as the page."""
+    """Return the page as a file, masked as the page is."""
     address = request.path
-    known = standing.of(request)
-    messages = known.messages(reader)
-    taken = take_away.Taken(
+    completeness = standing.get_completeness(request)
+    messages = completeness.load_messages(reader)
+    headline = get_headline(newest.data) if newest else ""
+    export = take_away.TimelineExport(
         f"{source.entity.name}-{source.id}",
-        f"{title(source.entity)} {source.id} {headline(newest.data) if newest else ''}".rstrip(),
-        take_away.head(request, form.chips(address), found, known.complete, messages),
-        found.versions,
-        form.filters().path,
+        f"{get_kind_title(source.entity)} {source.id} {headline}".rstrip(),
+        take_away.describe_export(
+            request, form.make_chips(address), page, completeness.complete, messages
+        ),
+        page.versions,
+        form.to_filters().path,
         messages,
     )
-    return take_away.answer(taken, request.GET[take_away.AS])
+    return take_away.make_response(export, request.GET[take_away.FORM_PARAMETER])
 
 
-def _read(
-    reader: Reader, source: ShownTimeline, form: FilterForm, token: str | None
-) -> tuple[Page, str | None, list[str]]:
-    """The page without what is wrong in the question: its conditions, or its token."""
+def _read_page(
+    reader: HistoryReader, source: ShownTimeline, form: FilterForm, token: str | None
+) -> tuple[TimelinePage, str | None, list[str]]:
+    """Read the page without wrong conditions or a wrong token.
+
+    Returns:
+        The page, the token that was used, and notes on what was wrong.
+    """
     notes = []
     while True:
         try:
-            found = heads.versions(
+            page = heads.fetch_page(
                 reader,
                 source.entity,
                 source.id,
                 whole=source.whole,
-                filters=form.filters(),
+                filters=form.to_filters(),
                 page_size=PAGE_SIZE,
                 page_token=token,
                 include=CHANGES,
             )
             break
         except timeline.OlderThanRetentionError:
-            notes.append(gaps.kept(form.filters().until))
-            found = NOTHING
+            notes.append(gaps.explain_retention(form.to_filters().until))
+            page = EMPTY_PAGE
             break
         except timeline.BadParameterError as error:
-            if not form.refuse(error.name):
+            if not form.refuse_condition(error.name):
                 if token is None:
                     raise
                 notes.append(
@@ -199,38 +221,46 @@ def _read(
         text = _("Wrong, and not used: {conditions}. The filter says what is wrong.")
         quoted = [_("“{condition}”").format(condition=label) for label in form.refused]
         notes.append(text.format(conditions=", ".join(quoted)))
-        found = found if form.applied else NOTHING
-    return found, token, notes
+        page = page if form.applied else EMPTY_PAGE
+    return page, token, notes
 
 
-def _newest(reader: Reader, source: ShownTimeline) -> Version | None:
-    """The newest version, for the head of the page; None where the store has only children."""
+def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None:
+    """Return the newest version for the head; None if the store has only children."""
     try:
-        return timeline.newest(for_titles(reader), source.entity, source.id)
+        return timeline.fetch_newest_version(
+            limit_to_title_fields(reader), source.entity, source.id
+        )
     except timeline.NotFoundError:
         return None
 
 
-def _last(reader: Reader, source: ShownTimeline, first: Page | None) -> Version | None:
-    """The last change of an application, if it is one of a child. first: the first page of all
-    versions, where that was read."""
+def _find_last_child_change(
+    reader: HistoryReader, source: ShownTimeline, first_page: TimelinePage | None
+) -> Version | None:
+    """Return the last change of an application, if a child made it.
+
+    `first_page` is the first page of all versions, if it was read.
+    """
     if not source.whole:
         return None
-    asked: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
-    page = first or heads.versions(reader.without_documents(), source.entity, source.id, **asked)
-    return next((each for each in page.versions[:1] if each.entity.parent), None)
+    query: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
+    page = first_page or heads.fetch_page(
+        reader.omit_documents(), source.entity, source.id, **query
+    )
+    return next((version for version in page.versions[:1] if version.entity.parent), None)
 
 
-def _children(
-    reader: Reader, source: ShownTimeline, *, shown: bool
+def _load_children(
+    reader: HistoryReader, source: ShownTimeline, *, shown: bool
 ) -> tuple[dict[str, object], Members | None]:
-    """The children that the application has now, and those that were deleted; all its keys."""
+    """Return the children of an application, deleted ones too, and all its keys."""
     if not shown:
         return {}, None
     try:
-        found = timeline.application_at(
-            for_titles(reader), source.id, clock.now(), heads.MOST_PARTS
+        state = timeline.fetch_application_at(
+            limit_to_title_fields(reader), source.id, clock.now(), heads.MOST_PARTS
         )
     except timeline.NotFoundError:
         return {}, None
-    return {"children": heads.children(reader, found), "hidden": found.unread}, found.members
+    return {"children": heads.group_children(reader, state), "hidden": state.unread}, state.members

@@ -1,4 +1,4 @@
-"""One masked value of one version, shown to somebody who says why."""
+"""One masked value of one version, shown to a login that gives a reason."""
 
 import logging
 
@@ -11,16 +11,16 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from history import masking, timeline
-from history.admin.pages.view import may_view_history
+from history.admin.pages.view import require_history_permission
 from history.admin.parts import heads, links
-from history.admin.parts.cards import fields_of
-from history.admin.parts.change_rows import steps
-from history.admin.parts.values import Value, readable
-from history.base.plain_text import letters
+from history.admin.parts.cards import make_field_names
+from history.admin.parts.change_rows import get_step_names
+from history.admin.parts.values import ShownValue, make_value
+from history.base.plain_text import count_letters
 from history.documents.exactjson import dumps
-from history.entities import Entity
-from history.requests.accesses import Unmasked
-from history.timeline import Reader, Version
+from history.entities import EntityKind
+from history.requests.accesses import UnmaskedValue
+from history.timeline import HistoryReader, Version
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ FEWEST_LETTERS = 3
 
 
 class ReasonForm(forms.Form):
-    """Which value, and why somebody must see it. path: empty for the whole document."""
+    """Asks why somebody must see a value. An empty `path` is the whole document."""
 
     path = forms.CharField(strip=False, required=False, widget=forms.HiddenInput)
     reason = forms.CharField(
@@ -44,67 +44,70 @@ class ReasonForm(forms.Form):
         super().__init__(data, label_suffix="", **kwargs)  # type: ignore[arg-type]
 
     def clean_reason(self) -> str:
-        """A reason that nobody can read is none."""
+        """Refuse a reason that is not in words."""
         reason: str = self.cleaned_data["reason"]
-        if letters(reason) < FEWEST_LETTERS:
+        if count_letters(reason) < FEWEST_LETTERS:
             raise forms.ValidationError(_("Give the reason in words."))
         return reason
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@may_view_history
-def page(
-    request: HttpRequest, reader: Reader, entity: Entity, id: str, version: int
+@require_history_permission
+def show_unmasked(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """GET ?path= asks for the reason, POST with path and reason shows the value; ?at= is as for the
-    snapshot. The value has no address of its own; to show it again is recorded again."""
-    if not masking.holds(request.user, masking.UNMASK):
+    """Ask for the reason (GET ?path=), or show the value (POST with path and reason).
+
+    ?at= is the moment of the version. The value does not have an address: showing it again is
+    recorded again.
+    """
+    if not masking.has_explicit_permission(request.user, masking.UNMASK):
         raise PermissionDenied
-    asked = request.POST if request.method == "POST" else request.GET
-    path, made = asked.get("path", ""), links.parse_moment(request.GET.get(links.AT))
+    parameters = request.POST if request.method == "POST" else request.GET
+    path, moment = parameters.get("path", ""), links.parse_moment(request.GET.get(links.AT))
     form = ReasonForm(request.POST if request.method == "POST" else None, initial={"path": path})
-    newest = timeline.version(reader, entity, id, version, frozenset(), made)
-    hidden = timeline.masked_values(entity, newest.data)
+    newest = timeline.fetch_version(reader, entity, id, version, frozenset(), moment)
+    hidden = timeline.find_masked_values(entity, newest.data)
     if path not in hidden:
         raise timeline.NoVersionError(f"nothing is masked at {path}")
-    value = _unmasked(request, reader, form, newest) if form.is_bound else None
-    names = steps(path, newest.data, fields_of(entity)) or [_("the whole document")]
+    value = _unmask_value(request, reader, form, newest) if form.is_bound else None
+    names = get_step_names(path, newest.data, make_field_names(entity)) or [_("the whole document")]
     return render(
         request,
         "history/unmask.html",
         {
-            **heads.context(request, reader, entity, id, newest),
+            **heads.make_context(request, reader, entity, id, newest),
             "trail": names[:-1],
             "label": names[-1],
             "path": path,
-            "masked": masking.shown(hidden[path]),
+            "masked": masking.shorten_token(hidden[path]),
             "value": value,
             "form": form,
             "shortest": SHORTEST_REASON,
             "letters": FEWEST_LETTERS,
-            "back_url": links.snapshot(entity, id, version, newest.updated_at),
+            "back_url": links.build_snapshot_url(entity, id, version, newest.updated_at),
         },
     )
 
 
-def _unmasked(
-    request: HttpRequest, reader: Reader, form: ReasonForm, version: Version
-) -> Value | None:
-    """The value, after its unmasking is recorded; None without a sufficient reason."""
+def _unmask_value(
+    request: HttpRequest, reader: HistoryReader, form: ReasonForm, version: Version
+) -> ShownValue | None:
+    """Record the unmasking and return the value; None without a sufficient reason."""
     if not form.is_valid():
         return None
     reason = form.cleaned_data["reason"]
     path = form.cleaned_data["path"]
 
     def record() -> None:
-        look = reader.viewer.look
-        look.unmasked, look.reason = Unmasked(path, version.updated_at), reason
+        access = reader.viewer.access
+        access.unmasked, access.reason = UnmaskedValue(path, version.updated_at), reason
         # As JSON: a line break in the reason cannot begin a line of its own.
-        whose = f"{version.entity.name} {version.id}"
-        names = (request.user.get_username(), whose, path, reason)
-        user, whose, where, why = (dumps(each).decode() for each in names)
+        document = f"{version.entity.name} {version.id}"
+        names = (request.user.get_username(), document, path, reason)
+        user, document, quoted_path, quoted_reason = (dumps(name).decode() for name in names)
         text = "unmasked by %s: %s version %d path %s, reason %s"
-        log.warning(text, user, whose, version.version, where, why)
+        log.warning(text, user, document, version.version, quoted_path, quoted_reason)
 
-    value = timeline.unmask(reader, version, path, record)
-    return readable(value, fields_of(version.entity), path)
+    value = timeline.unmask_value(reader, version, path, record)
+    return make_value(value, make_field_names(version.entity), path)

@@ -1,4 +1,4 @@
-"""What all pages about documents do: who may open them, and why a document is not there."""
+"""Common to all pages about documents: who may open them, and why a document is missing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,55 +13,59 @@ from django.utils.translation import gettext as _
 
 from history import timeline, trace
 from history.admin.parts import damage, gaps, heads, held, standing
-from history.admin.parts.cards import title
-from history.admin.parts.headline import for_titles
+from history.admin.parts.cards import get_kind_title
+from history.admin.parts.headline import limit_to_title_fields
 from history.admin.site.access import PERMISSION
-from history.entities import ENTITIES, Entity, root
-from history.masking.viewer import may
+from history.entities import ENTITIES, EntityKind, get_root
+from history.masking.viewer import has_permission
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.record import MAX_VERSION
 from history.requests import accesses
-from history.timeline import Absence, NotFoundError, Reader
-from history.timeline.query import storable
-from history.trace import State
+from history.timeline import Absence, HistoryReader, NotFoundError
+from history.timeline.query import is_storable_id
+from history.trace import FateState
 
 RETRY_SECONDS = 5
 P = ParamSpec("P")
 
 
-def may_view_history(
-    view: Callable[Concatenate[HttpRequest, Reader, P], HttpResponse],
+def require_history_permission(
+    view: Callable[Concatenate[HttpRequest, HistoryReader, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Open a view only to logins with PERMISSION; the site itself requires the log-in. Documents
-    are masked as the login may see them, and an application that the login may not see is refused.
-    What is not there is a page that says why. The reader is the view's second argument."""
+    """Open a view only to logins with PERMISSION and pass it the reader of the request.
+
+    The site itself requires the log-in. Documents are masked as the login may see them. An
+    application that the login may not see is refused; a missing document is a page that says why.
+    """
 
     @wraps(view)
-    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if not may(request.user, PERMISSION):
+    def check_and_view(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not has_permission(request.user, PERMISSION):
             raise PermissionDenied
         try:
-            reader = timeline.of_request(request.user, accesses.of(request))
-            damage.tell(request, reader)
-            if place := _place(kwargs):
-                standing.read(request, *place)
+            reader = timeline.make_request_reader(request.user, accesses.get_access_record(request))
+            damage.attach_damage(request, reader)
+            if place := _parse_document(kwargs):
+                standing.read_completeness(request, *place)
             try:
                 return view(request, reader, *args, **kwargs)
             except timeline.NotFoundError as error:
-                entity, id = _place(kwargs) or (None, "")
-                return _not_found(request, reader, entity or root(), id, error)
+                entity, id = _parse_document(kwargs) or (None, "")
+                return _respond_not_found(request, reader, entity or get_root(), id, error)
         except (NeedToKnowError, RuleFailedError) as error:
-            return _refused(request, error)
+            return _respond_refused(request, error)
 
-    return checked
+    return check_and_view
 
 
-def _place(address: Mapping[str, Any]) -> tuple[Entity | None, str] | None:
+def _parse_document(address: Mapping[str, Any]) -> tuple[EntityKind | None, str] | None:
     """Return the document that an address names, or an application (None and its id)."""
     return (address.get("entity"), address["id"]) if "id" in address else None
 
 
-def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> HttpResponse:
+def _respond_refused(
+    request: HttpRequest, error: NeedToKnowError | RuleFailedError
+) -> HttpResponse:
     failed = isinstance(error, RuleFailedError)
     context = {**admin.site.each_context(request), "failed": failed}
     status = 503 if failed else 403
@@ -71,57 +75,59 @@ def _refused(request: HttpRequest, error: NeedToKnowError | RuleFailedError) -> 
     return answer
 
 
-def _not_found(
-    request: HttpRequest, reader: Reader, entity: Entity, id: str, reason: NotFoundError
+def _respond_not_found(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, reason: NotFoundError
 ) -> HttpResponse:
-    """404, with the reason; for a version below the head of its entity, as on its other pages."""
+    """Return 404 with the reason. The page of a missing version has the head of its document."""
     number = reason.version
-    head = {"title": f"{title(entity)} {id}", "hide_finder": True}
+    head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
     if number is not None:
-        found = trace.of_version(reader, entity, id, min(number, MAX_VERSION))
-        known = found.state not in (State.UNKNOWN, State.STORED)
-        known = known and reason.why is not Absence.ARCHIVED
-        why = "" if known else _version_note(number, reason.why)
-        if found.state is not State.STORED:  # the number is stored, of another moment
-            fate = gaps.said(found)[0 if known else 1 :]
+        fate_of_version = trace.trace_version(reader, entity, id, min(number, MAX_VERSION))
+        is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
+        is_explained = is_explained and reason.why is not Absence.ARCHIVED
+        explanation = "" if is_explained else _explain_missing_version(number, reason.why)
+        if fate_of_version.state is not FateState.STORED:  # the number is stored, of another moment
+            fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]
         with suppress(NotFoundError):  # retention removes the others too
-            newest = timeline.newest(for_titles(reader), entity, id)
+            newest = timeline.fetch_newest_version(limit_to_title_fields(reader), entity, id)
             name = _("version {n}").format(n=number)
-            head = heads.context(request, reader, entity, id, newest, name=name)
+            head = heads.make_context(request, reader, entity, id, newest, name=name)
     else:
-        why = _(
+        explanation = _(
             "The store has nothing with this id in the days that are kept. Check the id; "
             "it may also be of another kind of entity."
         )
-        lines = held.of_unknown(reader, [entity], [id]) if storable(id) else []
-        fate = [text for _id, _entity, its in lines for text in its]
-        if storable(id) and reader.may_be_archived(entity, id):
-            why += " " + _("It may be in the archive.") + " " + gaps.ask_archive()
+        lines = (
+            held.describe_unknown_documents(reader, [entity], [id]) if is_storable_id(id) else []
+        )
+        fate = [text for _id, _entity, sentences in lines for text in sentences]
+        if is_storable_id(id) and reader.may_be_archived(entity, id):
+            explanation += " " + _("It may be in the archive.") + " " + gaps.get_archive_hint()
     return render(
         request,
         "history/missing.html",
         {
             **admin.site.each_context(request),
-            "complete": standing.of(request).complete,
+            "complete": standing.get_completeness(request).complete,
             **head,
             "query": id,
-            "why": why,
+            "why": explanation,
             "unanswered": reader.old.failed,
             "fate": fate,
-            "entities": [title(one) for one in ENTITIES],
+            "entities": [get_kind_title(kind) for kind in ENTITIES],
         },
         status=404,
     )
 
 
-def _version_note(number: int, why: Absence | None) -> str:
-    if why is None:
+def _explain_missing_version(number: int, absence: Absence | None) -> str:
+    if absence is None:
         return _("The history has no version {n}.").format(n=number)
-    if why is Absence.ARCHIVED:
+    if absence is Absence.ARCHIVED:
         text = _("Version {n} may be in the archive.").format(n=number)
-        return f"{text} {gaps.ask_archive()}"
-    if why is Absence.REMOVED:
+        return f"{text} {gaps.get_archive_hint()}"
+    if absence is Absence.REMOVED:
         note = _("Version {n} was removed: it is past the days that are kept.")
         return note.format(n=number)
-    return f"{gaps.absent(number, why)}."
+    return f"{gaps.explain_absence(number, absence)}."

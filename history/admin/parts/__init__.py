@@ -1,1 +1,1 @@
-"""What the pages are built of: cards, rows, values, links, forms."""
+"""The building blocks of the pages: cards, rows, values, links and forms."""

@@ -10,17 +10,17 @@ from django.utils.translation import gettext as _
 
 from history import labels
 from history.admin.parts import gaps, links
-from history.admin.parts.change_rows import ChangeRows, change_rows, ordered
-from history.admin.parts.headline import Fields, Room, headline, shared
-from history.admin.parts.links import MOST_ROWS, after
-from history.admin.parts.values import Item, members
+from history.admin.parts.change_rows import ChangeRows, make_change_rows, order_changes
+from history.admin.parts.headline import FieldTexts, RenderBudget, find_shared_names, get_headline
+from history.admin.parts.links import MOST_ROWS, build_rows_url
+from history.admin.parts.values import ValueItem, make_items
 from history.diff import Change
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import ChangeType
-from history.timeline import Absence, Numbered, Version
+from history.timeline import Absence, Version, VersionNumberRef
 
 OPEN_ROWS = 12
-WHAT = {
+CHANGE_TEXTS = {
     ChangeType.CREATE: gettext_lazy("created"),
     ChangeType.UPDATE: gettext_lazy("changed"),
     ChangeType.DELETE: gettext_lazy("deleted"),
@@ -29,150 +29,189 @@ WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class CardBuilder:
-    """Makes the cards of a page. maker_filter: gives the address of the timeline with only the
-    versions of who made one. merged: several entities on one page. newest: number and time of the
-    version that each card offers to compare with. path: of the filter that is used. twice: the
-    numbers that were given twice. titles: of the applications of the page by id, where there are
-    several. unmask: whether masked values are links to where they are shown. held: sentences on
-    other messages with the number of a version, by kind, id and number."""
+    """Builds the cards of a page.
+
+    Attributes:
+        maker_filter: Returns the timeline with only the versions of the person or service that
+            made this version.
+        merged: Whether versions of several documents are on the page.
+        newest: Number and moment of the version that each card offers to compare with.
+        path: The path of the filter, or None.
+        twice: The moments of each version number that was given twice.
+        room: How many more values and letters the page draws.
+        titles: The titles of the applications of the page by id, if there are several.
+        unmask: Whether masked values link to the page that shows them.
+        held: Sentences on other messages with the number of a version, by kind, id and number.
+    """
 
     maker_filter: Callable[[Version], str]
     merged: bool = False
     newest: tuple[int, datetime] | None = None
     path: str | None = None
-    twice: Mapping[Numbered, Sequence[datetime]] = field(default_factory=dict)
-    room: Room = field(default_factory=Room)
+    twice: Mapping[VersionNumberRef, Sequence[datetime]] = field(default_factory=dict)
+    room: RenderBudget = field(default_factory=RenderBudget)
     titles: Mapping[str, str] = field(default_factory=dict)
     unmask: bool = False
     held: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
 
-    def build(self, versions: Sequence[Version]) -> list[dict[str, object]]:
-        """The cards, in order: MOST_ROWS rows in all, OPEN_ROWS in each."""
-        found: list[dict[str, object]] = []
+    def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
+        """Return a card for each version, in order.
+
+        The cards have MOST_ROWS rows together; each may have OPEN_ROWS rows in any case.
+        """
+        cards: list[dict[str, object]] = []
         anchors: set[str] = set()
-        left = MOST_ROWS
-        same = shared((one.entity.name, name(one), one.id) for one in versions)
+        rows_left = MOST_ROWS
+        shared_names = find_shared_names(
+            (version.entity.name, get_document_name(version), version.id) for version in versions
+        )
         for version in versions:
             anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
             while anchor in anchors:
                 anchor += "-"
             anchors.add(anchor)
-            rows = self._rows(version, max(left, OPEN_ROWS))
-            left -= len(rows.plain) + len(rows.technical)
-            card = self._card(version, anchor, rows)
-            if (version.entity.name, card.get("subject_name")) in same:
+            rows = self._make_rows(version, max(rows_left, OPEN_ROWS))
+            rows_left -= len(rows.plain) + len(rows.technical)
+            card = self._build_card(version, anchor, rows)
+            if (version.entity.name, card.get("subject_name")) in shared_names:
                 card["subject_id"] = version.id
-            found.append(card)
-        return found
+            cards.append(card)
+        return cards
 
-    def _card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
-        """rows: the first OPEN_ROWS changes; more_rows: the others; technical_rows: those of
-        technical fields; hidden, rest_url: of changes without a row. snapshot: only where there is
-        no version to compare with. gap, note, gap_links, older_link: which older versions are
-        missing; came: what is known of those that came."""
+    def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
+        """Return what the template of a card reads.
+
+        `rows` are the first OPEN_ROWS changes, `more_rows` the others, `technical_rows` those of
+        technical fields; `hidden` and `rest_url` are about changes without a row. `snapshot` is
+        filled where there is no version to compare with. `gap`, `note`, `gap_links` and
+        `older_link` say which older versions are missing, `came` what became of those that came.
+        """
         entity, id, number = version.entity, version.id, version.version
-        here = number, version.updated_at
-        other = version.other_moment
+        number_and_moment = number, version.updated_at
+        other_moment = version.other_moment
         card: dict[str, object] = {
             "version": version,
             "anchor": anchor,
             "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
-            "what": kind_text(version.type),
+            "what": get_change_text(version.type),
             "who": (version.author or version.service).name,
             "who_url": self.maker_filter(version),
             "known": version.author is None or version.author.kind != "unknown",
             "service": version.service.name if version.author else "",
-            "count_text": _count(version),
+            "count_text": _format_change_count(version),
             "rows": rows.plain[:OPEN_ROWS],
             "more_rows": rows.plain[OPEN_ROWS:],
             "technical_rows": rows.technical,
             "hidden": rows.note,
-            "rest_url": _rest(version, rows, self.path),
-            "snapshot": _snapshot(version, self.fields(version)),
-            "note": older_text(version),
-            "came": gaps.came(version),
+            "rest_url": _build_rest_url(version, rows, self.path),
+            "snapshot": _make_snapshot_items(version, self.make_fields(version)),
+            "note": explain_older_versions(version),
+            "came": gaps.describe_arrived(version),
             "held": self.held.get((entity.name, id, number), ()),
-            "gap": gaps.text(version),
-            "gap_links": gaps.to_pages(version),
-            "older_link": gaps.to_older(version),
-            "own_url": links.snapshot(entity, id, *here),
-            "raw_url": links.as_json(entity, id, *here),
-            "twins_url": _twins(version, self.twice.get((entity, id, number), ())),
+            "gap": gaps.explain_missing(version),
+            "gap_links": gaps.link_missing_versions(version),
+            "older_link": gaps.link_older_version(version),
+            "own_url": links.build_snapshot_url(entity, id, *number_and_moment),
+            "raw_url": links.build_json_url(entity, id, *number_and_moment),
+            "twins_url": _build_twins_url(version, self.twice.get((entity, id, number), ())),
         }
-        if other:
-            card["other_url"] = links.snapshot(entity, id, number, other)
+        if other_moment:
+            card["other_url"] = links.build_snapshot_url(entity, id, number, other_moment)
         if self.titles:
             application = version.product_instance_id or id
             card["application"] = self.titles.get(application) or application
-            card["application_url"] = links.application(application)
+            card["application_url"] = links.build_application_url(application)
         if self.merged:
-            card["subject"] = title(entity)
+            card["subject"] = get_kind_title(entity)
             if entity.parent:
-                card["subject_name"] = name(version)
-                card["subject_url"] = links.timeline(entity, id)
-        elif self.newest is not None and self.newest != here:
-            card["compare_url"] = links.comparison(entity, id, here, self.newest)
+                card["subject_name"] = get_document_name(version)
+                card["subject_url"] = links.build_timeline_url(entity, id)
+        elif self.newest is not None and self.newest != number_and_moment:
+            card["compare_url"] = links.build_comparison_url(
+                entity, id, number_and_moment, self.newest
+            )
         return card
 
-    def _rows(self, version: Version, most: int) -> ChangeRows:
+    def _make_rows(self, version: Version, max_rows: int) -> ChangeRows:
         entity, id = version.entity, version.id
 
         def link(change: Change) -> str:
-            return links.field(entity, id, change.key_path)
+            return links.build_field_url(entity, id, change.key_path)
 
-        changes = ordered(version.changes, self.path)
-        return change_rows(changes, version.data, self.fields(version), link, most)
+        changes = order_changes(version.changes, self.path)
+        return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
-    def fields(self, version: Version) -> Fields:
-        """The field names of a version's document."""
-        entity, id, number, at = version.entity, version.id, version.version, version.updated_at
-        found = fields_of(entity, self.room)
+    def make_fields(self, version: Version) -> FieldTexts:
+        """Return the field names of the document of a version."""
+        entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
+        field_names = make_field_names(entity, self.room)
         if self.unmask:
-            return replace(found, unmask=lambda path: links.unmask(entity, id, number, path, at))
-        return found
+            return replace(
+                field_names,
+                unmask=lambda path: links.build_unmask_url(entity, id, number, path, moment),
+            )
+        return field_names
 
 
-def folded(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    """The cards in groups, in order. quiet: versions in a row that changed nothing, or technical
-    fields only, where there are several; a group of the others is shown as it is."""
+def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Group consecutive cards, in order.
+
+    A group is `quiet` if it has several versions that changed nothing or technical fields only:
+    the page folds it.
+    """
     groups: list[dict[str, object]] = []
-    for quiet, its in groupby(cards, key=_quiet):
-        shown = list(its)
-        groups.append({"quiet": quiet and len(shown) > 1, "cards": shown})
+    for quiet, group in groupby(cards, key=_is_quiet):
+        group_cards_ = list(group)
+        groups.append({"quiet": quiet and len(group_cards_) > 1, "cards": group_cards_})
     return groups
 
 
-def _quiet(card: Mapping[str, object]) -> bool:
-    said = ("rows", "snapshot", "hidden", "note", "gap", "gap_links", "came", "twins_url", "held")
-    return card["kind"] == "updated" and not any(card[each] for each in said)
+def _is_quiet(card: Mapping[str, object]) -> bool:
+    shown_keys = (
+        "rows",
+        "snapshot",
+        "hidden",
+        "note",
+        "gap",
+        "gap_links",
+        "came",
+        "twins_url",
+        "held",
+    )
+    return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
 
 
-def fields_of(entity: Entity, room: Room | None = None) -> Fields:
-    """The field names of a kind, in the reader's language. room: of the page that shows values."""
-    return Fields(labels.catalogue(), entity.name, (get_language() or "ru")[:2], room or Room())
+def make_field_names(entity: EntityKind, room: RenderBudget | None = None) -> FieldTexts:
+    """Return the field names of a kind in the language of the page.
+
+    `room` limits the values that the page draws; without it they have a limit of their own.
+    """
+    return FieldTexts(
+        labels.get_catalogue(), entity.name, (get_language() or "ru")[:2], room or RenderBudget()
+    )
 
 
-def title(entity: Entity) -> str:
-    """The kind's title in the reader's language."""
+def get_kind_title(entity: EntityKind) -> str:
+    """Return the title of a kind in the language of the page."""
     return entity.title_ru if (get_language() or "ru").startswith("ru") else entity.title
 
 
-def kind_text(kind: ChangeType) -> str:
-    return str(WHAT[kind])
+def get_change_text(kind: ChangeType) -> str:
+    return str(CHANGE_TEXTS[kind])
 
 
-def name(version: Version) -> str:
-    """The headline of the document, or of the one before it was deleted."""
+def get_document_name(version: Version) -> str:
+    """Return the headline of the document; after its deletion, the headline before it."""
     old = version.changes[0].change.old if version.changes else None
-    return headline(version.data) or headline(old)
+    return get_headline(version.data) or get_headline(old)
 
 
-def _count(version: Version) -> str:
+def _format_change_count(version: Version) -> str:
     if version.previous_version is None:
         return ""
     if not version.changes:
         return _("nothing changed")
-    plain = sum(not one.technical for one in version.changes)
+    plain = sum(not change.technical for change in version.changes)
     if not plain and version.type is ChangeType.DELETE:
         return ""
     if not plain:
@@ -180,35 +219,42 @@ def _count(version: Version) -> str:
     return ngettext("{n} change", "{n} changes", plain).format(n=plain)
 
 
-def _snapshot(version: Version, fields: Fields) -> Sequence[Item]:
+def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[ValueItem]:
     if version.previous_version is None and isinstance(version.data, dict):
-        return members(version.data, fields, "", 1)
+        return make_items(version.data, fields, "", 1)
     return ()
 
 
-def _twins(version: Version, times: Sequence[datetime]) -> str:
-    """The comparison with the youngest version of its number, of that with the oldest; or empty."""
+def _build_twins_url(version: Version, times: Sequence[datetime]) -> str:
+    """Return the comparison of a version with the youngest version of its number.
+
+    The youngest one is compared with the oldest. Empty if the number was given once.
+    """
     if not times:
         return ""
-    number, made = version.version, version.updated_at
-    older = times[0] if made == times[-1] else made
-    return links.comparison(version.entity, version.id, (number, older), (number, times[-1]))
+    number, moment = version.version, version.updated_at
+    older = times[0] if moment == times[-1] else moment
+    return links.build_comparison_url(
+        version.entity, version.id, (number, older), (number, times[-1])
+    )
 
 
-def _rest(version: Version, rows: ChangeRows, path: str | None) -> str:
-    """The comparison with the version before, from the first change that has no row on."""
+def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
+    """Return the comparison with the previous version, from the first change without a row on."""
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
         return ""
-    here = version.version, version.updated_at
-    address = links.comparison(version.entity, version.id, (number, moment), here, path)
-    return after(address, len(rows.plain) + len(rows.technical))
+    new_version = version.version, version.updated_at
+    address = links.build_comparison_url(
+        version.entity, version.id, (number, moment), new_version, path
+    )
+    return build_rows_url(address, len(rows.plain) + len(rows.technical))
 
 
-def older_text(version: Version) -> str:
-    """Why there is nothing below the lowest version; empty for every other one."""
+def explain_older_versions(version: Version) -> str:
+    """Return why there is nothing before the lowest version; empty for any other version."""
     if version.older is Absence.ARCHIVED:
-        return _("Older versions are in the archive. {ask}").format(ask=gaps.ask_archive())
+        return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
     if version.older is Absence.REMOVED:
         return _("Older versions were removed: they are past the days that are kept.")
     if version.came and version.older:

@@ -1,22 +1,22 @@
-"""What a page lacks because its stored form is damaged, in words."""
+"""Sentences on stored versions that a page lacks because their blocks are damaged."""
 
 from functools import partial
 
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from history.admin.parts.cards import title
+from history.admin.parts.cards import get_kind_title
 from history.blocks.form import DamagedBlockError
-from history.timeline import Reader
+from history.timeline import HistoryReader
 
 
-def tell(request: HttpRequest, reader: Reader) -> None:
-    """Have the page of this request name what the reader's lists leave out."""
-    request.damaged = partial(sentences, reader)  # type: ignore[attr-defined]
+def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
+    """Let the page of this request name the versions that its reader could not read."""
+    request.damaged = partial(describe_damage, reader)  # type: ignore[attr-defined]
 
 
-def sentences(reader: Reader) -> list[str]:
-    """Return a sentence for each document that the reader's lists lack, whole or in part."""
+def describe_damage(reader: HistoryReader) -> list[str]:
+    """Return a sentence for each document and day with versions that could not be read."""
     lines = {}
     for (entity, id, _key), error in reader.damaged.items():
         day = error.day if isinstance(error, DamagedBlockError) else None
@@ -24,5 +24,5 @@ def sentences(reader: Reader) -> list[str]:
             "{kind} {id}: stored versions of {day} are damaged and are not shown here. Report it to"
             " the administrator of Annals, who restores this day from a backup."
         )
-        lines[entity, id, day] = text.format(kind=title(entity), id=id, day=day or "?")
+        lines[entity, id, day] = text.format(kind=get_kind_title(entity), id=id, day=day or "?")
     return list(lines.values())

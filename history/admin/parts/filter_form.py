@@ -1,4 +1,4 @@
-"""The filter above a timeline: its form, the checked filters, and the query parameters."""
+"""The filter above a timeline: its form, the checked conditions and the query parameters."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -13,50 +13,52 @@ from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from history import labels, people
-from history.admin.parts.cards import WHAT
+from history.admin.parts.cards import CHANGE_TEXTS
 from history.admin.parts.clerk import moment_words
 from history.base import clock, zone
-from history.entities import Entity
-from history.people import Author
+from history.entities import EntityKind
+from history.people import NamedLogin
 from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
-from history.timeline import Filters
+from history.timeline import VersionFilters
 
 TYPES = [
     ("", _("any change")),
-    *((kind.name, words) for kind, words in WHAT.items()),
+    *((kind.name, words) for kind, words in CHANGE_TEXTS.items()),
 ]
 MOST_NAMED = 5
-OUTSIDE = _("Enter a year from 1 to 9999.")
-ASKED = ("author", "clientId", "type", "from", "to", "path")
+YEAR_OUTSIDE = _("Enter a year from 1 to 9999.")
+CONDITIONS = ("author", "clientId", "type", "from", "to", "path")
 
 
-MOMENTS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
+MOMENT_FORMATS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
 
 
-def _asking(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
-    """A text field. hint: what stands in it while it is empty."""
+def _make_text_input(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
+    """Return a text field that shows `hint` while it is empty."""
     return forms.TextInput(attrs={"autocomplete": "off", "placeholder": hint, **attrs})
 
 
 class MomentField(forms.DateTimeField):
-    """Also as people write it; see moment_words. Its text field is the same in every browser."""
+    """A moment, also in words (see moment_words). Its text field is the same in every browser."""
 
     # annals.js puts a button with a calendar beside it.
-    widget = _asking(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
+    widget = _make_text_input(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
     zone: tzinfo = UTC  # of who writes; see Zoned
 
     def to_python(self, value: Any) -> datetime | None:
-        given = value.strip() if isinstance(value, str) else value
+        text = value.strip() if isinstance(value, str) else value
         today = clock.now().astimezone(self.zone).date()
-        said = moment_words.parse(given, today) if isinstance(given, str) else None
+        moment = moment_words.parse_moment(text, today) if isinstance(text, str) else None
         with timezone.override(UTC):  # Django refuses what a clock passes twice, or leaves out
-            return said or super().to_python(given)
+            return moment or super().to_python(text)
 
 
-class Zoned(forms.Form):
-    """Moments are in the browser's zone, which annals.js puts into tz; without it in that of the
-    reader."""
+class ZonedForm(forms.Form):
+    """A form with moments in the time zone of the browser, which annals.js puts into `tz`.
+
+    Without `tz` they are in the time zone of the reader.
+    """
 
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
 
@@ -66,146 +68,165 @@ class Zoned(forms.Form):
         self.use_required_attribute = False
 
     def full_clean(self) -> None:
-        given = self.data.get("tz", "")
-        here = ZoneInfo(given) if given in zone.names() else timezone.get_current_timezone()
+        zone_name = self.data.get("tz", "")
+        form_zone = (
+            ZoneInfo(zone_name)
+            if zone_name in zone.list_zone_names()
+            else timezone.get_current_timezone()
+        )
         for field in self.fields.values():
             if isinstance(field, MomentField):
-                field.zone = here
+                field.zone = form_zone
         super().full_clean()
 
-    def moment(self, name: str) -> datetime | None:
-        """A cleaned moment in UTC; None for one that is wrong: its field says why."""
+    def get_moment(self, name: str) -> datetime | None:
+        """Return a cleaned moment in UTC, or None for a wrong one: its field says why."""
         value: datetime | None = self.cleaned_data.get(name)
         field: Any = self.fields[name]
         try:
             return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
         except OverflowError:
-            self.add_error(name, OUTSIDE)
+            self.add_error(name, YEAR_OUTSIDE)
             return None
 
-    def bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
-        """Two cleaned moments, as moment() gives them; the second one not before the first."""
-        since, until = self.moment(low), self.moment(high)
+    def get_bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
+        """Return two cleaned moments in UTC. An end before the beginning is an error and None."""
+        since, until = self.get_moment(low), self.get_moment(high)
         if since and until and since > until:
             self.add_error(high, _("The end is earlier than the beginning."))
             return since, None
         return since, until
 
 
-class MomentForm(Zoned):
-    """The moment of which a page is. The field has the name of the API's parameter. A date without
-    a time is the end of that day, today it is now. A moment to come is wrong."""
+class MomentForm(ZonedForm):
+    """Asks for the moment that a page shows. The field is named as the parameter of the API.
+
+    A date without a time is the end of that day, or now for today. A future moment is wrong.
+    """
 
     time = MomentField(
         label=_("As of"),
-        input_formats=MOMENTS,
+        input_formats=MOMENT_FORMATS,
         error_messages={"required": _("Enter a date and a time.")},
     )
 
     def clean(self) -> None:
-        """Adds the moment: at."""
-        now, given = clock.now(), self.cleaned_data.get("time")
-        at = self.moment("time")
+        """Add the moment as `at`."""
+        now, entered = clock.now(), self.cleaned_data.get("time")
+        moment = self.get_moment("time")
         if (
-            at
-            and given
-            and given.time() == time()
-            and not moment_words.names_time(self.data["time"])
+            moment
+            and entered
+            and entered.time() == time()
+            and not moment_words.has_time(self.data["time"])
         ):
-            self.cleaned_data["time"] = given + timedelta(hours=23, minutes=59, seconds=59)
-            at = max(at, min(now, self.moment("time") or now))
-        self.cleaned_data["at"] = at
-        if at and at > now:
+            self.cleaned_data["time"] = entered + timedelta(hours=23, minutes=59, seconds=59)
+            moment = max(moment, min(now, self.get_moment("time") or now))
+        self.cleaned_data["at"] = moment
+        if moment and moment > now:
             self.add_error("time", _("This moment is still to come."))
 
 
-class FilterForm(Zoned):
-    """All fields optional. kinds: those of which the page shows versions. strangers: what was given
-    as the person or the service, where the list of people has nobody who is called so. meant: the
-    fields of which one may be meant, name and path."""
+class FilterForm(ZonedForm):
+    """The conditions of a timeline; all fields are optional.
+
+    Attributes:
+        strangers: The entered persons and services that the list of people does not have.
+        meant: Name and path of each field that fits an ambiguous name of a field.
+    """
 
     author = forms.CharField(
         label=_("Person"),
         required=False,
         max_length=AUTHOR_LENGTH,
-        widget=_asking(_("name or login"), list="known-authors"),
+        widget=_make_text_input(_("name or login"), list="known-authors"),
     )
     clientId = forms.CharField(  # noqa: N815 - the API's name of the parameter
         label=_("Service"),
         required=False,
         max_length=CLIENT_ID_LENGTH,
-        widget=_asking(_("name or code"), list="known-services"),
+        widget=_make_text_input(_("name or code"), list="known-services"),
     )
     type = forms.ChoiceField(label=_("What happened"), required=False, choices=TYPES)
     path = forms.CharField(
         label=_("Field"),
         required=False,
         strip=False,  # a key may begin or end with a blank
-        widget=_asking(_("name or path")),
+        widget=_make_text_input(_("name or path")),
     )
 
-    def __init__(self, *args: Any, kinds: Iterable[Entity], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, kinds: Iterable[EntityKind], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._kinds = [kind.name for kind in kinds]
         self.strangers: list[str] = []
         self.meant: Collection[tuple[str, str]] = ()
         self.fields["path"].validators = []  # Django refuses NUL, which a key may have
         for name, label in (("from", _("From")), ("to", _("Before"))):
-            self.fields[name] = MomentField(label=label, required=False, input_formats=MOMENTS)
+            self.fields[name] = MomentField(
+                label=label, required=False, input_formats=MOMENT_FORMATS
+            )
         self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
 
     def clean_author(self) -> str:
-        return self._login("author")
+        return self._find_login("author")
 
     def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
-        return self._login("clientId")
+        return self._find_login("clientId")
 
-    def _login(self, name: str) -> str:
-        """The login of the only one who is called so, else the text itself. Raises ValidationError
-        where several are."""
+    def _find_login(self, name: str) -> str:
+        """Return the login of the only person with this name, else the text itself.
+
+        Raises:
+            ValidationError: Several people have this name.
+        """
         text: str = self.cleaned_data[name]
-        found = people.called(text) if text else []
-        if len(found) > 1:
-            names = [f"{one.name} ({one.login})" for one in found[:MOST_NAMED]]
-            listed = ", ".join(names) + (", …" if len(found) > MOST_NAMED else "")
-            several = _("Several have this name: {found}. Enter the login.")
-            raise forms.ValidationError(several.format(found=listed))
-        if text and not found:
+        authors = people.find_by_name(text) if text else []
+        if len(authors) > 1:
+            names = [f"{author.name} ({author.login})" for author in authors[:MOST_NAMED]]
+            listed = ", ".join(names) + (", …" if len(authors) > MOST_NAMED else "")
+            message = _("Several have this name: {found}. Enter the login.")
+            raise forms.ValidationError(message.format(found=listed))
+        if text and not authors:
             self.strangers.append(text)
-        return found[0].login if found else text
+        return authors[0].login if authors else text
 
     def clean_path(self) -> str:
-        """The path of the only field that is called so in these kinds; a text that begins with a
-        slash is a path, and so is one without blanks in Latin letters that is no name."""
+        """Return the path of the only field with this name in the kinds of the page.
+
+        A text that begins with a slash is a path, and so is a text of Latin letters without blanks
+        that is not the name of a field.
+        """
         text: str = self.cleaned_data["path"].lstrip()
         if not text or text.startswith("/"):
             return text
-        found = labels.catalogue().named(text, self._kinds)
-        plain = text.isascii() and not any(each.isspace() for each in text)
-        if plain and not any(text.casefold() in each.names for each in found.values()):
+        labels_by_path = labels.get_catalogue().find_by_name(text, self._kinds)
+        plain = text.isascii() and not any(character.isspace() for character in text)
+        if plain and not any(text.casefold() in label.names for label in labels_by_path.values()):
             return f"/{text}"
-        if not found:
-            why = _(
+        if not labels_by_path:
+            message = _(
                 "No field has this name. Click on the name of a field in a version, or enter its "
                 "path."
             )
-            raise forms.ValidationError(why)
-        if len(found) > 1:
+            raise forms.ValidationError(message)
+        if len(labels_by_path) > 1:
             language = get_language() or "ru"
-            self.meant = [(label.text(language), where) for where, label in found.items()]
+            self.meant = [
+                (label.get_text(language), path) for path, label in labels_by_path.items()
+            ]
             raise forms.ValidationError(_("Several fields fit. Choose one of them."))
-        return next(iter(found))
+        return next(iter(labels_by_path))
 
     def clean(self) -> None:
-        """Adds the bounds as moments: since and until."""
-        since, until = self.bounds("from", "to")
+        """Add the bounds as moments: `since` and `until`."""
+        since, until = self.get_bounds("from", "to")
         self.cleaned_data |= {"since": since, "until": until}
 
-    def filters(self) -> Filters:
-        """The filters for the timeline. An invalid condition is left out; the form shows why."""
+    def to_filters(self) -> VersionFilters:
+        """Return the filters for the timeline, without invalid conditions: the form shows these."""
         self.is_valid()
         kind = self.cleaned_data.get("type")
-        return Filters(
+        return VersionFilters(
             since=self.cleaned_data.get("since"),
             until=self.cleaned_data.get("until"),
             author=self.cleaned_data.get("author") or None,
@@ -214,8 +235,8 @@ class FilterForm(Zoned):
             path=self.cleaned_data.get("path") or None,
         )
 
-    def refuse(self, name: str) -> bool:
-        """Leave out a condition that the timeline cannot use. False where it is not set."""
+    def refuse_condition(self, name: str) -> bool:
+        """Leave out a condition that the timeline cannot use. Return False if it is not set."""
         if not self.cleaned_data.get(name):
             return False
         self.add_error(name, _("This is not a path of a field. Enter one such as /rate"))
@@ -224,40 +245,48 @@ class FilterForm(Zoned):
     @property
     def refused(self) -> list[str]:
         """The labels of the conditions that are wrong."""
-        return [str(self.fields[name].label) for name in ASKED if name in self.errors]
+        return [str(self.fields[name].label) for name in CONDITIONS if name in self.errors]
 
     @property
     def applied(self) -> int:
         """How many conditions are used."""
         self.is_valid()
-        return sum(1 for name in ASKED if self.cleaned_data.get(name))
+        return sum(1 for name in CONDITIONS if self.cleaned_data.get(name))
 
     @property
     def applied_text(self) -> str:
         return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
 
-    def chips(self, address: str) -> list[tuple[str, str, str]]:
-        """Name and value of each condition that is used, and the timeline without it."""
-        kept = self.parameters()
-        found = []
-        for name in ASKED:
-            if name in kept:
-                rest = {key: text for key, text in kept.items() if key not in (name, "tz")}
-                query = urlencode({**rest, "tz": kept["tz"]} if rest and "tz" in kept else rest)
-                value = kept[name].replace("T", " ") if name in ("from", "to") else kept[name]
+    def make_chips(self, address: str) -> list[tuple[str, str, str]]:
+        """Return name and value of each used condition, and the timeline without it."""
+        parameters = self.get_parameters()
+        chips = []
+        for name in CONDITIONS:
+            if name in parameters:
+                others = {key: text for key, text in parameters.items() if key not in (name, "tz")}
+                query = urlencode(
+                    {**others, "tz": parameters["tz"]} if others and "tz" in parameters else others
+                )
+                value = (
+                    parameters[name].replace("T", " ")
+                    if name in ("from", "to")
+                    else parameters[name]
+                )
                 label = str(self.fields[name].label)
-                shown = dict(TYPES).get(value, value) if name == "type" else value
-                found.append((label, str(shown), f"{address}?{query}" if query else address))
-        return found
+                value_text = dict(TYPES).get(value, value) if name == "type" else value
+                chips.append((label, str(value_text), f"{address}?{query}" if query else address))
+        return chips
 
-    def parameters(self) -> dict[str, str]:
-        """The used conditions as query parameters, for links that keep them."""
-        names = (*ASKED, "tz") if self.applied else ()
-        given = {name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)}
-        return {name: text for name, text in given.items() if text}
+    def get_parameters(self) -> dict[str, str]:
+        """Return the used conditions as query parameters, for links that keep them."""
+        names = (*CONDITIONS, "tz") if self.applied else ()
+        parameters = {
+            name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)
+        }
+        return {name: text for name, text in parameters.items() if text}
 
 
-def by_name(authors: Iterable[Author | None]) -> list[Author]:
-    """Each once, for the lists of suggestions."""
-    found = {author.login: author for author in authors if author}
-    return sorted(found.values(), key=lambda author: author.name)
+def sort_by_name(authors: Iterable[NamedLogin | None]) -> list[NamedLogin]:
+    """Return each author once, sorted by name, for the lists of suggestions."""
+    authors_by_login = {author.login: author for author in authors if author}
+    return sorted(authors_by_login.values(), key=lambda author: author.name)

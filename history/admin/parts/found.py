@@ -1,4 +1,4 @@
-"""What a search has found, as the rows of a table."""
+"""The results of a search, as the rows of a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,22 +7,25 @@ from operator import attrgetter
 
 from history import timeline
 from history.admin.parts import held, links
-from history.admin.parts.cards import fields_of, title
-from history.admin.parts.headline import ROLE, for_titles, headline, status
+from history.admin.parts.cards import get_kind_title, make_field_names
+from history.admin.parts.headline import ROLE, get_headline, get_status, limit_to_title_fields
 from history.documents.exactjson import Json
-from history.entities import ENTITIES, Entity
+from history.entities import ENTITIES, EntityKind
 from history.held_messages import OpenMessages
 from history.record import ChangeType
-from history.timeline import Found, Reader, Results
-from history.versions import Named
+from history.timeline import HistoryReader, SearchPage, SearchResult
+from history.versions import EntityRef
 
 BY_ID = "id"
 MAX_CARRIERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """What one text has found. limited: there is more than the search looks at."""
+class SearchGroup:
+    """The hits of one searched text.
+
+    `limited` says that there is more than the search looks at.
+    """
 
     query: str
     hits: Sequence[Mapping[str, object]]
@@ -30,77 +33,113 @@ class Group:
     limited: bool
 
 
-def make_groups(reader: Reader, found: Mapping[str, Results]) -> list[Group]:
-    """The results of each text as rows. One query for each kind."""
-    every = [each for results in found.values() for each in results.found]
-    wanted = {
+def make_groups(
+    reader: HistoryReader, results_by_text: Mapping[str, SearchPage]
+) -> list[SearchGroup]:
+    """Return the results of each text as rows, with one query for each kind."""
+    all_results = [result for results in results_by_text.values() for result in results.found]
+    entity_refs = {
         (entity, id)
-        for each in every
-        for entity, id in each.carriers[:MAX_CARRIERS]
+        for result in all_results
+        for entity, id in result.carriers[:MAX_CARRIERS]
         if entity.parent is not None
     }
-    wanted |= {(each.entity, each.id) for each in every if _bare(each)}
-    documents = timeline.documents(for_titles(reader), wanted)
-    latest = reader.newest_children({each.id for each in every if each.entity.root})
-    messages = timeline.open_messages(reader, every)
+    entity_refs |= {
+        (result.entity, result.id) for result in all_results if _is_deleted_without_document(result)
+    }
+    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), entity_refs)
+    latest = reader.fetch_newest_child_moments(
+        {result.id for result in all_results if result.entity.root}
+    )
+    messages = timeline.fetch_open_messages(reader, all_results)
     return [
-        Group(
+        SearchGroup(
             text,
-            [_hit(each, documents, messages) for each in _by_change(results.found, latest)],
+            [
+                _make_hit(result, documents, messages)
+                for result in _order_by_change(results.found, latest)
+            ],
             results.next_token,
             results.limited,
         )
-        for text, results in found.items()
+        for text, results in results_by_text.items()
     ]
 
 
-def key_title(entity: Entity, key: str) -> str:
-    """The label of a business key: that of the field it is taken from, in this kind or another."""
+def get_key_title(entity: EntityKind, key: str) -> str:
+    """Return the label of the field from which a business key is taken, in this or another kind."""
     labels = [
-        fields_of(each).label(pointer)
-        for each in (entity, *ENTITIES)
-        for name, pointer in each.search
+        make_field_names(kind).get_label(pointer)
+        for kind in (entity, *ENTITIES)
+        for name, pointer in kind.search
         if name == key
     ]
     return next((label for label in labels if label), key)
 
 
-def _by_change(found: Sequence[Found], latest: Mapping[str, datetime]) -> list[Found]:
-    """In the order of Results. An application changes with its children. latest: when they last
-    did, by application."""
-    changed = {one.id: max(one.updated_at, latest.get(one.id, one.updated_at)) for one in found}
-    moved = (replace(one, updated_at=changed[one.id]) if one.entity.root else one for one in found)
+def _order_by_change(
+    results: Sequence[SearchResult], latest: Mapping[str, datetime]
+) -> list[SearchResult]:
+    """Sort results by their last change. An application also changes with its children.
+
+    `latest` has the moment of the last change of a child, by the id of the application.
+    """
+    changed = {
+        result.id: max(result.updated_at, latest.get(result.id, result.updated_at))
+        for result in results
+    }
+    moved = (
+        replace(result, updated_at=changed[result.id]) if result.entity.root else result
+        for result in results
+    )
     return sorted(moved, key=attrgetter("position"))
 
 
-def _hit(one: Found, documents: Mapping[Named, Json], messages: OpenMessages) -> dict[str, object]:
-    """One found entity. held: how many of its changes are in quarantine, in words. key: label of
-    the business key it was found by, empty for its id. carriers: text and address of the children
-    with the key. application_url: of a child, else empty."""
-    data = documents.get((one.entity, one.id)) if _bare(one) else one.data
-    application = one.application if one.entity.parent is not None else None
+def _make_hit(
+    result: SearchResult, documents: Mapping[EntityRef, Json], messages: OpenMessages
+) -> dict[str, object]:
+    """Return what the template reads of one result.
+
+    `held` says how many of its changes are in quarantine. `key` is the label of the business key,
+    or empty if the id was searched. `carriers` has text and address of the children with the key.
+    `application_url` is filled for a child only.
+    """
+    data = (
+        documents.get((result.entity, result.id))
+        if _is_deleted_without_document(result)
+        else result.data
+    )
+    application = result.application if result.entity.parent is not None else None
     return {
-        "kind": title(one.entity),
-        "id": one.id,
-        "title": headline(data),
-        "status": status(one.data, fields_of(one.entity)),
-        "key": "" if one.key == BY_ID else key_title(one.carriers[0][0], one.key),
-        "carriers": [_link(each, documents[each]) for each in one.carriers if each in documents],
-        "deleted": one.type is ChangeType.DELETE,
-        "held": held.mark(timeline.held_of(one.named, messages)),
-        "url": links.landing(one.entity, one.id),
-        "application_url": links.application(application) if application else "",
-        "updated_at": one.updated_at,
+        "kind": get_kind_title(result.entity),
+        "id": result.id,
+        "title": get_headline(data),
+        "status": get_status(result.data, make_field_names(result.entity)),
+        "key": "" if result.key == BY_ID else get_key_title(result.carriers[0][0], result.key),
+        "carriers": [
+            _make_carrier_link(carrier, documents[carrier])
+            for carrier in result.carriers
+            if carrier in documents
+        ],
+        "deleted": result.type is ChangeType.DELETE,
+        "held": held.format_mark(timeline.select_messages_about(result.entity_ref, messages)),
+        "url": links.build_landing_url(result.entity, result.id),
+        "application_url": links.build_application_url(application) if application else "",
+        "updated_at": result.updated_at,
     }
 
 
-def _bare(one: Found) -> bool:
-    """Whether it was deleted by a version without a document."""
-    return one.type is ChangeType.DELETE and one.data is None
+def _is_deleted_without_document(result: SearchResult) -> bool:
+    """Return whether a version without a document deleted it."""
+    return result.type is ChangeType.DELETE and result.data is None
 
 
-def _link(carrier: Named, data: Json) -> tuple[str, str]:
+def _make_carrier_link(carrier: EntityRef, data: Json) -> tuple[str, str]:
     entity, id = carrier
-    role = fields_of(entity).word("/role", str(data.get(ROLE))) if isinstance(data, dict) else ""
-    named = headline(data) or id
-    return (f"{role or title(entity)} {named}", links.timeline(entity, id))
+    role = (
+        make_field_names(entity).get_word("/role", str(data.get(ROLE)))
+        if isinstance(data, dict)
+        else ""
+    )
+    name = get_headline(data) or id
+    return (f"{role or get_kind_title(entity)} {name}", links.build_timeline_url(entity, id))

@@ -1,4 +1,4 @@
-"""What the screens say of missing versions: which came, which never did, the page of each."""
+"""Sentences and links of the screens about missing versions."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -11,14 +11,14 @@ from django.utils.translation import ngettext
 
 from history import trace
 from history.admin.parts import links
-from history.base.moments import day, when
-from history.entities import Entity
+from history.base.moments import format_day, when
+from history.entities import EntityKind
 from history.timeline import Absence, Version
-from history.timeline.absence import kept_from
+from history.timeline.absence import get_retention_start
 from history.trace import Fate
 
 # Of one gap: sentences on versions that came, and ranges of those that did not.
-MOST = 5
+MAX_SENTENCES = 5
 
 
 class GapLink(NamedTuple):
@@ -28,89 +28,97 @@ class GapLink(NamedTuple):
     url: str
 
 
-def said(fate: Fate) -> list[str]:
-    """The sentences on a version or message as HTML, its times in the browser's time zone."""
-    return trace.said(fate, format_html, when)
+def describe_fate(fate: Fate) -> list[str]:
+    """Return the sentences on a version or message as HTML, times in the browser's time zone."""
+    return trace.describe_fate(fate, format_html, when)
 
 
-def came(version: Version, say: Callable[[Fate], list[str]] = said) -> list[str]:
-    """A sentence on each of the missing versions that came, as HTML; the first MOST. say: makes
-    other texts of a fate."""
-    held = list(version.came.values())
-    found = [sentence for each in held[:MOST] for sentence in say(trace.quarantined_fate(each))]
-    more = len(held) - MOST
+def describe_arrived(
+    version: Version, describe: Callable[[Fate], list[str]] = describe_fate
+) -> list[str]:
+    """Return sentences on the first MAX_SENTENCES missing versions that came, as HTML.
+
+    `describe` makes the sentences on one fate.
+    """
+    messages = list(version.came.values())
+    sentences = [
+        sentence
+        for message in messages[:MAX_SENTENCES]
+        for sentence in describe(trace.make_quarantined_fate(message))
+    ]
+    more = len(messages) - MAX_SENTENCES
     if more > 0:
         text = ngettext(
             "{n} more came and is not stored.", "{n} more came and are not stored.", more
         )
-        found.append(text.format(n=more))
-    return found
+        sentences.append(text.format(n=more))
+    return sentences
 
 
-def asked(at: datetime) -> str:
-    """That the services were asked for a gap, as HTML."""
+def format_request_time(at: datetime) -> str:
+    """Return the sentence that the services were asked for a gap, as HTML."""
     return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
 
 
-def text(version: Version) -> str:
-    """That the other missing versions are not in the store, and why; empty where there is none."""
-    found = []
-    for number, run in enumerate(_runs(version)):
-        if number == MOST:
-            found.append("…")
+def explain_missing(version: Version) -> str:
+    """Return which missing versions never came and why, or an empty text."""
+    sentences = []
+    for number, run in enumerate(_split_into_runs(version)):
+        if number == MAX_SENTENCES:
+            sentences.append("…")
             break
-        found.append(_missing(run, version.missing_why))
-    return ". ".join(found)
+        sentences.append(_explain_run(run, version.missing_why))
+    return ". ".join(sentences)
 
 
-def to_pages(version: Version) -> list[GapLink]:
-    """To the pages of the first and the last of the missing versions."""
-    ends = version.missing[:1], version.missing[-1:]
-    numbers = dict.fromkeys(number for end in ends for number in end)
-    return [_link(version.entity, version.id, number) for number in numbers]
+def link_missing_versions(version: Version) -> list[GapLink]:
+    """Return links to the first and the last of the missing versions."""
+    first_and_last = version.missing[:1], version.missing[-1:]
+    numbers = dict.fromkeys(number for end in first_and_last for number in end)
+    return [_make_link(version.entity, version.id, number) for number in numbers]
 
 
-def to_older(version: Version) -> GapLink | None:
-    """To the page of the version before the oldest one that came, if it should be there."""
+def link_older_version(version: Version) -> GapLink | None:
+    """Return a link to the version before the oldest one that came, if it should be there."""
     if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
         return None
-    return _link(version.entity, version.id, version.version - 1) if version.older else None
+    return _make_link(version.entity, version.id, version.version - 1) if version.older else None
 
 
-def absent(number: int, why: Absence | None) -> str:
-    """That a version is not in the store, though there are others of its entity."""
-    if why is Absence.NEVER_ARRIVED:
+def explain_absence(number: int, absence: Absence | None) -> str:
+    """Return the sentence that the store lacks a version of a document that it has."""
+    if absence is Absence.NEVER_ARRIVED:
         return _("Version {n} never arrived").format(n=number)
     text = _("Version {n} is not in the store: removed by age, or never arrived")
     return text.format(n=number)
 
 
-def ask_archive() -> str:
+def get_archive_hint() -> str:
     return _("The administrator of Annals can bring back days of the archive.")
 
 
-def kept(asked: datetime | None) -> str:
-    """From which day on versions are kept, where a moment before it was asked for; else empty."""
-    start = kept_from()
-    if asked is None or asked > start:
+def explain_retention(moment: datetime | None) -> str:
+    """Return from which day on versions are kept, if `moment` is not after it, else ""."""
+    start = get_retention_start()
+    if moment is None or moment > start:
         return ""
     text = _("Versions are kept from {day} on: older ones may have been removed.")
-    return text.format(day=day(timezone.localtime(start)))
+    return text.format(day=format_day(timezone.localtime(start)))
 
 
-def _missing(run: range, why: Absence | None) -> str:
+def _explain_run(run: range, absence: Absence | None) -> str:
     if len(run) == 1:
-        return absent(run[0], why)
-    several = (
+        return explain_absence(run[0], absence)
+    text = (
         _("Versions {first}–{last} never arrived")
-        if why is Absence.NEVER_ARRIVED
+        if absence is Absence.NEVER_ARRIVED
         else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
     )
-    return several.format(first=run[0], last=run[-1])
+    return text.format(first=run[0], last=run[-1])
 
 
-def _runs(version: Version) -> Iterator[range]:
-    """The missing versions that did not come, as runs."""
+def _split_into_runs(version: Version) -> Iterator[range]:
+    """Yield the missing versions that did not come, as ranges of numbers."""
     if not version.missing:
         return
     start = version.missing[0]
@@ -120,5 +128,5 @@ def _runs(version: Version) -> Iterator[range]:
         start = number + 1
 
 
-def _link(entity: Entity, id: str, number: int) -> GapLink:
-    return GapLink(number, links.snapshot(entity, id, number))
+def _make_link(entity: EntityKind, id: str, number: int) -> GapLink:
+    return GapLink(number, links.build_snapshot_url(entity, id, number))

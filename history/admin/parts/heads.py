@@ -1,4 +1,4 @@
-"""The head of a page: which entity this is, its title and its status."""
+"""The head of a page: which document this is, its title and its status."""
 
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
@@ -9,29 +9,35 @@ from django.utils.translation import gettext as _
 
 from history import masking, timeline
 from history.admin.parts import held, links, standing
-from history.admin.parts.cards import fields_of, title
-from history.admin.parts.headline import CLIENT, for_titles, headline, shared, status
+from history.admin.parts.cards import get_kind_title, make_field_names
+from history.admin.parts.headline import (
+    CLIENT,
+    find_shared_names,
+    get_headline,
+    get_status,
+    limit_to_title_fields,
+)
 from history.documents.exactjson import Json
-from history.entities import BY_NAME, CHILDREN, Entity, root
+from history.entities import BY_NAME, CHILDREN, EntityKind, get_root
 from history.record import ChangeType
 from history.timeline import (
     ApplicationState,
-    Page,
-    Query,
-    Reader,
+    HistoryReader,
+    TimelinePage,
+    TimelineQuery,
     Version,
 )
-from history.versions import Key, Named
+from history.versions import EntityRef, VersionKey
 
 OPEN_CHILDREN = 6
 MOST_PARTS = 200  # of an application; a page reads no more
 TabName = Literal["whole", "card", "state", "at"]
 
 
-def context(
+def make_context(
     request: HttpRequest,
-    reader: Reader,
-    entity: Entity,
+    reader: HistoryReader,
+    entity: EntityKind,
     id: str,
     newest: Version | None,
     *,
@@ -41,31 +47,43 @@ def context(
     today: Version | None = None,
     last: Version | None = None,
 ) -> dict[str, object]:
-    """What the templates of the pages about an entity need. newest: None where the store has no
-    version. tab: the page that is shown; name: what it is called, if not as its tab. then: newest
-    is the one of that time; today: the newest one, where it was read. last: the version of
-    a child to name instead."""
-    kind = title(entity)
-    tabs = _tabs(entity, id, tab)
-    facts = _facts(reader, newest, last or newest) if newest else {}
-    status_now = _status(today) if today else ""
-    if then and newest and status_now != _status(newest):
+    """Return what the templates of pages about a document need.
+
+    Args:
+        request: The request of the page.
+        reader: Reads the document for its title.
+        entity: The kind of the document.
+        id: The id of the document.
+        newest: The version to show; None if the store has no version.
+        tab: The page that is shown.
+        name: The name of the page, if it is not that of its tab.
+        then: Whether `newest` is the version of a past moment.
+        today: The newest version now, if it was read.
+        last: The version of a child to name as the last change.
+    """
+    kind = get_kind_title(entity)
+    tabs = _make_tabs(entity, id, tab)
+    facts = _collect_facts(reader, newest, last or newest) if newest else {}
+    status_now = _get_version_status(today) if today else ""
+    if then and newest and status_now != _get_version_status(newest):
         facts |= {"then": True, "now": status_now}
     if last:
-        facts["changed"] = title(last.entity)
-    now, merged = standing.of(request), tab in ("whole", "at")
-    called = facts.get("title") or f"{kind} {id}"
+        facts["changed"] = get_kind_title(last.entity)
+    now, merged = standing.get_completeness(request), tab in ("whole", "at")
+    heading = facts.get("title") or f"{kind} {id}"
     return {
         **admin.site.each_context(request),
         "complete": now.complete,
-        "unstored": held.notice(now.messages(reader), merged=merged),
-        "title": f"{called} · {name or next(text for text, _, shown in tabs if shown)}",
+        "unstored": held.make_notice(now.load_messages(reader), merged=merged),
+        "title": f"{heading} · {name or next(text for text, _, is_shown in tabs if is_shown)}",
         "subject": {
             "id": id,
             "kind": kind,
-            "url": links.application(id) if tab == "whole" else links.timeline(entity, id),
-            "own_url": links.timeline(entity, id),
-            "compare_action": links.compare(entity, id),
+            "url": links.build_application_url(id)
+            if tab == "whole"
+            else links.build_timeline_url(entity, id),
+            "own_url": links.build_timeline_url(entity, id),
+            "compare_action": links.build_compare_url(entity, id),
             "tabs": tabs,
             "old_failed": reader.old.failed,
             **facts,
@@ -73,140 +91,178 @@ def context(
     }
 
 
-def versions(reader: Reader, entity: Entity, id: str, *, whole: bool, **asked: Any) -> Page:
-    """A page of its versions; whole: of an application and its children. asked: as in Query."""
-    return timeline.page(reader, Query(entity=None if whole else entity, id=id, **asked))
+def fetch_page(
+    reader: HistoryReader, entity: EntityKind, id: str, *, whole: bool, **query: Any
+) -> TimelinePage:
+    """Return a page of versions of a document, or of an application with its children (`whole`).
+
+    Other arguments are fields of Query.
+    """
+    return timeline.fetch_page(
+        reader, TimelineQuery(entity=None if whole else entity, id=id, **query)
+    )
 
 
-def _facts(reader: Reader, newest: Version, last: Version) -> dict[str, object]:
-    """last: the version to name. compare_from: what the form offers to compare with the newest one.
-    application_id, application_kind, application_url: of a child, else empty."""
-    data = _document(reader, newest)
+def _collect_facts(reader: HistoryReader, newest: Version, last: Version) -> dict[str, object]:
+    """Return what the head says of the document.
+
+    `last` is the version to name. `compare_from` is the number that the form offers to compare
+    with the newest one. The fields of the application are filled for a child only.
+    """
+    data = _load_document(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
     return {
-        "title": headline(data),
-        "status": status(data, fields_of(newest.entity)),
+        "title": get_headline(data),
+        "status": get_status(data, make_field_names(newest.entity)),
         "deleted": newest.type is ChangeType.DELETE,
         "version": last.version,
         "updated_at": last.updated_at,
-        "author": changed_by(last),
+        "author": get_maker_name(last),
         "compare_from": newest.version if previous is None else previous,
         "application_id": application,
-        "application_kind": title(root()) if application else "",
-        "application_url": links.application(application) if application else "",
+        "application_kind": get_kind_title(get_root()) if application else "",
+        "application_url": links.build_application_url(application) if application else "",
     }
 
 
-def _status(version: Version) -> str:
+def _get_version_status(version: Version) -> str:
     if version.type is ChangeType.DELETE:
         return _("no longer exists")
-    return status(version.data, fields_of(version.entity))
+    return get_status(version.data, make_field_names(version.entity))
 
 
-def _document(reader: Reader, version: Version) -> Json:
-    """The snapshot of a version, for its heading; of a DELETE without one that of the newest
-    version that has one."""
+def _load_document(reader: HistoryReader, version: Version) -> Json:
+    """Return the snapshot of a version for its heading.
+
+    A deletion without a snapshot is named by the newest version that has one.
+    """
     if version.data is not None:
         return version.data
     carrier = (version.entity, version.id)
-    return timeline.documents(for_titles(reader), [carrier]).get(carrier)
+    return timeline.fetch_newest_documents(limit_to_title_fields(reader), [carrier]).get(carrier)
 
 
-def changed_by(version: Version) -> str:
-    """The name of the person, or of the service where there was no person."""
+def get_maker_name(version: Version) -> str:
+    """Return the name of the person, or else of the service, that made a version."""
     return (version.author or version.service).name
 
 
-def client_numbers(reader: Reader, entity: Entity, data: Json) -> Iterator[str]:
-    """The numbers of clients in a document, of those that the reader may search by."""
-    allowed = masking.searchable_keys(reader.viewer)
+def find_client_numbers(reader: HistoryReader, entity: EntityKind, data: Json) -> Iterator[str]:
+    """Yield the client numbers in a document that the viewer may search by."""
+    allowed = masking.list_searchable_keys(reader.viewer)
     for key, pointer in entity.search:
         value = data.get(pointer[1:]) if isinstance(data, dict) and key == CLIENT else None
-        known = isinstance(value, str | int) and not masking.is_token(str(value))
-        if known and f"{entity.name} {key}" in allowed:
+        is_readable = isinstance(value, str | int) and not masking.is_token(str(value))
+        if is_readable and f"{entity.name} {key}" in allowed:
             yield str(value)
 
 
-def children(reader: Reader, application: ApplicationState) -> list[dict[str, object]]:
-    """The children by kind, in the order of CHILDREN; deleted ones at the end. first: those that
-    are shown at once; more: the others."""
-    found: list[dict[str, object]] = []
-    bare = [(each.entity, each.id) for each in application.deleted if each.data is None]
-    documents = timeline.documents(for_titles(reader), bare)
+def group_children(reader: HistoryReader, application: ApplicationState) -> list[dict[str, object]]:
+    """Return the children by kind, in the order of CHILDREN, deleted ones at the end.
+
+    The page shows `first` at once and folds `more`.
+    """
+    groups: list[dict[str, object]] = []
+    deleted = [
+        (version.entity, version.id) for version in application.deleted if version.data is None
+    ]
+    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), deleted)
     for entity in CHILDREN:
-        theirs = [
+        rows = [
             {
-                "title": headline(child.data or documents.get((entity, child.id))) or child.id,
+                "title": get_headline(child.data or documents.get((entity, child.id))) or child.id,
                 "id": child.id,
-                "client": next(client_numbers(reader, entity, child.data), ""),
-                "url": links.timeline(entity, child.id),
+                "client": next(find_client_numbers(reader, entity, child.data), ""),
+                "url": links.build_timeline_url(entity, child.id),
                 "deleted": child.type is ChangeType.DELETE,
             }
             for child in (*application.children, *application.deleted)
             if child.entity is entity
         ]
-        same = shared((entity.name, str(each["title"]), str(each["id"])) for each in theirs)
-        for each in theirs:
-            each["same"] = (entity.name, each["title"]) in same
-        if theirs:
-            first, more = theirs[:OPEN_CHILDREN], theirs[OPEN_CHILDREN:]
-            found.append({"kind": title(entity), "first": first, "more": more})
-    return found
+        shared_names = find_shared_names(
+            (entity.name, str(row["title"]), str(row["id"])) for row in rows
+        )
+        for row in rows:
+            row["same"] = (entity.name, row["title"]) in shared_names
+        if rows:
+            first, more = rows[:OPEN_CHILDREN], rows[OPEN_CHILDREN:]
+            groups.append({"kind": get_kind_title(entity), "first": first, "more": more})
+    return groups
 
 
-def _tabs(entity: Entity, id: str, shown: TabName) -> list[tuple[str, str, bool]]:
-    """Title, address, and whether it is the page that is shown."""
+def _make_tabs(entity: EntityKind, id: str, shown: TabName) -> list[tuple[str, str, bool]]:
+    """Return title and address of each tab, and whether it is the page that is shown."""
     tabs: list[tuple[TabName, str, str]] = [
-        ("card", _("Card only") if entity.root else _("History"), links.timeline(entity, id)),
-        ("state", _("Who changed which field"), links.state(entity, id)),
+        (
+            "card",
+            _("Card only") if entity.root else _("History"),
+            links.build_timeline_url(entity, id),
+        ),
+        ("state", _("Who changed which field"), links.build_state_url(entity, id)),
     ]
     if entity.root:
-        tabs.insert(0, ("whole", _("Whole application"), links.application(id)))
-        tabs.append(("at", _("As of a date"), links.application_at(id)))
+        tabs.insert(0, ("whole", _("Whole application"), links.build_application_url(id)))
+        tabs.append(("at", _("As of a date"), links.build_moment_url(id)))
     return [(text, url, name == shown) for name, text, url in tabs]
 
 
-def other_versions(keys: Collection[Key], *shown: Version) -> list[dict[str, object]]:
-    """The versions with the numbers of these that are not shown, the older ones first. keys: all of
-    the entity. compare_url: it and the last of these compared. old: it is the old service's.
-    from_old: the one that is shown is."""
-    found: list[dict[str, object]] = []
-    for number in sorted({each.version for each in shown}):
-        its = [each for each in shown if each.version == number]
-        entity, id, from_old = its[0].entity, its[0].id, any(each.old for each in its)
-        here = [each.updated_at for each in its]
-        moments = {each.other_moment: True for each in its if each.other_moment}
+def find_other_versions(
+    keys: Collection[VersionKey], *versions: Version
+) -> list[dict[str, object]]:
+    """Return the versions that share a number with a shown one, the older ones first.
+
+    `keys` are all keys of the document. `compare_url` compares a version with the last shown one
+    of its number. `old` says that it comes from the old service, `from_old` that the shown one
+    does.
+    """
+    rows: list[dict[str, object]] = []
+    for number in sorted({version.version for version in versions}):
+        same_number = [version for version in versions if version.version == number]
+        entity, id, from_old = (
+            same_number[0].entity,
+            same_number[0].id,
+            any(version.old for version in same_number),
+        )
+        shown_moments = [version.updated_at for version in same_number]
+        moments = {version.other_moment: True for version in same_number if version.other_moment}
         moments |= {key.updated_at: False for key in keys if key.version == number}
         for moment, old in sorted(moments.items()):
-            if moment in here:
+            if moment in shown_moments:
                 continue
-            older, newer = sorted([moment, here[-1]])
-            found.append(
+            older, newer = sorted([moment, shown_moments[-1]])
+            rows.append(
                 {
                     "version": number,
                     "updated_at": moment,
-                    "url": links.snapshot(entity, id, number, moment),
-                    "compare_url": links.comparison(entity, id, (number, older), (number, newer)),
+                    "url": links.build_snapshot_url(entity, id, number, moment),
+                    "compare_url": links.build_comparison_url(
+                        entity, id, (number, older), (number, newer)
+                    ),
                     "old": old,
                     "from_old": from_old,
                 }
             )
-    return found
+    return rows
 
 
-KEY = "opened"
+OPENED_KEY = "opened"
 MAX_OPENED = 20
 
 
-def remember(request: HttpRequest, entity: Entity, id: str) -> None:
-    """Put an entity first. The session is written only when the order changes."""
-    before = request.session.get(KEY, [])
-    after = [[entity.name, id], *(one for one in before if one != [entity.name, id])][:MAX_OPENED]
+def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
+    """Put a document first in the list of opened ones.
+
+    The session is written only if the order changes.
+    """
+    before = request.session.get(OPENED_KEY, [])
+    after = [[entity.name, id], *(entry for entry in before if entry != [entity.name, id])][
+        :MAX_OPENED
+    ]
     if after != before:
-        request.session[KEY] = after
+        request.session[OPENED_KEY] = after
 
 
-def opened(request: HttpRequest) -> list[Named]:
-    """What was opened last, newest first."""
-    opened = request.session.get(KEY, [])
-    return [(BY_NAME[name], id) for name, id in opened if name in BY_NAME]
+def list_opened(request: HttpRequest) -> list[EntityRef]:
+    """Return the documents that were opened in this session, the last one first."""
+    entries = request.session.get(OPENED_KEY, [])
+    return [(BY_NAME[name], id) for name, id in entries if name in BY_NAME]

@@ -1,4 +1,4 @@
-"""What the screens say of messages in quarantine: changes that came and are not shown."""
+"""Sentences of the screens on messages in quarantine: changes that came and are not shown."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,83 +10,91 @@ from django.utils.translation import ngettext
 
 from history import trace
 from history.admin.parts import gaps
-from history.admin.parts.cards import title
+from history.admin.parts.cards import get_kind_title
 from history.base.moments import when
-from history.base.plain_text import figure
-from history.entities import BY_NAME, Entity
-from history.held_messages import OpenMessages, Quarantined
+from history.base.plain_text import format_figure
+from history.entities import BY_NAME, EntityKind
+from history.held_messages import OpenMessages, QuarantinedMessage
 from history.reasons import REASONS
 from history.record import MAX_VERSION
-from history.timeline import OpenQuestion, Reader, Version
-from history.trace.words import Fill
+from history.timeline import HistoryReader, OpenMessagesQuestion, Version
+from history.trace.words import FillTemplate
 
 # Sentences of one notice.
-MOST = 5
+MAX_SENTENCES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """How sentences are written: as HTML, or as plain text."""
+class SentenceWriter:
+    """Writes sentences on messages in quarantine, as HTML or as plain text."""
 
-    fill: Fill = format_html
+    fill: FillTemplate = format_html
     when: Callable[[datetime], str] = when
 
-    def message(self, message: Quarantined, *, whose: bool = False) -> str:
-        """Return a sentence on one message. whose: with the kind and id of its document."""
+    def describe_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
+        """Return a sentence on one message; `whose` adds kind and id of its document."""
         text = _("A message with version {n} came on {at} and is in quarantine: {reason}.")
         if message.version is None:
             text = _(
                 "A message came on {at} and is in quarantine: {reason}. Its version cannot be "
                 "read, so its place is not known."
             )
-        return self._of(message, text, whose=whose)
+        return self._fill_sentence(message, text, whose=whose)
 
-    def above(self, message: Quarantined, *, whose: bool = False) -> str:
-        """Return the same of a version that the store does not have."""
+    def describe_newer_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
+        """Return a sentence on one message with a version that the store does not have."""
         if message.version is None:
-            return self.message(message, whose=whose)
+            return self.describe_message(message, whose=whose)
         text = _("Version {n} came on {at} and is in quarantine: {reason}.")
-        return self._of(message, text, whose=whose)
+        return self._fill_sentence(message, text, whose=whose)
 
-    def twin(self, message: Quarantined) -> str:
-        """Return the same of a version whose number the store has."""
+    def describe_other_message(self, message: QuarantinedMessage) -> str:
+        """Return a sentence on one message whose version number the store has."""
         text = _(
             "Another message with the number of this version came on {at} and is in quarantine: "
             "{reason}."
         )
-        return self._of(message, text, whose=False)
+        return self._fill_sentence(message, text, whose=False)
 
-    def _of(self, message: Quarantined, text: str, *, whose: bool) -> str:
-        said = self.fill(
+    def _fill_sentence(self, message: QuarantinedMessage, text: str, *, whose: bool) -> str:
+        sentence = self.fill(
             text,
             n=message.version,
             at=self.when(message.came_at),
             reason=REASONS.get(message.reason, message.reason),
         )
         if not whose:
-            return said
-        kind = title(BY_NAME[message.entity])
-        return self.fill("{kind} {id}: {said}", kind=kind, id=message.id, said=said)
+            return sentence
+        kind = get_kind_title(BY_NAME[message.entity])
+        return self.fill("{kind} {id}: {said}", kind=kind, id=message.id, said=sentence)
 
-    def several(
-        self, messages: Sequence[Quarantined], say: Callable[[Quarantined], str], *, cut: bool
+    def describe_first_messages(
+        self,
+        messages: Sequence[QuarantinedMessage],
+        describe: Callable[[QuarantinedMessage], str],
+        *,
+        cut: bool,
     ) -> list[str]:
-        """Return the sentences on the first MOST messages, and how many more there are."""
-        found = [say(each) for each in messages[:MOST]]
-        if more := len(messages) - MOST:
+        """Return sentences on the first MAX_SENTENCES messages, and how many more there are."""
+        sentences = [describe(message) for message in messages[:MAX_SENTENCES]]
+        if more := len(messages) - MAX_SENTENCES:
             text = ngettext("And {n} more.", "And {n} more.", more)
-            found += [text.format(n=_figure(more, cut=cut))] if more > 0 else []
-        return found
+            sentences += [text.format(n=_format_count(more, cut=cut))] if more > 0 else []
+        return sentences
 
 
-HTML = Words()
+HTML = SentenceWriter()
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """What a page says of the open messages about what it shows. headline: empty if there is none.
-    whole: whether all that was read of it is stored. nameless: a sentence on messages that may be
-    about anything; empty if there is none."""
+class OpenMessagesNotice:
+    """What a page says of the open messages about its documents.
+
+    Attributes:
+        headline: How many changes are not shown, or empty.
+        sentences: A sentence on each of the first messages.
+        nameless: A sentence on messages that may be about any document, or empty.
+    """
 
     headline: str
     sentences: Sequence[str]
@@ -97,18 +105,22 @@ class Notice:
         return not self.headline and not self.nameless
 
 
-def notice(messages: OpenMessages, *, merged: bool, words: Words = HTML) -> Notice:
-    """Return the notice of a page. merged: it shows several documents."""
-    say = words.message
-    return Notice(
-        headline(messages),
-        words.several(messages.messages, lambda each: say(each, whose=merged), cut=messages.cut),
-        _nameless(messages.nameless),
+def make_notice(
+    messages: OpenMessages, *, merged: bool, words: SentenceWriter = HTML
+) -> OpenMessagesNotice:
+    """Return the notice of a page, which with `merged` shows several documents."""
+    say = words.describe_message
+    return OpenMessagesNotice(
+        format_headline(messages),
+        words.describe_first_messages(
+            messages.messages, lambda message: say(message, whose=merged), cut=messages.has_more
+        ),
+        _describe_nameless(messages.nameless),
     )
 
 
-def headline(messages: OpenMessages) -> str:
-    """Return how many changes are not shown; empty if none is in quarantine."""
+def format_headline(messages: OpenMessages) -> str:
+    """Return how many changes are in quarantine and not shown, or an empty text."""
     if not messages.count:
         return ""
     text = ngettext(
@@ -116,71 +128,91 @@ def headline(messages: OpenMessages) -> str:
         "{n} changes came and are not shown here: their messages are in quarantine.",
         messages.count,
     )
-    return text.format(n=_figure(messages.count, cut=messages.cut))
+    return text.format(n=_format_count(messages.count, cut=messages.has_more))
 
 
-def mark(messages: Sequence[Quarantined]) -> str:
-    """Return what a line of a list says of them; empty if there is none."""
+def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
+    """Return how many messages are in quarantine, for a line of a list, or an empty text."""
     if not messages:
         return ""
     text = ngettext("{n} change in quarantine", "{n} changes in quarantine", len(messages))
-    return text.format(n=figure(len(messages)))
+    return text.format(n=format_figure(len(messages)))
 
 
-def above(messages: OpenMessages, shown: Iterable[Version], *, merged: bool) -> list[str]:
-    """Return the sentences for the top of a list of versions, newest first: on messages above the
-    highest version of their document, and on those whose place is not known."""
+def describe_messages_above(
+    messages: OpenMessages, versions: Iterable[Version], *, merged: bool
+) -> list[str]:
+    """Return the sentences for the top of a list of versions, the newest first.
+
+    They are on messages above the highest version of their document, and on messages that do not
+    name their version.
+    """
     highest: dict[tuple[str, str], int] = {}
-    for each in shown:
-        place = each.entity.name, each.id
-        highest[place] = max(each.version, highest.get(place, 0))
-    found = [
-        each
-        for each in messages.messages
-        if each.version is None or each.version > highest.get((each.entity, each.id), -1)
+    for version in versions:
+        place = version.entity.name, version.id
+        highest[place] = max(version.version, highest.get(place, 0))
+    newer = [
+        message
+        for message in messages.messages
+        if message.version is None
+        or message.version > highest.get((message.entity, message.id), -1)
     ]
-    return HTML.several(found, lambda each: HTML.above(each, whose=merged), cut=messages.cut)
+    return HTML.describe_first_messages(
+        newer,
+        lambda message: HTML.describe_newer_message(message, whose=merged),
+        cut=messages.has_more,
+    )
 
 
-def twins(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
-    """Return the sentences for versions that are stored, by kind, id and number."""
-    found: dict[tuple[str, str, int], list[str]] = {}
-    for each in messages.messages:
-        if each.version is not None:
-            its = found.setdefault((each.entity, each.id, each.version), [])
-            its += [HTML.twin(each)] if len(its) < MOST else []
-    return found
+def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
+    """Return sentences on messages with the number of a stored version, by kind, id and number."""
+    sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
+    for message in messages.messages:
+        if message.version is not None:
+            sentences = sentences_by_version.setdefault(
+                (message.entity, message.id, message.version), []
+            )
+            sentences += (
+                [HTML.describe_other_message(message)] if len(sentences) < MAX_SENTENCES else []
+            )
+    return sentences_by_version
 
 
-def of_unknown(
-    reader: Reader, entities: Sequence[Entity], ids: Sequence[str]
-) -> list[tuple[str, Entity, list[str]]]:
-    """Return the sentences on what came of documents of which the store has nothing: id, kind and
-    sentences, MOST at most. Of an application also those on children that only it names."""
+def describe_unknown_documents(
+    reader: HistoryReader, entities: Sequence[EntityKind], ids: Sequence[str]
+) -> list[tuple[str, EntityKind, list[str]]]:
+    """Return id, kind and at most MAX_SENTENCES sentences on each document that the store lacks.
+
+    Those of an application include messages on children that only name the application.
+    """
     documents = [(entity, id) for entity in entities for id in ids]
     roots = ids if any(entity.root for entity in entities) else ()
-    opened = reader.ask_open_messages(OpenQuestion(entities, documents, roots))
-    lines: list[tuple[str, Entity, list[str]]] = []
+    opened = reader.fetch_open_messages(OpenMessagesQuestion(entities, documents, roots))
+    lines: list[tuple[str, EntityKind, list[str]]] = []
     for entity in entities:
-        came = reader.came(entity, [(id, 0, MAX_VERSION) for id in ids])
+        messages_by_id = reader.find_quarantined(entity, [(id, 0, MAX_VERSION) for id in ids])
         for id in ids:
-            its = [
+            sentences = [
                 text
-                for each in list(came.get(id, {}).values())[:MOST]
-                for text in gaps.said(trace.quarantined_fate(each))
+                for message in list(messages_by_id.get(id, {}).values())[:MAX_SENTENCES]
+                for text in gaps.describe_fate(trace.make_quarantined_fate(message))
             ]
-            about = opened.about(entity.name, id)
-            its += [HTML.message(each) for each in about if each.version is None]
+            about = opened.list_about(entity.name, id)
+            sentences += [
+                HTML.describe_message(message) for message in about if message.version is None
+            ]
             if entity.root:
-                children = opened.of_application(entity.name, id)
-                others = [each for each in children if each not in about]
-                its += [HTML.above(each, whose=True) for each in others]
-            if its:
-                lines.append((id, entity, its[:MOST]))
+                children = opened.list_of_application(entity.name, id)
+                others = [message for message in children if message not in about]
+                sentences += [
+                    HTML.describe_newer_message(message, whose=True) for message in others
+                ]
+            if sentences:
+                lines.append((id, entity, sentences[:MAX_SENTENCES]))
     return lines
 
 
-def _nameless(count: int) -> str:
+def _describe_nameless(count: int) -> str:
     if not count:
         return ""
     text = ngettext(
@@ -188,8 +220,8 @@ def _nameless(count: int) -> str:
         "{n} messages in quarantine do not say which document they are about: it may be this one.",
         count,
     )
-    return text.format(n=figure(count))
+    return text.format(n=format_figure(count))
 
 
-def _figure(number: int, *, cut: bool) -> str:
-    return f"{figure(number)}+" if cut else figure(number)
+def _format_count(number: int, *, cut: bool) -> str:
+    return f"{format_figure(number)}+" if cut else format_figure(number)

@@ -8,123 +8,143 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
-from history.entities import Entity
+from history.entities import EntityKind
 from history.record import MAX_VERSION
 from history.timeline import Version
 
 # Servers and proxies take a request line of about 8 KB.
-LONGEST = 8000
+MAX_URL_LENGTH = 8000
 # When a version was made: its number alone does not name it where a producer gave it twice.
 AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
 PATH = "path"
 SINCE, WHOLE = "since", "whole"  # of newer()
 
 
-def timeline(entity: Entity, id: str) -> str:
-    """The timeline; the long form for an id with a slash, which may end like another page."""
+def build_timeline_url(entity: EntityKind, id: str) -> str:
+    """Return the timeline of a document.
+
+    An id with a slash gets the long form: the short one could end like another page.
+    """
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
     return reverse(name, args=[entity, id])
 
 
-def with_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
-    """The timeline with only the versions that changed this path; empty for one that is too long
-    for an address."""
-    return _short(timeline, {**query, "path": path}) if path else ""
+def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
+    """Return the timeline with only the versions that changed this path.
+
+    Empty if the path is too long for an address.
+    """
+    return _build_short_url(timeline, {**query, "path": path}) if path else ""
 
 
-def field(entity: Entity, id: str, path: str) -> str:
-    """The values of a field; empty for one that is too long for an address, or is the document."""
+def build_field_url(entity: EntityKind, id: str, path: str) -> str:
+    """Return the page with the values of a field.
+
+    Empty for the whole document, and if the path is too long for an address.
+    """
     address = reverse("admin:history_field", args=[entity, id])
-    return _short(address, {"path": path}) if path else ""
+    return _build_short_url(address, {"path": path}) if path else ""
 
 
-def with_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
-    """The timeline with only the versions of who made this one: a person, else the service."""
+def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
+    """Return the timeline with only the versions of the person, or service, of this one."""
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
-    return _with(timeline, {**query, **maker})
+    return _add_query(timeline, {**query, **maker})
 
 
-def application(id: str) -> str:
+def build_application_url(id: str) -> str:
     return reverse("admin:history_application", args=[id])
 
 
-def application_at(id: str) -> str:
+def build_moment_url(id: str) -> str:
     return reverse("admin:history_application_at", args=[id])
 
 
-def newer(entity: Entity, id: str, since: datetime, *, whole: bool) -> str:
-    """Whether there are newer versions than those of this moment. whole: also of the children."""
-    asked = {SINCE: moment(since)} | ({WHOLE: ""} if whole else {})
-    return _with(reverse("admin:history_newer", args=[entity, id]), asked)
+def build_newer_url(entity: EntityKind, id: str, since: datetime, *, whole: bool) -> str:
+    """Return where the page asks for versions that are newer than this moment.
+
+    `whole` also asks for those of the children.
+    """
+    query = {SINCE: format_moment(since)} | ({WHOLE: ""} if whole else {})
+    return _add_query(reverse("admin:history_newer", args=[entity, id]), query)
 
 
-def landing(entity: Entity, id: str) -> str:
-    """The page that a search result leads to: an application opens with its children."""
-    return application(id) if entity.root else timeline(entity, id)
+def build_landing_url(entity: EntityKind, id: str) -> str:
+    """Return the page of a search result. An application opens with its children."""
+    return build_application_url(id) if entity.root else build_timeline_url(entity, id)
 
 
-def state(entity: Entity, id: str) -> str:
+def build_state_url(entity: EntityKind, id: str) -> str:
     return reverse("admin:history_state", args=[entity, id])
 
 
-def snapshot(entity: Entity, id: str, version: int, made: datetime | None = None) -> str:
-    """made: when the version was made; tells twins apart, which have one number."""
+def build_snapshot_url(
+    entity: EntityKind, id: str, version: int, moment: datetime | None = None
+) -> str:
+    """Return the page of a version.
+
+    The moment tells two versions of one number apart.
+    """
     address = reverse("admin:history_snapshot", args=[entity, id, version])
-    return _with(address, {AT: moment(made)} if made else None)
+    return _add_query(address, {AT: format_moment(moment)} if moment else None)
 
 
-def as_json(entity: Entity, id: str, version: int, made: datetime) -> str:
-    """The JSON of a version, on its page."""
-    return f"{snapshot(entity, id, version, made)}&as=json"
+def build_json_url(entity: EntityKind, id: str, version: int, moment: datetime) -> str:
+    """Return the page of a version with its JSON."""
+    return f"{build_snapshot_url(entity, id, version, moment)}&as=json"
 
 
-def unmask(entity: Entity, id: str, version: int, path: str, made: datetime) -> str:
-    """Empty for a path that is too long for an address."""
+def build_unmask_url(entity: EntityKind, id: str, version: int, path: str, moment: datetime) -> str:
+    """Return the page that unmasks a value; empty if the path is too long for an address."""
     address = reverse("admin:history_unmask", args=[entity, id, version])
-    return _short(address, {"path": path, AT: moment(made)})
+    return _build_short_url(address, {"path": path, AT: format_moment(moment)})
 
 
-def compare(entity: Entity, id: str, query: Mapping[str, str | int] | None = None) -> str:
-    return _with(reverse("admin:history_compare", args=[entity, id]), query)
+def build_compare_url(
+    entity: EntityKind, id: str, query: Mapping[str, str | int] | None = None
+) -> str:
+    return _add_query(reverse("admin:history_compare", args=[entity, id]), query)
 
 
-def comparison(
-    entity: Entity,
+def build_comparison_url(
+    entity: EntityKind,
     id: str,
     old: tuple[int, datetime],
     new: tuple[int, datetime],
     path: str | None = None,
 ) -> str:
-    """The comparison of two versions, each named by its number and when it was made. path: the
-    changes that fit it come first; without them for one that is too long for an address."""
-    times = {FROM_AT: moment(old[1]), TO_AT: moment(new[1])}
+    """Return the comparison of two versions, each named by its number and moment.
+
+    Changes that fit `path` come first, unless the path is too long for an address.
+    """
+    times = {FROM_AT: format_moment(old[1]), TO_AT: format_moment(new[1])}
     query: dict[str, str | int] = {"from": old[0], "to": new[0], **times}
-    address = compare(entity, id, query | ({PATH: path} if path else {}))
-    return address if len(address) <= LONGEST else compare(entity, id, query)
+    address = build_compare_url(entity, id, query | ({PATH: path} if path else {}))
+    return address if len(address) <= MAX_URL_LENGTH else build_compare_url(entity, id, query)
 
 
-def moment(made: datetime) -> str:
-    """A moment as in the parameters AT, FROM_AT and TO_AT."""
-    return made.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+def format_moment(moment: datetime) -> str:
+    """Write a moment for the parameters AT, FROM_AT and TO_AT."""
+    return moment.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def parse_moment(text: str | None) -> datetime | None:
-    """The reverse of moment(); None for anything else."""
+    """Read what format_moment() wrote; None for anything else."""
     try:
-        made = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
         return None
-    return made if made.tzinfo else None
+    return moment if moment.tzinfo else None
 
 
-def _with(address: str, query: Mapping[str, str | int] | None) -> str:
+def _add_query(address: str, query: Mapping[str, str | int] | None) -> str:
     return f"{address}?{urlencode(query)}" if query else address
 
 
-def _short(address: str, query: Mapping[str, str]) -> str:
-    found = _with(address, query)
-    return found if len(found) <= LONGEST else ""
+def _build_short_url(address: str, query: Mapping[str, str]) -> str:
+    url = _add_query(address, query)
+    return url if len(url) <= MAX_URL_LENGTH else ""
 
 
 PAGE = "page"
@@ -132,31 +152,44 @@ VISITED = "visited"
 MAX_VISITED = 25
 
 
-def pages(
+def build_page_urls(
     request: HttpRequest,
     address: str,
     parameters: Mapping[str, str],
     token: str | None,
     following: str | None,
 ) -> dict[str, str]:
-    """older_url, newer_url and newest_url, where there is such a page. address: without parameters.
-    parameters: the filter. token: of the page itself, None: the first. following: of the next."""
-    here = token or ""
+    """Return `older_url`, `newer_url` and `newest_url`, if there are such pages.
+
+    Args:
+        request: Its parameter VISITED has the tokens of the newer pages.
+        address: The address of the page without parameters.
+        parameters: The filter.
+        token: The token of this page; None for the first one.
+        following: The token of the next page, or None.
+    """
+    own_token = token or ""
     visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     if following:
-        found["older_url"] = _url(
-            address, parameters, following, [*visited, here] if here else visited
+        urls["older_url"] = _build_page_url(
+            address, parameters, following, [*visited, own_token] if own_token else visited
         )
-    if here:
-        found["newest_url"] = _url(address, parameters, "", [])
-        found["newer_url"] = _url(address, parameters, visited[-1] if visited else "", visited[:-1])
-    return found
+    if own_token:
+        urls["newest_url"] = _build_page_url(address, parameters, "", [])
+        urls["newer_url"] = _build_page_url(
+            address, parameters, visited[-1] if visited else "", visited[:-1]
+        )
+    return urls
 
 
-def _url(address: str, parameters: Mapping[str, str], token: str, visited: list[str]) -> str:
+def _build_page_url(
+    address: str, parameters: Mapping[str, str], token: str, visited: list[str]
+) -> str:
     place = {PAGE: token, VISITED: ",".join(visited[-MAX_VISITED:])}
-    return _with(address, {**parameters, **{name: text for name, text in place.items() if text}})
+    return _add_query(
+        address, {**parameters, **{name: text for name, text in place.items() if text}}
+    )
 
 
 AFTER = "after"
@@ -164,33 +197,35 @@ AFTER = "after"
 MOST_ROWS = 500
 
 
-def number(text: str) -> int | None:
-    """The number of a version, or a place in a table; None for what is none."""
-    found = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
-    return found if found is not None and found <= MAX_VERSION else None
+def parse_number(text: str) -> int | None:
+    """Read the number of a version or a position in a table; None for anything else."""
+    value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+    return value if value is not None and value <= MAX_VERSION else None
 
 
-def start_of(after: str, count: int) -> int:
-    """The place of the first row of the page; 0 for what is no place in this table."""
-    start = number(after) or 0
+def parse_start(after: str, count: int) -> int:
+    """Read the position of the first row of the page; 0 if the table has no such row."""
+    start = parse_number(after) or 0
     return start if start < count else 0
 
 
-def row_pages(address: str, start: int, count: int, text: str) -> dict[str, str]:
-    """range_text, next_url and previous_url, as far as there are other pages. text: says which rows
-    these are, with {first}, {last} and {count}."""
+def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict[str, str]:
+    """Return `range_text`, `next_url` and `previous_url`, if there are other pages.
+
+    `text` says which rows these are, with {first}, {last} and {count}.
+    """
     end = min(start + MOST_ROWS, count)
-    found: dict[str, str] = {}
+    urls: dict[str, str] = {}
     if end - start < count:
-        found["range_text"] = text.format(first=start + 1, last=end, count=count)
+        urls["range_text"] = text.format(first=start + 1, last=end, count=count)
     if end < count:
-        found["next_url"] = after(address, end)
+        urls["next_url"] = build_rows_url(address, end)
     if start:
         before = max(0, start - MOST_ROWS)
-        found["previous_url"] = after(address, before) if before else address
-    return found
+        urls["previous_url"] = build_rows_url(address, before) if before else address
+    return urls
 
 
-def after(address: str, start: int) -> str:
-    """The address of the page that begins with this row."""
+def build_rows_url(address: str, start: int) -> str:
+    """Return the address of the page that begins with this row."""
     return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"

@@ -1,7 +1,7 @@
 """How complete the store is for one page: up to when all was read, and what is in quarantine.
 
-It is read before the documents of the page. So a version that comes out of quarantine meanwhile is
-shown and named, and never neither.
+It is read before the documents of the page: a version that leaves quarantine meanwhile is then
+both shown and named, and never neither.
 """
 
 from collections.abc import Sequence
@@ -10,49 +10,52 @@ from dataclasses import dataclass, field
 from django.http import HttpRequest
 
 from history import complete_to
-from history.complete_to import Completeness
-from history.database.prepared import Rows
-from history.entities import PARTS, Entity
+from history.complete_to import StoreCompleteness
+from history.database.prepared import FetchedRows
+from history.entities import PARTS, EntityKind
 from history.held_messages import NO_OPEN_MESSAGES, OpenMessages
-from history.timeline import OpenQuestion, Reader
-from history.timeline.query import storable
+from history.timeline import HistoryReader, OpenMessagesQuestion
+from history.timeline.query import is_storable_id
 
 
 @dataclass(slots=True)
-class Standing:
-    """What was read for a page. messages: what its reader may know; asked for once the documents
-    were read."""
+class PageCompleteness:
+    """The completeness of the store for one page."""
 
-    complete: Completeness
-    _question: OpenQuestion | None = None
-    _rows: Rows = field(default_factory=list)
+    complete: StoreCompleteness
+    _question: OpenMessagesQuestion | None = None
+    _rows: FetchedRows = field(default_factory=list)
     _told: OpenMessages | None = None
 
-    def messages(self, reader: Reader) -> OpenMessages:
-        """Return the open messages about what the page shows."""
+    def load_messages(self, reader: HistoryReader) -> OpenMessages:
+        """Return the open messages about the documents of the page that the viewer may know of."""
         if self._told is None:
-            asked = self._question
-            self._told = reader.open_messages(asked, self._rows) if asked else NO_OPEN_MESSAGES
+            question = self._question
+            self._told = (
+                reader.select_open_messages(question, self._rows) if question else NO_OPEN_MESSAGES
+            )
         return self._told
 
 
-def read(request: HttpRequest, entity: Entity | None, id: str) -> None:
-    """Read it for the page of a document, or (entity None) of an application with its children."""
-    kinds: Sequence[Entity] = PARTS if entity is None else [entity]
-    if storable(id):
-        question = OpenQuestion.about(kinds, entity, id)
-        found = Standing(*_read(question))
+def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) -> None:
+    """Read the completeness for a page; without a kind it shows an application with children."""
+    kinds: Sequence[EntityKind] = PARTS if entity is None else [entity]
+    if is_storable_id(id):
+        question = OpenMessagesQuestion.about(kinds, entity, id)
+        completeness = PageCompleteness(*_read_with_messages(question))
     else:
-        found = Standing(complete_to.read(kinds))
-    request.standing = found  # type: ignore[attr-defined]
+        completeness = PageCompleteness(complete_to.read_completeness(kinds))
+    request.standing = completeness  # type: ignore[attr-defined]
 
 
-def _read(question: OpenQuestion) -> tuple[Completeness, OpenQuestion, Rows]:
-    complete, rows = complete_to.read_with_messages(question)
+def _read_with_messages(
+    question: OpenMessagesQuestion,
+) -> tuple[StoreCompleteness, OpenMessagesQuestion, FetchedRows]:
+    complete, rows = complete_to.read_completeness_and_messages(question)
     return complete, question, rows
 
 
-def of(request: HttpRequest) -> Standing:
-    """Return what was read for a page."""
-    found: Standing = request.standing  # type: ignore[attr-defined]
-    return found
+def get_completeness(request: HttpRequest) -> PageCompleteness:
+    """Return the completeness that was read for a page."""
+    completeness: PageCompleteness = request.standing  # type: ignore[attr-defined]
+    return completeness

@@ -1,4 +1,4 @@
-"""Values and rows of changes as HTML. Written here and not in templates."""
+"""Values and rows of changes as HTML. They are written here: templates would take too long."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from django.utils.translation import gettext as _
 
 if TYPE_CHECKING:
     from history.admin.parts.change_rows import ChangeRow
-    from history.admin.parts.values import Value
+    from history.admin.parts.values import ShownValue
 
 
-def value_html(value: Value) -> SafeString:
-    """One value, with what is inside it."""
-    return mark_safe(_value(value))  # noqa: S308 - every text in it is escaped
+def render_value(value: ShownValue) -> SafeString:
+    """Return one value with all that is inside it as HTML."""
+    return mark_safe(_render_value(value))  # noqa: S308 - every text in it is escaped
 
 
-def row_html(row: ChangeRow) -> SafeString:
-    """A change as a row of a table: field, old value, new value."""
+def render_row(row: ChangeRow) -> SafeString:
+    """Return a change as a row of a table: field, old value, new value."""
     path, name = escape(row.path), escape(row.label)
     if row.filter_url:
-        title = f"{path} · {_words(get_language()).filter}"
+        title = f"{path} · {_get_titles(get_language()).filter}"
         name = f'<a href="{escape(row.filter_url)}" title="{title}">{name}</a>'
     else:
         name = f'<span title="{path}">{name}</span>'
@@ -36,11 +36,12 @@ def row_html(row: ChangeRow) -> SafeString:
         name += f' <span class="note">{escape(row.note)}</span>'
     return mark_safe(  # noqa: S308 - as above
         f'<tr class="{row.kind}">\n<th scope="row">{name}</th>\n'
-        f'<td class="old">{_value(row.old)}</td>\n<td class="new">{_value(row.new)}</td>\n</tr>'
+        f'<td class="old">{_render_value(row.old)}</td>\n'
+        f'<td class="new">{_render_value(row.new)}</td>\n</tr>'
     )
 
 
-class _Words(NamedTuple):
+class _Titles(NamedTuple):
     """Titles in one language, escaped."""
 
     absent: str
@@ -49,63 +50,63 @@ class _Words(NamedTuple):
 
 
 @cache
-def _words(_language: str | None) -> _Words:
-    return _Words(
+def _get_titles(_language: str | None) -> _Titles:
+    return _Titles(
         absent=escape(_("not there")),
         masked=escape(_("masked; within one field of a document, equal codes mean equal values")),
         filter=escape(_("all values of this field")),
     )
 
 
-def _value(value: Value) -> str:
+def _render_value(value: ShownValue) -> str:
     form, text = value.form, escape(value.text[: value.most] if value.most else value.text)
     if form == "absent":
-        return f'<span class="absent" title="{_words(get_language()).absent}">—</span>'
+        return f'<span class="absent" title="{_get_titles(get_language()).absent}">—</span>'
     if form == "null":
         return f'<em class="null" title="{escape(value.exact)}">{text}</em>'
     if form == "masked":
         name, link = ("a", f' href="{escape(value.url)}"') if value.url else ("span", "")
-        title = _words(get_language()).masked
+        title = _get_titles(get_language()).masked
         return f'<{name} class="masked"{link} title="{title}">{text}</{name}>'
     if form == "moment":
         moment, exact = escape(value.moment), escape(value.exact)
         text = escape(value.local)
         return f'<time datetime="{moment}" data-when="full" data-utc="{exact}">{text}</time>'
     if form in ("list", "object"):
-        return _nested(value, text)
+        return _render_nested(value, text)
     if form == "long":
-        shown = _marked(value.around) if value.marked else escape(value.head)
+        summary = _render_marked(value.around) if value.marked else escape(value.head)
         return (
-            f'<details class="longtext"><summary>{shown}</summary>'
-            f'<p class="prewrap">{text}</p>{_rest(value)}</details>'
+            f'<details class="longtext"><summary>{summary}</summary>'
+            f'<p class="prewrap">{text}</p>{_render_rest(value)}</details>'
         )
     if value.marked:
-        return f"<span>{_marked(value.marked)}</span>"
+        return f"<span>{_render_marked(value.marked)}</span>"
     title = f' title="{escape(value.exact)}"' if value.exact else ""
     return f'<span class="{form}"{title}>{text}</span>'
 
 
-def _rest(value: Value) -> str:
-    """That a long text goes on."""
-    left = len(value.text) - value.most
-    if left <= 0:
+def _render_rest(value: ShownValue) -> str:
+    """Return how many letters of a long text are not shown."""
+    hidden = len(value.text) - value.most
+    if hidden <= 0:
         return ""
     text = ngettext(
-        "{n} more character in the snapshot", "{n} more characters in the snapshot", left
+        "{n} more character in the snapshot", "{n} more characters in the snapshot", hidden
     )
-    return f'<p class="quiet">… {escape(text.format(n=left))}</p>'
+    return f'<p class="quiet">… {escape(text.format(n=hidden))}</p>'
 
 
-def _marked(parts: tuple[str, ...]) -> str:
+def _render_marked(parts: tuple[str, ...]) -> str:
     return "".join(
         f"<mark>{escape(part)}</mark>" if place % 2 and part else escape(part)
         for place, part in enumerate(parts)
     )
 
 
-def _nested(value: Value, text: str) -> str:
+def _render_nested(value: ShownValue, text: str) -> str:
     items = "".join(
-        f"<div><dt>{escape(item.name)}</dt><dd>{_value(item.value)}</dd></div>"
+        f"<div><dt>{escape(item.name)}</dt><dd>{_render_value(item.value)}</dd></div>"
         for item in value.items
     )
     if value.hidden:
@@ -123,13 +124,13 @@ _TOKEN = re.compile(
 )
 
 
-def coloured(text: str) -> SafeString:
-    """Indented JSON text as HTML, its keys and values in spans of their own class."""
-    return mark_safe(_TOKEN.sub(_span, escape(text, quote=False)))  # noqa: S308 - as above
+def colour_json(text: str) -> SafeString:
+    """Return indented JSON text as HTML with keys and values in spans of their own class."""
+    return mark_safe(_TOKEN.sub(_render_token, escape(text, quote=False)))  # noqa: S308 - as above
 
 
-def _span(token: re.Match[str]) -> str:
-    if (shown := token["text"]) is not None:
+def _render_token(token: re.Match[str]) -> str:
+    if (text := token["text"]) is not None:
         kind = "key" if token["colon"] else "str"
-        return f'<span class="{kind}">{shown}</span>{token["colon"] or ""}'
+        return f'<span class="{kind}">{text}</span>{token["colon"] or ""}'
     return f'<span class="{"num" if token["number"] is not None else "lit"}">{token[0]}</span>'

@@ -16,11 +16,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from history import masking
-from history.admin.parts.headline import Fields
-from history.admin.parts.value_html import value_html
-from history.base.moments import day
-from history.diff import Maybe
-from history.diff.path import escape
+from history.admin.parts.headline import FieldTexts
+from history.admin.parts.value_html import render_value
+from history.base.moments import format_day
+from history.diff import MaybeJson
+from history.diff.path import escape_key
 from history.documents.exactjson import Json, dumps
 
 SPACE = "\N{NO-BREAK SPACE}"
@@ -34,47 +34,50 @@ MOMENT = re.compile(
 )
 
 
-def plain(value: int | Decimal) -> str:
-    """All digits, no exponent. An int would go through float if it were formatted with f."""
+def format_digits(value: int | Decimal) -> str:
+    """Write all digits, without an exponent.
+
+    An int is not formatted with "f": it would pass through float.
+    """
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def number(value: int | Decimal) -> str:
-    """A number in plain notation, without separators: it may be a year or an account."""
-    written = plain(value)
+def format_number(value: int | Decimal) -> str:
+    """Write a number without thousands separators: it may be a year or an account."""
+    written = format_digits(value)
     if len(written) > MAX_DIGITS:
         return str(value)
-    return written.replace("-", MINUS).replace(".", _point())
+    return written.replace("-", MINUS).replace(".", _get_decimal_point())
 
 
-def money(text: str) -> str:
-    """A plain decimal number with separated thousands; a fraction has at least two digits."""
+def format_money(text: str) -> str:
+    """Write a plain decimal number with separated thousands and two or more decimals."""
     sign = MINUS if text.startswith("-") else ""
     whole, point, fraction = text.lstrip("-").partition(".")
-    tail = _point() + fraction.ljust(2, "0") if point else ""
+    tail = _get_decimal_point() + fraction.ljust(2, "0") if point else ""
     return sign + THOUSANDS.sub(SPACE, whole) + tail
 
 
-def date(found: re.Match[str]) -> str:
-    """A match of MOMENT for pages without JavaScript, in the zone it was written in."""
-    day = _("{year}-{month}-{day}").format(**found.groupdict())
-    return f"{day} {found['time']} {_zone(found)}" if found["time"] else day
+def format_date(match: re.Match[str]) -> str:
+    """Write a match of MOMENT in its own time zone, for pages without JavaScript."""
+    day = _("{year}-{month}-{day}").format(**match.groupdict())
+    return f"{day} {match['time']} {_format_zone(match)}" if match["time"] else day
 
 
-def iso(found: re.Match[str]) -> str:
-    """A match of MOMENT that has a time, with its offset. Without one it is UTC."""
-    return found[0].replace(" ", "T") if found["offset"] else found[0].replace(" ", "T") + "Z"
+def format_iso(match: re.Match[str]) -> str:
+    """Write a match of MOMENT that has a time as ISO 8601; without an offset it is UTC."""
+    return match[0].replace(" ", "T") if match["offset"] else match[0].replace(" ", "T") + "Z"
 
 
-def _zone(found: re.Match[str]) -> str:
-    return "UTC" if found["offset"] in (None, "Z") else f"UTC{found['offset']}"
+def _format_zone(match: re.Match[str]) -> str:
+    return "UTC" if match["offset"] in (None, "Z") else f"UTC{match['offset']}"
 
 
-def _point() -> str:
+def _get_decimal_point() -> str:
     return str(get_format("DECIMAL_SEPARATOR"))
 
 
-Form = Literal[
+ValueForm = Literal[
     "absent", "null", "text", "long", "number", "flag", "moment", "list", "object", "masked"
 ]
 
@@ -89,17 +92,27 @@ NAME_KEYS = ("name", "title", "fullName", "number", "code", "text", "type")
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """One value as it is shown. text: in the reader's language. exact: the stored value as JSON,
-    empty where it equals text. moment: ISO 8601 with offset. items: of a list or object, at most
-    MAX_ITEMS; hidden: how many more. most: letters of a long text that are shown. marked: the text
-    in parts, every second one differs. url: where a masked value is shown."""
+class ShownValue:
+    """One value as a page shows it.
 
-    form: Form
+    Attributes:
+        form: How the value is drawn.
+        text: The value in the language of the page.
+        exact: The stored value as JSON; empty where it equals `text`.
+        moment: A moment in ISO 8601 with its offset.
+        items: The items of a list or object, at most MAX_ITEMS.
+        hidden: How many more items the value has.
+        folded: Whether the items are folded at first.
+        most: How many letters of a long text are shown.
+        marked: The text in parts; every second part differs from the other value.
+        url: Where a masked value is shown.
+    """
+
+    form: ValueForm
     text: str = ""
     exact: str = ""
     moment: str = ""
-    items: "tuple[Item, ...]" = ()
+    items: "tuple[ValueItem, ...]" = ()
     hidden: int = 0
     folded: bool = False
     most: int = 0
@@ -108,18 +121,21 @@ class Value:
 
     @property
     def html(self) -> SafeString:
-        """As HTML."""
-        return value_html(self)
+        """The value as HTML."""
+        return render_value(self)
 
     @property
     def local(self) -> str:
-        """The text; of a moment in the reader's zone."""
+        """The text; a moment is written in the time zone of the reader."""
         try:
-            at = timezone.localtime(datetime.fromisoformat(self.moment))
+            moment = timezone.localtime(datetime.fromisoformat(self.moment))
         except (ValueError, OverflowError):  # no moment, or no such day
             return self.text
         # mark_differences gives moments that differ only in the fraction their exact text.
-        return f"{day(at)} {at.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
+        return (
+            f"{format_day(moment)} "
+            f"{moment.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
+        )
 
     @property
     def head(self) -> str:
@@ -142,55 +158,66 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """A member of an object, or an item of a list; name: its field, key or number."""
+class ValueItem:
+    """A member of an object or an item of a list, named by its field, key or number."""
 
     name: str
-    value: Value
+    value: ShownValue
 
 
-ABSENT = Value("absent", "—")
+ABSENT = ShownValue("absent", "—")
 
 
-def readable(value: "Maybe | msgspec.Raw", fields: Fields, path: str, depth: int = 0) -> Value:
-    """A value for a person. path: where it is in the snapshot; the catalogue goes by this."""
+def make_value(
+    value: "MaybeJson | msgspec.Raw", fields: FieldTexts, path: str, depth: int = 0
+) -> ShownValue:
+    """Return a JSON value as it is shown.
+
+    `path` is the pointer of the value in the snapshot, by which the catalogue knows its field.
+    """
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
     if value is None:
-        return Value("null", pgettext("value", "empty"), "null")
+        return ShownValue("null", pgettext("value", "empty"), "null")
     if value is True or value is False:
-        return Value("flag", _("yes") if value else _("no"), str(value).lower())
+        return ShownValue("flag", _("yes") if value else _("no"), str(value).lower())
     if isinstance(value, str):
-        return _text(value, fields, path)
+        return _make_text_value(value, fields, path)
     if isinstance(value, int | Decimal):
-        return _number(value, fields, path)
+        return _make_number_value(value, fields, path)
     if isinstance(value, msgspec.Raw):  # a document that Python cannot hold
-        return _long(bytes(value).decode(), fields)
+        return _make_long_value(bytes(value).decode(), fields)
     if value == []:
-        return Value("null", _("empty list"), "[]")
+        return ShownValue("null", _("empty list"), "[]")
     if value == {}:
-        return Value("null", _("no fields"), "{}")
+        return ShownValue("null", _("no fields"), "{}")
     if depth >= MAX_DEPTH:
-        return _long(dumps(value).decode(), fields)
+        return _make_long_value(dumps(value).decode(), fields)
     if isinstance(value, list):
-        return _list(value, fields, path, depth)
-    return _object(value, fields, path, depth)
+        return _make_list_value(value, fields, path, depth)
+    return _make_object_value(value, fields, path, depth)
 
 
-def members(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> tuple[Item, ...]:
-    """The members of an object with their labels, at most MAX_ITEMS, and as room allows; technical
-    ones at the end."""
-    found: tuple[list[Item], list[Item]] = ([], [])
-    for key, member in islice(value.items(), fields.take(min(len(value), MAX_ITEMS))):
-        place = f"{path}/{escape(key)}"
-        item = Item(fields.label(place) or key, readable(member, fields, place, depth))
-        found[fields.kind(place) == "technical"].append(item)
-    return (*found[0], *found[1])
+def make_items(
+    value: Mapping[str, Json], fields: FieldTexts, path: str, depth: int
+) -> tuple[ValueItem, ...]:
+    """Return the members of an object with their labels, technical fields at the end.
+
+    At most MAX_ITEMS, and not more than the page may still draw.
+    """
+    plain_and_technical: tuple[list[ValueItem], list[ValueItem]] = ([], [])
+    for key, member in islice(value.items(), fields.reserve_values(min(len(value), MAX_ITEMS))):
+        place = f"{path}/{escape_key(key)}"
+        item = ValueItem(fields.get_label(place) or key, make_value(member, fields, place, depth))
+        plain_and_technical[fields.get_kind(place) == "technical"].append(item)
+    return (*plain_and_technical[0], *plain_and_technical[1])
 
 
-def caption(value: Mapping[str, Json]) -> str:
-    """The name of an object from its own fields, the beginning of its text, or empty. A masked
-    value is no name."""
+def get_caption(value: Mapping[str, Json]) -> str:
+    """Return the name of an object from its own fields, or the beginning of its text, or "".
+
+    A masked value does not count as a name.
+    """
     for key in NAME_KEYS:
         text = value.get(key)
         if isinstance(text, str) and text and not masking.is_token(text):
@@ -201,91 +228,103 @@ def caption(value: Mapping[str, Json]) -> str:
     return ""
 
 
-def _text(value: str, fields: Fields, path: str) -> Value:
+def _make_text_value(value: str, fields: FieldTexts, path: str) -> ShownValue:
     if masking.is_token(value):
         url = fields.unmask(path) if fields.unmask else ""
-        return Value("masked", masking.shown(value), value, url=url)
+        return ShownValue("masked", masking.shorten_token(value), value, url=url)
     exact = dumps(value).decode()
     if not value:
-        return Value("null", _("empty text"), exact)
+        return ShownValue("null", _("empty text"), exact)
     if not value.strip():
-        return Value("null", _("only spaces"), exact)
-    kind = fields.kind(path)
+        return ShownValue("null", _("only spaces"), exact)
+    kind = fields.get_kind(path)
     if kind == "enum":
-        return Value("text", fields.word(path, value) or value, exact)
+        return ShownValue("text", fields.get_word(path, value) or value, exact)
     if kind == "person" and "\0" not in value:
-        return Value("text", fields.person(value), exact)
+        return ShownValue("text", fields.get_person(value), exact)
     if kind in ("money", "percent") and NUMBER.fullmatch(value):
-        return Value("number", _amount(value, kind), exact)
+        return ShownValue("number", _format_amount(value, kind), exact)
     if moment := MOMENT.fullmatch(value):
         if moment["time"]:
-            return Value("moment", date(moment), exact, moment=iso(moment))
-        return Value("text", date(moment), exact)
+            return ShownValue("moment", format_date(moment), exact, moment=format_iso(moment))
+        return ShownValue("text", format_date(moment), exact)
     if len(value) > LONG_TEXT or value.count("\n") > 3:
-        return _long(value, fields)
-    return Value("text", value, exact if "\0" in value else "")
+        return _make_long_value(value, fields)
+    return ShownValue("text", value, exact if "\0" in value else "")
 
 
-def _long(text: str, fields: Fields) -> Value:
-    return Value("long", text, folded=True, most=fields.letters(len(text)))
+def _make_long_value(text: str, fields: FieldTexts) -> ShownValue:
+    return ShownValue("long", text, folded=True, most=fields.reserve_letters(len(text)))
 
 
-def _number(value: int | Decimal, fields: Fields, path: str) -> Value:
-    exact, kind, written = dumps(value).decode(), fields.kind(path), plain(value)
+def _make_number_value(value: int | Decimal, fields: FieldTexts, path: str) -> ShownValue:
+    exact, kind, written = dumps(value).decode(), fields.get_kind(path), format_digits(value)
     if kind in ("money", "percent") and NUMBER.fullmatch(written):
-        return Value("number", _amount(written, kind), exact)
-    return Value("number", number(value), exact)
+        return ShownValue("number", _format_amount(written, kind), exact)
+    return ShownValue("number", format_number(value), exact)
 
 
-def _amount(plain: str, kind: str) -> str:
+def _format_amount(plain: str, kind: str) -> str:
     if kind == "money":
-        return money(plain)
-    return plain.replace("-", MINUS).replace(".", _point()) + SPACE + "%"
+        return format_money(plain)
+    return plain.replace("-", MINUS).replace(".", _get_decimal_point()) + SPACE + "%"
 
 
-def _list(values: Sequence[Json], fields: Fields, path: str, depth: int) -> Value:
-    shown = tuple(
-        Item(_item_name(value, place), readable(value, fields, f"{path}/{place}", depth + 1))
-        for place, value in enumerate(islice(values, fields.take(min(len(values), MAX_ITEMS))))
+def _make_list_value(
+    values: Sequence[Json], fields: FieldTexts, path: str, depth: int
+) -> ShownValue:
+    items = tuple(
+        ValueItem(
+            _get_item_name(value, place), make_value(value, fields, f"{path}/{place}", depth + 1)
+        )
+        for place, value in enumerate(
+            islice(values, fields.reserve_values(min(len(values), MAX_ITEMS)))
+        )
     )
-    if len(shown) == len(values) and all(i.value.form in ("text", "number", "flag") for i in shown):
-        line = ", ".join(item.value.text for item in shown)
+    if len(items) == len(values) and all(i.value.form in ("text", "number", "flag") for i in items):
+        line = ", ".join(item.value.text for item in items)
         if len(line) <= LONG_TEXT:
-            return Value("text", line, dumps(list(values)).decode())
+            return ShownValue("text", line, dumps(list(values)).decode())
     count = ngettext("{n} item", "{n} items", len(values)).format(n=len(values))
-    return Value(
-        "list", count, items=shown, hidden=len(values) - len(shown), folded=_folded(values, depth)
+    return ShownValue(
+        "list",
+        count,
+        items=items,
+        hidden=len(values) - len(items),
+        folded=_is_folded(values, depth),
     )
 
 
-def _object(value: Mapping[str, Json], fields: Fields, path: str, depth: int) -> Value:
-    shown = members(value, fields, path, depth + 1)
+def _make_object_value(
+    value: Mapping[str, Json], fields: FieldTexts, path: str, depth: int
+) -> ShownValue:
+    items = make_items(value, fields, path, depth + 1)
     count = ngettext("{n} field", "{n} fields", len(value)).format(n=len(value))
-    named = caption(value)
-    return Value(
+    name = get_caption(value)
+    return ShownValue(
         "object",
-        f"{named} ({count})" if named else count,
-        items=shown,
-        hidden=len(value) - len(shown),
-        folded=_folded(value, depth),
+        f"{name} ({count})" if name else count,
+        items=items,
+        hidden=len(value) - len(items),
+        folded=_is_folded(value, depth),
     )
 
 
-def _folded(value: object, depth: int) -> bool:
-    return depth > 0 or any(True for _leaf in islice(_walk(value), OPEN_LEAVES, None))
+def _is_folded(value: object, depth: int) -> bool:
+    return depth > 0 or any(True for _leaf in islice(_iterate_scalars(value), OPEN_LEAVES, None))
 
 
-def _item_name(value: Json, place: int) -> str:
+def _get_item_name(value: Json, place: int) -> str:
     if isinstance(value, dict):
         for key in IDENTITY_KEYS:
             identity = value.get(key)
             if isinstance(identity, str | int) and not isinstance(identity, bool):
-                return masking.shown(str(identity))
+                return masking.shorten_token(str(identity))
     return str(place + 1)
 
 
-def _walk(value: object) -> Iterator[object]:
-    """The scalars in a value."""
+def _iterate_scalars(value: object) -> Iterator[object]:
+    """Yield the scalars in a value."""
     stack = [value]
     while stack:
         top = stack.pop()

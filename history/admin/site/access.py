@@ -10,29 +10,34 @@ from django.template.response import SimpleTemplateResponse
 
 from history import masking
 from history.base import zone
-from history.masking.viewer import may
+from history.masking.viewer import has_permission
 
 PERMISSION = "history.view_history"
-May = Callable[[Any], bool]
+PermissionCheck = Callable[[Any], bool]
 
 
-def holds(permission: str) -> May:
-    """Whether a user has a permission. A superuser has every one."""
-    return lambda user: may(user, permission)
+def make_permission_check(permission: str) -> PermissionCheck:
+    """Return a check that a user has a permission. A superuser has every permission."""
+    return lambda user: has_permission(user, permission)
 
 
-def was_given(permission: str) -> May:
-    """Whether a user has a permission from a role, or from an administrator; no superuser's."""
-    return lambda user: masking.holds(user, permission)
+def make_explicit_permission_check(permission: str) -> PermissionCheck:
+    """Return a check that a user was given a permission by a role or an administrator.
+
+    It does not suffice to be a superuser.
+    """
+    return lambda user: masking.has_explicit_permission(user, permission)
 
 
 def reader(request: HttpRequest) -> dict[str, Any]:
-    """For every template. may_read: whether the login may open the history; asked where a page
-    needs it."""
+    """Return what every template may read.
+
+    `may_read` asks whether the login may open the history, when a page needs to know.
+    """
     return {
-        "may_read": partial(may, getattr(request, "user", None), PERMISSION),
-        "zone": zone.chosen(request),
-        "zone_name": zone.of(request).key,
+        "may_read": partial(has_permission, getattr(request, "user", None), PERMISSION),
+        "zone": zone.get_choice(request),
+        "zone_name": zone.find_zone(request).key,
     }
 
 
@@ -43,24 +48,24 @@ _DIRECTIONS: Final = re.compile(
 )
 
 
-def visible(response: HttpResponseBase) -> HttpResponseBase:
-    """The page with NUL as a sign of its own, and direction marks as escapes."""
+def show_invisible_characters(response: HttpResponseBase) -> HttpResponseBase:
+    """Show NUL as a sign of its own and direction marks as escapes in a page."""
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-        response.add_post_render_callback(_shown)
+        response.add_post_render_callback(_replace_invisible)
     elif isinstance(response, HttpResponse):
-        _shown(response)
+        _replace_invisible(response)
     return response
 
 
-def _shown(response: HttpResponse) -> None:
+def _replace_invisible(response: HttpResponse) -> None:
     if not response.headers.get("Content-Type", "").startswith("text/html"):
         return
     content = response.content
     if b"\0" in content:
         content = content.replace(b"\0", NUL)
-    response.content = _DIRECTIONS.sub(_escaped, content)
+    response.content = _DIRECTIONS.sub(_escape_direction_mark, content)
 
 
-def _escaped(found: re.Match[bytes]) -> bytes:
-    text = found[0]
+def _escape_direction_mark(match: re.Match[bytes]) -> bytes:
+    text = match[0]
     return text if text.startswith(b"<") else text.decode().encode("unicode_escape")

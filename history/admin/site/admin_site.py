@@ -1,4 +1,4 @@
-"""The admin site of the support screens: history first, then the models a login may see."""
+"""The admin site: history screens first, then the lists of models that a login may see."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,15 +20,21 @@ from django.views.i18n import set_language
 
 from history import labels
 from history.addresses import ID, KIND
-from history.admin.site.access import PERMISSION, May, holds, visible, was_given
+from history.admin.site.access import (
+    PERMISSION,
+    PermissionCheck,
+    make_explicit_permission_check,
+    make_permission_check,
+    show_invisible_characters,
+)
 from history.base import zone
-from history.entities import ENTITIES, ROOT, Entity
+from history.entities import ENTITIES, ROOT, EntityKind
 from history.models import FieldLabel, Person
 from history.requests import worker_shares
 
 
 class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """For one or two people; `annals people import` loads a file."""
+    """Edits one or two people; `annals people import` loads a file."""
 
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
@@ -36,7 +42,7 @@ class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
     ordering = ("login",)
 
     def save_model(self, request: HttpRequest, obj: Person, form: Any, change: bool) -> None:
-        """What somebody saves here, no login changes any more."""
+        """Save a person. Later log-ins do not change what was saved here."""
         obj.written_by = ""
         super().save_model(request, obj, form, change)
 
@@ -45,11 +51,11 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
     """Refuses what the catalogue cannot use."""
 
     def clean(self) -> dict[str, Any]:
-        given: dict[str, Any] = super().clean() or {}
-        entity, path, kind = (given.get(name, "") for name in ("entity", "path", "kind"))
-        if problems := labels.problems(entity, path, kind, sensitive=False):
+        cleaned: dict[str, Any] = super().clean() or {}
+        entity, path, kind = (cleaned.get(name, "") for name in ("entity", "path", "kind"))
+        if problems := labels.find_label_problems(entity, path, kind, sensitive=False):
             raise forms.ValidationError(problems)
-        return given
+        return cleaned
 
 
 class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
@@ -69,7 +75,7 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
         return not (obj and obj.sensitive) and super().has_delete_permission(request, obj)
 
 
-class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
+class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
     """Django lets the address of a list ask for any field of its model."""
 
     list_per_page = 100
@@ -82,8 +88,8 @@ class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
                 self.opts.pk.to_python(key)
             except ValidationError:  # no row has it, and Django fails on it
                 raise BadRequest from None
-        named = {"title": capfirst(str(self.opts.verbose_name_plural))}
-        return super().changelist_view(request, named | (extra_context or {}))
+        title_context = {"title": capfirst(str(self.opts.verbose_name_plural))}
+        return super().changelist_view(request, title_context | (extra_context or {}))
 
     def changeform_view(
         self,
@@ -93,16 +99,24 @@ class OwnFilters(ModelAdmin):  # type: ignore[type-arg]
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
         """Titled like the list, for the same reason."""
-        named = {"title": capfirst(str(self.opts.verbose_name))}
-        return super().changeform_view(request, object_id, form_url, named | (extra_context or {}))
+        title_context = {"title": capfirst(str(self.opts.verbose_name))}
+        return super().changeform_view(
+            request, object_id, form_url, title_context | (extra_context or {})
+        )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
-        """Whether a filter of the page makes this lookup."""
-        return any(lookup in self._lookups(each) for each in self.list_filter)
+        """Return whether a filter of the page makes this lookup."""
+        return any(lookup in self._list_lookups(list_filter) for list_filter in self.list_filter)
 
-    def _lookups(self, name: Any) -> frozenset[str]:
-        """What a filter puts into the address. name: a field, also with its filter, or a filter of
-        no field. Raises FieldDoesNotExist."""
+    def _list_lookups(self, name: Any) -> frozenset[str]:
+        """Return the parameters that a filter puts into the address.
+
+        Args:
+            name: A field, a field with its filter, or a filter without a field.
+
+        Raises:
+            FieldDoesNotExist: The model does not have the field.
+        """
         if isinstance(name, tuple):
             name = name[0]
         if not isinstance(name, str):
@@ -119,14 +133,23 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
-    """A page of its own on the site. sends: it has a form that is sent. home: the first page of who
-    may open it and reads no history. title: empty where no list names the page."""
+class SitePage:
+    """A page that an app adds to the site.
+
+    Attributes:
+        address: The path below the site.
+        name: The name of the URL.
+        title: The title in the list of pages; empty if no list has it.
+        may: Whether a user may open it.
+        view: The view.
+        sends: Whether the page has a form that is sent.
+        home: Whether it is the first page of logins that may open it but not the history.
+    """
 
     address: str
     name: str
     title: Promise | str
-    may: May
+    may: PermissionCheck
     view: View
     sends: bool
     home: bool
@@ -134,41 +157,41 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class SubjectLink:
-    """A link on the timeline, for those who may open its page. url: given kind and id."""
+    """A link on the timeline for logins that may open its page; `url` takes kind and id."""
 
     title: Promise
-    may: May
-    url: Callable[[Entity, str], str]
+    may: PermissionCheck
+    url: Callable[[EntityKind, str], str]
 
 
-def _visible(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a page: it counts as a request of its login, which has its share of the threads."""
+def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Count a page as a request of its login, which may use its share of the threads."""
 
     @wraps(view)
-    def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        with worker_shares.of_login(request.user.pk):
-            return visible(view(request, *args, **kwargs))
+    def show_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        with worker_shares.count_login_request(request.user.pk):
+            return show_invisible_characters(view(request, *args, **kwargs))
 
-    return shown
-
-
-def _not_ours(each: URLResolver | URLPattern) -> bool:
-    """Nobody changes a password here: the web's database login may not."""
-    return str(each.pattern).startswith(("password_change/", "r/"))
+    return show_page
 
 
-def _of_a_model(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A page of a ModelAdmin. PostgreSQL refuses a NUL in filters and keys."""
+def _is_unwanted(pattern: URLResolver | URLPattern) -> bool:
+    """Return whether the page changes a password, which the web's database login may not do."""
+    return str(pattern.pattern).startswith(("password_change/", "r/"))
+
+
+def _wrap_model_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Wrap a page of a ModelAdmin: filters and keys with NUL, which PostgreSQL refuses, are 400."""
 
     @require_http_methods(["GET", "HEAD", "POST"])
     @wraps(view)
-    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        given = (*request.GET.lists(), *request.POST.lists(), ("", map(str, kwargs.values())))
-        if any("\0" in f"{name}{value}" for name, its in given for value in its):
+    def check_and_view(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        parameters = (*request.GET.lists(), *request.POST.lists(), ("", map(str, kwargs.values())))
+        if any("\0" in f"{name}{value}" for name, values in parameters for value in values):
             raise BadRequest
         return view(request, *args, **kwargs)
 
-    return _visible(checked)
+    return _wrap_page(check_and_view)
 
 
 class AnnalsSite(admin.AdminSite):
@@ -185,7 +208,7 @@ class AnnalsSite(admin.AdminSite):
         # Imported late: they ask for the site.
         from history.admin.pages import gaps
 
-        self.screens: list[Screen] = []
+        self.screens: list[SitePage] = []
         self.subject_links: list[SubjectLink] = []
         self.register(Person, PersonAdmin)
         self.register(FieldLabel, FieldLabelAdmin)
@@ -194,16 +217,20 @@ class AnnalsSite(admin.AdminSite):
             name="gaps",
             title=_("Versions that never arrived"),
             permission="ingest.view_gap",
-            view=gaps.page,
+            view=gaps.show_gaps,
         )
 
     def register(
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
-        """As Django's; whatever the class, its list takes the filters of its page only."""
-        given = admin_class or admin.ModelAdmin
-        limited = type(given.__name__, (OwnFilters, given), {"__module__": given.__module__})
-        super().register(model_or_iterable, limited, **options)
+        """Register a model; its list takes only the filters of its page."""
+        base_class = admin_class or admin.ModelAdmin
+        own_class = type(
+            base_class.__name__,
+            (OwnFiltersAdmin, base_class),
+            {"__module__": base_class.__module__},
+        )
+        super().register(model_or_iterable, own_class, **options)
 
     def get_urls(self) -> list[URLResolver | URLPattern]:
         # Imported late, as above.
@@ -221,46 +248,58 @@ class AnnalsSite(admin.AdminSite):
         )
 
         views = [
-            path("history/", search.page, name="history_search"),
-            path("client/", client.page, name="history_client"),
-            path(f"{ENTITY}/compare/", compare.page, name="history_compare"),
-            path(f"{ENTITY}/field/", field.page, name="history_field"),
-            path(f"{ENTITY}/newer/", newer.page, name="history_newer"),
-            path(f"{ENTITY}/state/", state.page, name="history_state"),
-            path(f"{ENTITY}/versions/", timeline.page, name="history_versions"),
-            path(f"{ENTITY}/versions/<int:version>/unmask/", unmask.page, name="history_unmask"),
-            path(f"{ENTITY}/versions/<int:version>/", snapshot.page, name="history_snapshot"),
-            path(f"{ENTITY}/", timeline.page, name="history_timeline"),
+            path("history/", search.show_search, name="history_search"),
+            path("client/", client.show_client, name="history_client"),
+            path(f"{ENTITY}/compare/", compare.show_comparison, name="history_compare"),
+            path(f"{ENTITY}/field/", field.show_field, name="history_field"),
+            path(f"{ENTITY}/newer/", newer.count_newer, name="history_newer"),
+            path(f"{ENTITY}/state/", state.show_state, name="history_state"),
+            path(f"{ENTITY}/versions/", timeline.show_timeline, name="history_versions"),
+            path(
+                f"{ENTITY}/versions/<int:version>/unmask/",
+                unmask.show_unmasked,
+                name="history_unmask",
+            ),
+            path(
+                f"{ENTITY}/versions/<int:version>/", snapshot.show_snapshot, name="history_snapshot"
+            ),
+            path(f"{ENTITY}/", timeline.show_timeline, name="history_timeline"),
         ]
         if ROOT is not None:
             views += [
-                path(f"at/{ID}/", moment.page, name="history_application_at"),
-                path(f"applications/{ID}/", timeline.application, name="history_application"),
+                path(f"at/{ID}/", moment.show_moment, name="history_application_at"),
+                path(f"applications/{ID}/", timeline.show_application, name="history_application"),
             ]
-        views += [path(one.address, one.view, name=one.name) for one in self.screens]
-        sending = (unmask.page, *(one.view for one in self.screens if one.sends))
+        views += [
+            path(site_page.address, site_page.view, name=site_page.name)
+            for site_page in self.screens
+        ]
+        sending = (
+            unmask.show_unmasked,
+            *(site_page.view for site_page in self.screens if site_page.sends),
+        )
         for view in views:
-            own = view.callback if view.callback in sending else require_safe(view.callback)
-            view.callback = super().admin_view(_visible(own))
+            callback = view.callback if view.callback in sending else require_safe(view.callback)
+            view.callback = super().admin_view(_wrap_page(callback))
         switches = [
             path("language/", require_POST(set_language), name="language"),
-            path("zone/", require_POST(zone.choose), name="zone"),
+            path("zone/", require_POST(zone.remember_choice), name="zone"),
         ]
-        of_django = (each for each in super().get_urls() if not _not_ours(each))
+        of_django = (pattern for pattern in super().get_urls() if not _is_unwanted(pattern))
         return [*switches, *views, *of_django]
 
     def admin_view(self, view: Callable[..., Any], cacheable: bool = False) -> Any:
-        """Django wraps each page of its own with this."""
-        return super().admin_view(_of_a_model(view), cacheable)
+        """Wrap a page of Django's own admin."""
+        return super().admin_view(_wrap_model_page(view), cacheable)
 
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """A password that is refused is 401, by which refused logins are counted and logged."""
-        answer = super().login(request, extra_context)
-        if request.method == "POST" and answer.status_code == 200:
-            answer.status_code = 401
-        return answer
+        """Answer 401 to a refused password, so that refused logins are counted and logged."""
+        response = super().login(request, extra_context)
+        if request.method == "POST" and response.status_code == 200:
+            response.status_code = 401
+        return response
 
     def add_screen(
         self,
@@ -274,41 +313,58 @@ class AnnalsSite(admin.AdminSite):
         sends: bool = False,
         home: bool = False,
     ) -> None:
-        """Add a page of an app that this one must not import. Call it from that app's `admin`
-        module: it is loaded before the addresses. The page needs the permission. superusers:
-        whether they have it as they have all others. sends, home: see Screen."""
-        may = holds(permission) if superusers else was_given(permission)
+        """Add a page of an app that this one must not import.
+
+        Call it from the `admin` module of that app, which is loaded before the addresses.
+
+        Args:
+            address: The path below the site.
+            name: The name of the URL.
+            title: The title in the list of pages; empty if no list has it.
+            permission: The permission that the page needs.
+            view: The view.
+            superusers: Whether superusers have this permission without being given it.
+            sends: Whether the page has a form that is sent.
+            home: Whether it is the first page of logins that may not open the history.
+        """
+        may = (
+            make_permission_check(permission)
+            if superusers
+            else make_explicit_permission_check(permission)
+        )
 
         @wraps(view)
-        def checked(request: HttpRequest) -> HttpResponseBase:
+        def check_and_view(request: HttpRequest) -> HttpResponseBase:
             if not may(request.user):
                 raise PermissionDenied
             return view(request)
 
-        self.screens.append(Screen(address, name, title, may, checked, sends, home))
+        self.screens.append(SitePage(address, name, title, may, check_and_view, sends, home))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
-        """Django's list of models, made when a page shows it."""
+        """Return Django's list of models, which is made when a page shows it."""
         return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
-    def links_of(self, request: HttpRequest, entity: Entity, id: str) -> list[tuple[Promise, str]]:
-        """Title and address of the links that the timeline of an entity shows to this login."""
+    def list_subject_links(
+        self, request: HttpRequest, entity: EntityKind, id: str
+    ) -> list[tuple[Promise, str]]:
+        """Return title and address of the links on the timeline that this login may follow."""
         return [
             (link.title, link.url(entity, id))
             for link in self.subject_links
             if link.may(request.user)
         ]
 
-    def freshness(self) -> dict[str, object]:
-        """Up to when everything of all kinds is here, for history/freshness.html."""
+    def get_completeness(self) -> dict[str, object]:
+        """Return up to which moment the store is complete, for history/freshness.html."""
         # Imported late, as above.
         from history import complete_to
 
-        return {"complete": complete_to.read(ENTITIES)}
+        return {"complete": complete_to.read_completeness(ENTITIES)}
 
-    def _lists(self, request: HttpRequest) -> list[dict[str, Any]]:
+    def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the lists of models for the first page, without those that a screen leads to."""
-        screens = {one.name for one in self.screens if one.may(request.user)}
+        screens = {site_page.name for site_page in self.screens if site_page.may(request.user)}
         return [
             model
             for app in self.get_app_list(request)
@@ -321,21 +377,29 @@ class AnnalsSite(admin.AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         # Imported late, as above.
-        from history.admin.parts.cards import title
+        from history.admin.parts.cards import get_kind_title
         from history.admin.parts.clerk import recent
 
-        reads = request.user.has_perm(PERMISSION)
-        if not reads and (
-            home := [one for one in self.screens if one.home and one.may(request.user)]
+        may_read = request.user.has_perm(PERMISSION)
+        if not may_read and (
+            home := [
+                site_page
+                for site_page in self.screens
+                if site_page.home and site_page.may(request.user)
+            ]
         ):
             return home[0].view(request)  # type: ignore[return-value] # what Django sends on
         context = {
-            "entities": [title(entity) for entity in ENTITIES] if reads else [],
-            **(self.freshness() if reads else {}),
-            **(recent.of_login(request) if reads else {}),
+            "entities": [get_kind_title(entity) for entity in ENTITIES] if may_read else [],
+            **(self.get_completeness() if may_read else {}),
+            **(recent.make_recent_context(request) if may_read else {}),
             "hide_finder": True,
-            "lists": self._lists(request),
-            "screens": [one for one in self.screens if one.title and one.may(request.user)],
+            "lists": self._list_models(request),
+            "screens": [
+                site_page
+                for site_page in self.screens
+                if site_page.title and site_page.may(request.user)
+            ],
             **(extra_context or {}),
         }
         return super().index(request, context)

@@ -13,13 +13,13 @@ class ScreensConfig(SimpleAdminConfig):
     default_site = "history.admin.site.admin_site.AnnalsSite"
 
     def ready(self) -> None:
-        """As Django's, with checks that know the screens."""
+        """Register the checks of the admin after the screens are registered."""
         register(check_dependencies, Tags.admin)
-        register(_screens, Tags.admin)
+        register(_check_screens, Tags.admin)
 
 
-def _screens(**given: Any) -> list[CheckMessage]:
+def _check_screens(**options: Any) -> list[CheckMessage]:
     # The URLs register the screens; without them there is nothing to check.
     import_module(settings.ROOT_URLCONF)
-    found: list[CheckMessage] = check_admin_app(**given)
-    return found
+    messages: list[CheckMessage] = check_admin_app(**options)
+    return messages

@@ -1,4 +1,4 @@
-"""What `annals capacity` does."""
+"""The action of `annals capacity`."""
 
 import json
 from typing import Any
@@ -8,57 +8,59 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from history.base import clock
-from history.base.table import columns, counted, print_table
-from history.capacity.loads import Need, from_rate, measured
+from history.base.table import build_table, pluralize, print_table
+from history.capacity.loads import DiskNeed, from_rate, measure_loads
 from history.entities import ENTITIES
 from history.partitions import catalog
-from history.partitions.show import size
+from history.partitions.show import format_size
 
 COLUMNS = ("table", "rows a day", "bytes a row", "data", "indexes", "reserve", "total")
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Print the disk space. options: the command's. Exits with 1 if no day has rows."""
+    """Print the disk space that the history needs. Exit with 1 if no day has rows."""
     days = options["days"] or settings.ANNALS.retention_days
     if options["rps"] is not None:
         loads, basis = from_rate(options["rps"], options["avg_bytes"]), "given figures"
     else:
-        parts = catalog.read(connection, [entity.table for entity in ENTITIES])
-        found = measured(connection, parts, clock.now().date())
-        if found is None:
+        parts = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+        measurement = measure_loads(connection, parts, clock.now().date())
+        if measurement is None:
             raise CommandError("no complete day has rows yet. Give --rps and --avg-bytes.")
-        loads, basis = found.loads, f"days {found.since} to {found.until}"
+        loads, basis = measurement.loads, f"days {measurement.since} to {measurement.until}"
     after = options["pack_after_days"]
     if after is None:
         after = settings.ANNALS.pack_after_days
-    needs = {load.table: load.need(days, after) for load in loads}
-    total = sum(needs.values(), Need())
+    needs = {load.table: load.compute_need(days, after) for load in loads}
+    total = sum(needs.values(), DiskNeed())
     if options["json"]:
-        answer = {
+        content = {
             "basis": basis,
             "retentionDays": days,
             "packAfterDays": after,
-            "tables": {table: _object(each) for table, each in needs.items()},
-            "total": _object(total),
+            "tables": {table: _make_json_object(need) for table, need in needs.items()},
+            "total": _make_json_object(total),
         }
-        command.stdout.write(json.dumps(answer))
+        command.stdout.write(json.dumps(content))
         return
-    table = columns(*COLUMNS, right=COLUMNS[1:])
+    table = build_table(*COLUMNS, right=COLUMNS[1:])
     for load in loads:
         row = f"{load.rows_per_day:,.0f}", f"{load.data + load.index:,.0f}"
-        table.add_row(load.table, *row, *_cells(needs[load.table]))
-    table.add_row("total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_cells(total))
+        table.add_row(load.table, *row, *_format_cells(needs[load.table]))
+    table.add_row(
+        "total", f"{sum(load.rows_per_day for load in loads):,.0f}", "", *_format_cells(total)
+    )
     print_table(command.stdout, table)
     command.stdout.write(
-        f"From {basis}, for {counted(days, 'day')} and the current day, "
-        + (f"packed {counted(after, 'day')} after their end, " if after else "none packed, ")
+        f"From {basis}, for {pluralize(days, 'day')} and the current day, "
+        + (f"packed {pluralize(after, 'day')} after their end, " if after else "none packed, ")
         + "without WAL; reserve is 20% of the rest."
     )
 
 
-def _object(each: Need) -> dict[str, float]:
-    return {"data": each.data, "index": each.index, "reserve": each.reserve, "total": each.total}
+def _make_json_object(need: DiskNeed) -> dict[str, float]:
+    return {"data": need.data, "index": need.index, "reserve": need.reserve, "total": need.total}
 
 
-def _cells(each: Need) -> list[str]:
-    return [size(int(figure)) for figure in _object(each).values()]
+def _format_cells(need: DiskNeed) -> list[str]:
+    return [format_size(int(figure)) for figure in _make_json_object(need).values()]

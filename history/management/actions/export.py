@@ -1,4 +1,4 @@
-"""What `annals export` does."""
+"""The action of `annals export`."""
 
 import json
 import logging
@@ -14,75 +14,86 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from history import masking, quarantined
-from history.archive.store import Store
+from history.archive.store import ArchiveStore
 from history.base.error_text import describe
 from history.base.signals import NotJournaledError, begins
-from history.base.table import counted
+from history.base.table import pluralize
 from history.documents.exactjson import dumps
-from history.entities import BY_NAME, Entity
-from history.export.days import Day, Missing, choose
-from history.export.run import FAILURES, Export, to_directory, to_stream
-from history.failure.sentences import known
-from history.management.progress import progress
+from history.entities import BY_NAME, EntityKind
+from history.export.days import ExportDay, MissingDays, choose_days
+from history.export.run import FAILURES, ExportJob, to_directory, to_stream
+from history.failure.sentences import explain_known_error
+from history.management.progress import show_progress
 
 # The name that the log lines of the command always had.
 log = logging.getLogger("history.management.commands.export")
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Export the days. options: as the command declares them. Exits with 1 if some days do not
-    exist any more or some versions cannot be read, with 2 if the export failed."""
+    """Export the days that the options name.
+
+    Exit with 1 if some days do not exist any more or some versions cannot be read, with 2 if the
+    export failed.
+    """
     entity = BY_NAME[options["entity"]]
     url = settings.ANNALS.archive_url
     begun = time.monotonic()
     try:
-        store = Store(url) if url else None
-        days, missing = choose(entity, options["from"], options["to"])
+        store = ArchiveStore(url) if url else None
+        days, missing = choose_days(entity, options["from"], options["to"])
         if not days and not missing:
             _refuse_nothing(entity, options["from"], options["to"])
-        mask = _mask(entity, options["unmasked"])
-        export = Export(entity, store, options["format"], mask)
+        mask = _choose_mask(entity, options["unmasked"])
+        export = ExportJob(entity, store, options["format"], mask)
         # Before the rows: what comes out of quarantine meanwhile is named, and may be in the files.
-        held = quarantined.count_open_messages(entity, *_span(days, missing))
+        quarantined_count = quarantined.count_open_messages(entity, *_get_span(days, missing))
         begins.send(type(command), entity=entity, days=days, options=options)
-        done = _export(command, export, days, options)
+        sums = _export_days(command, export, days, options)
     except BrokenPipeError:
         raise  # the reader of standard output has left
     except (*FAILURES, NotJournaledError) as error:
-        raise CommandError(f"the export failed: {_why(error)}", returncode=2) from error
-    done["quarantined"] = held
-    done["seconds"] = round(time.monotonic() - begun, 3)
-    done["missing"] = [
-        {"first": str(each.first), "last": str(each.last), "why": each.why} for each in missing
+        raise CommandError(f"the export failed: {_explain_error(error)}", returncode=2) from error
+    sums["quarantined"] = quarantined_count
+    sums["seconds"] = round(time.monotonic() - begun, 3)
+    sums["missing"] = [
+        {
+            "first": str(missing_days.first),
+            "last": str(missing_days.last),
+            "why": missing_days.reason,
+        }
+        for missing_days in missing
     ]
     if options["json"]:
         # Standard output may carry the export.
         out = command.stdout if options["output"] else command.stderr
-        out.write(json.dumps(done), str)
+        out.write(json.dumps(sums), str)
     else:
-        _print(command, done)
-        for each in missing:
-            command.stderr.write(f"{entity.table} not exported: {each}")
-        if held:
+        _print_sums(command, sums)
+        for missing_days in missing:
+            command.stderr.write(f"{entity.table} not exported: {missing_days}")
+        if quarantined_count:
             command.stderr.write(
-                f"{entity.table} is not whole: {counted(held, 'message', 'messages')} of these days"
+                f"{entity.table} is not whole: "
+                f"{pluralize(quarantined_count, 'message', 'messages')} of these days"
                 " came and could not be stored; `annals quarantine list` has them."
             )
-    if done["failed"]:
+    if sums["failed"]:
         sys.exit(2)
-    if missing or done["damaged"]:
+    if missing or sums["damaged"]:
         sys.exit(1)
 
 
-def _span(days: Sequence[Day], missing: Sequence[Missing]) -> tuple[date | None, date | None]:
-    """Return the first of the days, and the day after the last one; None where there is no day."""
-    firsts = [*(day.day for day in days), *(each.first for each in missing)]
-    lasts = [*(day.day for day in days), *(each.last for each in missing)]
+def _get_span(
+    days: Sequence[ExportDay], missing: Sequence[MissingDays]
+) -> tuple[date | None, date | None]:
+    """Return the first day, and the day after the last one; None and None without days."""
+    firsts = [*(day.day for day in days), *(missing_days.first for missing_days in missing)]
+    lasts = [*(day.day for day in days), *(missing_days.last for missing_days in missing)]
     return min(firsts, default=None), max(lasts) + timedelta(days=1) if lasts else None
 
 
-def _refuse_nothing(entity: Entity, since: date | None, until: date | None) -> None:
-    """Raises CommandError where the command line names days, and there is none of them."""
+def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) -> None:
+    """Raise CommandError if the command line names days and none of them exists."""
     if since and until and since >= until:
         raise CommandError(
             f"--from {since} is not before --to {until}, which is the day after the last one.",
@@ -96,55 +107,61 @@ def _refuse_nothing(entity: Entity, since: date | None, until: date | None) -> N
         )
 
 
-def _export(
-    command: BaseCommand, export: Export, days: Sequence[Day], options: dict[str, Any]
+def _export_days(
+    command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Export the days, and report each at once that failed, unless as JSON. Returns the sums."""
-    folder, rows, kept = options["output"], 0, 0
+    """Export the days and return the sums. A failed day is reported at once, unless with --json."""
+    folder, rows, kept_days = options["output"], 0, 0
     failed: list[dict[str, str]] = []
     damaged: list[dict[str, str]] = []
     total = sum(day.rows for day in days)
-    with progress(f"export {export.entity.name}, rows", total, sys.stderr) as tick:
+    with show_progress(f"export {export.entity.name}, rows", total, sys.stderr) as tick:
         counted = replace(export, tick=tick)
         if folder is None:
             exported = to_stream(counted, days, sys.stdout.buffer)
         else:
             exported = to_directory(counted, days, folder)
-        for each in exported:
-            rows, kept = rows + each.rows, kept + each.kept
+        for exported_day in exported:
+            rows, kept_days = rows + exported_day.rows, kept_days + exported_day.kept
             lines = []
-            if each.error is not None:
-                failed.append({"name": each.day.name, "why": _why(each.error)})
+            if exported_day.error is not None:
+                failed.append(
+                    {"name": exported_day.day.name, "why": _explain_error(exported_day.error)}
+                )
                 lines.append("{name} not exported: {why}".format(**failed[-1]))
-            for why in each.damaged:
-                damaged.append({"name": each.day.name, "why": why})
-                lines.append(f"{each.day.name} exported without what cannot be read: {why}")
+            for complaint in exported_day.damaged:
+                damaged.append({"name": exported_day.day.name, "why": complaint})
+                lines.append(
+                    f"{exported_day.day.name} exported without what cannot be read: {complaint}"
+                )
             if not options["json"]:
                 for line in lines:
                     command.stderr.write(line)
     return {
         "table": export.entity.table,
         "days": len(days) - len(failed),
-        "before": kept,
+        "before": kept_days,
         "rows": rows,
         "failed": failed,
         "damaged": damaged,
     }
 
 
-def _print(command: BaseCommand, done: dict[str, Any]) -> None:
-    """The sums, as sentences, to standard error: standard output may carry the export."""
-    said = command.style.SUCCESS
-    if kept := done["before"]:
-        command.stderr.write(f"{counted(kept, 'day was', 'days were')} exported before.", said)
-    rows, seconds = done["rows"], done["seconds"]
-    text = f"Exported {counted(done['days'], 'day')}, {counted(rows, 'row')} in {seconds:.1f} s"
-    command.stderr.write(f"{text} ({rows / max(seconds, 0.001):,.0f} rows/s).", said)
+def _print_sums(command: BaseCommand, sums: dict[str, Any]) -> None:
+    """Print the sums to standard error: standard output may carry the export."""
+    style = command.style.SUCCESS
+    if kept_days := sums["before"]:
+        command.stderr.write(
+            f"{pluralize(kept_days, 'day was', 'days were')} exported before.", style
+        )
+    rows, seconds = sums["rows"], sums["seconds"]
+    text = f"Exported {pluralize(sums['days'], 'day')}, {pluralize(rows, 'row')} in {seconds:.1f} s"
+    command.stderr.write(f"{text} ({rows / max(seconds, 0.001):,.0f} rows/s).", style)
 
 
-def _mask(entity: Entity, reason: str | None) -> masking.Mask | None:
-    """How to mask the documents; None with a reason, and where nothing is marked."""
-    mask = masking.stored_mask(entity)
+def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | None:
+    """Return how to mask the documents; None if a reason is given or nothing is marked."""
+    mask = masking.load_stored_mask(entity)
     if mask is None:
         return None
     if reason is None:
@@ -166,5 +183,5 @@ def _refuse_own_key() -> None:
         )
 
 
-def _why(error: Exception) -> str:
-    return known(error) or describe(error)
+def _explain_error(error: Exception) -> str:
+    return explain_known_error(error) or describe(error)

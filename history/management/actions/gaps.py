@@ -1,4 +1,4 @@
-"""What `annals gaps` does."""
+"""The action of `annals gaps`."""
 
 import json
 import sys
@@ -8,44 +8,47 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from history.base import clock
-from history.base.plain_text import one_line
-from history.base.table import columns, counted, print_table
+from history.base.plain_text import to_one_line
+from history.base.table import build_table, pluralize, print_table
 from history.daily.window import Window
 from history.gaps import read
-from history.gaps.run import latest, run
-from history.management.progress import progress
+from history.gaps.run import find_gaps, get_latest_run
+from history.management.progress import show_progress
 
 
-def bring_up_to_date(command: BaseCommand, *, as_json: bool) -> None:
-    """Run it, and print the sums."""
+def update_gaps(command: BaseCommand, *, as_json: bool) -> None:
+    """Bring the gaps up to date and print the sums."""
     annals, out = settings.ANNALS, command.stdout
     window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
-    with progress("days", None, sys.stderr) as advance:
-        done = run(window, clock.now(), lambda: advance(1))
-    sums, noted = read.sums(), latest()
-    quarantined = noted.quarantined if noted else 0
-    gaps, versions = sum(each.gaps for each in sums), sum(each.versions for each in sums)
+    with show_progress("days", None, sys.stderr) as advance:
+        outcome = find_gaps(window, clock.now(), lambda: advance(1))
+    sums, last_run = read.fetch_sums(), get_latest_run()
+    quarantined = last_run.quarantined if last_run else 0
+    gaps, versions = (
+        sum(gap_sum.gaps for gap_sum in sums),
+        sum(gap_sum.versions for gap_sum in sums),
+    )
     if as_json:
-        answer = {
-            **asdict(done),
-            "seconds": round(done.seconds, 3),
+        content = {
+            **asdict(outcome),
+            "seconds": round(outcome.seconds, 3),
             "gaps": gaps,
             "versions": versions,
             "quarantined": quarantined,
-            "by": [each._asdict() for each in sums],
+            "by": [gap_sum._asdict() for gap_sum in sums],
         }
-        out.write(json.dumps(answer))
+        out.write(json.dumps(content))
         return
     if sums:
         names = ("entity", "service", "gaps", "versions missing")
-        table = columns(*names, right=names[2:])
-        for each in sums:
-            client = one_line(each.client_id)
-            table.add_row(each.entity, client, f"{each.gaps:,}", f"{each.versions:,}")
+        table = build_table(*names, right=names[2:])
+        for gap_sum in sums:
+            client = to_one_line(gap_sum.client_id)
+            table.add_row(gap_sum.entity, client, f"{gap_sum.gaps:,}", f"{gap_sum.versions:,}")
         print_table(out, table)
     out.write(
-        f"{counted(versions, 'version')} missing in {counted(gaps, 'gap')}, {quarantined:,} of "
-        f"them in quarantine. {counted(done.days, 'day')} read, "
-        f"{counted(done.documents, 'document')} looked at, "
-        f"{counted(done.expired, 'gap')} expired, in {done.seconds:.1f} s."
+        f"{pluralize(versions, 'version')} missing in {pluralize(gaps, 'gap')}, {quarantined:,} of "
+        f"them in quarantine. {pluralize(outcome.days, 'day')} read, "
+        f"{pluralize(outcome.documents, 'document')} looked at, "
+        f"{pluralize(outcome.expired, 'gap')} expired, in {outcome.seconds:.1f} s."
     )

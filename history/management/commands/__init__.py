@@ -1,1 +1,1 @@
-"""The commands that only need history."""
+"""The commands that need only the app history."""

@@ -7,7 +7,7 @@ from django.core.management.base import CommandParser
 
 from history.entities import BY_NAME
 from history.management.action import ActionCommand
-from history.management.numbers import day
+from history.management.numbers import parse_day
 
 
 class Command(ActionCommand):
@@ -24,12 +24,12 @@ class Command(ActionCommand):
         )
         parser.add_argument(
             "--from",
-            type=day,
+            type=parse_day,
             help="first day, YYYY-MM-DD, UTC (default: oldest day in the table or the archive)",
         )
         parser.add_argument(
             "--to",
-            type=day,
+            type=parse_day,
             help="day after the last one, YYYY-MM-DD, UTC (default: today, which is not complete)",
         )
         parser.add_argument(
@@ -45,7 +45,7 @@ class Command(ActionCommand):
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument(
             "--unmasked",
-            type=_reason,
+            type=_parse_reason,
             metavar="REASON",
             help="export sensitive fields as they are; log and access journal keep the reason "
             "(default: masked)",
@@ -58,8 +58,12 @@ class Command(ActionCommand):
         )
 
 
-def _reason(text: str) -> str:
-    """A reason of at least one word. Raises ArgumentTypeError."""
+def _parse_reason(text: str) -> str:
+    """Read a reason of at least one word.
+
+    Raises:
+        ArgumentTypeError: The reason is empty.
+    """
     if not text.strip():
         raise ArgumentTypeError("say why: the reason must not be empty")
     return text.strip()

@@ -1,6 +1,6 @@
 """annals labels load FILE.json: what people call the fields."""
 
-from history.base.table import counted
+from history.base.table import pluralize
 from history.management.load_file import LoadFileCommand
 
 
@@ -10,6 +10,6 @@ class Command(LoadFileCommand):
     file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
 
     def load(self, text: bytes) -> str:
-        from history.labels import load
+        from history.labels import load_labels
 
-        return f"{counted(load(text), 'label')} loaded."
+        return f"{pluralize(load_labels(text), 'label')} loaded."

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.base.table import counted
+from history.base.table import pluralize
 
 
 class Command(BaseCommand):
@@ -29,35 +29,42 @@ class Command(BaseCommand):
 
         from history.base.error_text import describe
 
-        done: Counter[str] = Counter(partitions=0, rows=0, keys=0)
+        counts: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:
-            _index(done, self.stderr.write)
+            _index_keys(counts, self.stderr.write)
         except KeyboardInterrupt:
-            raise CommandError(f"Interrupted after {_sentence(done)}") from None
+            raise CommandError(f"Interrupted after {_format_counts(counts)}") from None
         except DatabaseError as error:
-            raise CommandError(f"{describe(error)}\nIt ended after {_sentence(done)}") from None
-        self.stdout.write(json.dumps(done) if options["json"] else f"Indexed {_sentence(done)}")
-        if done["damaged"]:
+            raise CommandError(
+                f"{describe(error)}\nIt ended after {_format_counts(counts)}"
+            ) from None
+        self.stdout.write(
+            json.dumps(counts) if options["json"] else f"Indexed {_format_counts(counts)}"
+        )
+        if counts["damaged"]:
             sys.exit(1)
 
 
-def _index(done: Counter[str], say: Callable[[str], object]) -> None:
-    from history.management.progress import progress
-    from history.search_index.backfill import backfill, targets
+def _index_keys(counts: Counter[str], write_line: Callable[[str], object]) -> None:
+    from history.management.progress import show_progress
+    from history.search_index.backfill import backfill_target, list_targets
 
-    wanted = targets()
-    pages = sum(target.pages for target in wanted)
-    with progress("search index, pages of 8 kB", pages, sys.stderr) as advance:
-        for target in wanted:
-            for step in backfill(target):
-                done.update(rows=step.rows, keys=step.keys)
+    index_targets = list_targets()
+    pages = sum(target.pages for target in index_targets)
+    with show_progress("search index, pages of 8 kB", pages, sys.stderr) as advance:
+        for target in index_targets:
+            for step in backfill_target(target):
+                counts.update(rows=step.rows, keys=step.keys)
                 for line in step.damaged:
-                    done["damaged"] += 1
-                    say(f"not indexed: {line}")
+                    counts["damaged"] += 1
+                    write_line(f"not indexed: {line}")
                 advance(step.pages)
-            done["partitions"] += 1
+            counts["partitions"] += 1
 
 
-def _sentence(done: Counter[str]) -> str:
-    partitions, rows = counted(done["partitions"], "partition"), counted(done["rows"], "version")
-    return f"{partitions}: {rows}, {counted(done['keys'], 'key')}."
+def _format_counts(counts: Counter[str]) -> str:
+    partitions, rows = (
+        pluralize(counts["partitions"], "partition"),
+        pluralize(counts["rows"], "version"),
+    )
+    return f"{partitions}: {rows}, {pluralize(counts['keys'], 'key')}."

@@ -1,4 +1,4 @@
-"""The archived versions of an entity, in the form of the store."""
+"""The source of archived versions, which gives them in the form of the store."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from datetime import date
 from django.conf import settings
 from django.db import connection
 
-from history.entities import Entity
+from history.entities import EntityKind
 from history.models import ArchivedDay
 from history.timeline.query import ArchiveUnavailableError
-from history.versions import Key, Named, VersionRow
+from history.versions import EntityRef, VersionKey, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
-    """A history.timeline.sources.merged.Archived. Reads a document once; those of restored days
-    too."""
+class ArchiveSource:
+    """The archive as a source. It reads each document once, and those of restored days too.
+
+    See ArchivedSource in history.timeline.sources.merged.
+    """
 
     url: str
-    _read: dict[Named, Mapping[Key, VersionRow]] = field(default_factory=dict)
-    _oldest: dict[Entity, date | None] = field(default_factory=dict)
+    _read: dict[EntityRef, Mapping[VersionKey, VersionRow]] = field(default_factory=dict)
+    _oldest: dict[EntityKind, date | None] = field(default_factory=dict)
     by_number = False
 
-    def oldest_day(self, entity: Entity) -> date | None:
-        """The oldest day of a kind that is in the archive; None where none is. Asked once."""
+    def find_oldest_day(self, entity: EntityKind) -> date | None:
+        """Return the oldest archived day of a kind; None if there is none. The database is asked
+        once.
+        """
         if entity not in self._oldest:
             days = ArchivedDay.objects.filter(table=entity.table).order_by("day")
             self._oldest[entity] = days.values_list("day", flat=True).first()
         return self._oldest[entity]
 
-    def may_have(self, entity: Entity, id: str) -> bool:
-        """Whether it may have versions of an entity: one of its files has a range with this id."""
+    def may_have(self, entity: EntityKind, id: str) -> bool:
+        """Return whether one of the files has a range of ids with this one."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT EXISTS (SELECT FROM archived_day, jsonb_array_elements(files) AS file"
@@ -41,28 +45,32 @@ class Archive:
                 " BETWEEN file->>'first' AND file->>'last')",
                 [entity.table, id],
             )
-            (found,) = cursor.fetchone() or (False,)
-            return bool(found)
+            (has_file,) = cursor.fetchone() or (False,)
+            return bool(has_file)
 
-    def rows(self, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
-        """Raises ArchiveUnavailableError."""
+    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, VersionRow]:
+        """Return all archived versions of an entity by key.
+
+        Raises:
+            ArchiveUnavailableError: A file cannot be read.
+        """
         from history.archive import read  # with pyarrow, which most processes never need
-        from history.archive.store import ArchiveError, Store
+        from history.archive.store import ArchiveError, ArchiveStore
 
         if (entity, id) not in self._read:
             try:
-                found = read.versions(Store(self.url), entity, id)
+                rows = read.read_versions(ArchiveStore(self.url), entity, id)
             except (OSError, ArchiveError) as error:
                 raise ArchiveUnavailableError(str(error)) from error
-            self._read[entity, id] = {row.key: row for row in found}
+            self._read[entity, id] = {row.key: row for row in rows}
         return self._read[entity, id]
 
-    def of_application(self, _: str) -> Collection[Named]:
-        """None: the files have an order by id."""
+    def list_members(self, _: str) -> Collection[EntityRef]:
+        """Return nothing: the files are ordered by id and cannot be searched by application."""
         return ()
 
 
-def configured() -> Archive | None:
-    """The archive of this installation; None where it has none."""
+def open_archive() -> ArchiveSource | None:
+    """Open the archive of this installation; None if it has none."""
     url: str | None = settings.ANNALS.archive_url
-    return Archive(url) if url else None
+    return ArchiveSource(url) if url else None

@@ -1,9 +1,8 @@
-"""One source of several: the tables, and supplements, which have what the tables lack.
+"""Several sources as one: the tables, and supplements, which have what the tables lack.
 
-A version that an earlier source has counts, and the same version of a later one does not; their
-order is Reader._source. A source knows nothing of readers, masks, budgets or HTTP:
-history.timeline.gate asks this module, and everybody else asks that. docs/structure.md has the
-steps to add a source.
+If two sources have the same version, the earlier one wins; HistoryReader has their order. A source
+knows nothing about readers, masks, budgets or HTTP: only history.timeline.gate asks this module.
+docs/structure.md has the steps to add a source.
 """
 
 from collections import defaultdict
@@ -13,171 +12,201 @@ from datetime import date
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from history.entities import Entity
-from history.timeline.query import Filters, Order, Query, Sort
-from history.timeline.sources.tables import Tables
-from history.versions import Key, Located, Named, Place, Read, VersionRow
+from history.entities import EntityKind
+from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
+from history.timeline.sources.tables import TableSource
+from history.versions import (
+    EntityRef,
+    FetchedVersions,
+    TimelinePosition,
+    VersionKey,
+    VersionRef,
+    VersionRow,
+)
 
 T = TypeVar("T")
 
 
-class Supplement(Protocol):
-    """What has versions that the tables lack, all of one document at once."""
+class SupplementSource(Protocol):
+    """A source with versions that the tables lack. It gives all versions of a document at once."""
 
     @property
     def by_number(self) -> bool:
-        """Whether a version of the same number is the same one, whatever its time."""
+        """Whether a version with the same number is the same one, even with another moment."""
 
-    def rows(self, entity: Entity, id: str, /) -> Mapping[Key, VersionRow]:
-        """All versions of an entity, each of a child with its application."""
+    def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, VersionRow]:
+        """Return all versions of an entity by key, those of a child with their application."""
 
-    def of_application(self, application: str, /) -> Collection[Named]:
-        """The entities that name the application in any version, or are the application."""
+    def list_members(self, application: str, /) -> Collection[EntityRef]:
+        """Return the entities that are the application, or name it in any version."""
 
 
-class Archived(Supplement, Protocol):
-    """An archive: it is read where a question asks for it, and says more of what is not there."""
+class ArchivedSource(SupplementSource, Protocol):
+    """An archive as a supplement. It is read only if asked for, and knows what it may have."""
 
-    def oldest_day(self, entity: Entity, /) -> date | None:
-        """The oldest day of a kind that is in the archive; None where none is."""
+    def find_oldest_day(self, entity: EntityKind, /) -> date | None:
+        """Return the oldest archived day of a kind; None if there is none."""
 
-    def may_have(self, entity: Entity, id: str, /) -> bool:
-        """Whether it may have versions of an entity. No file is read."""
+    def may_have(self, entity: EntityKind, id: str, /) -> bool:
+        """Return whether it may have versions of an entity, without reading a file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """Answers as the tables do, for all of these together. others: the one before has priority."""
+class MergedSource:
+    """The tables and their supplements, asked as one source. An earlier supplement wins."""
 
-    others: Sequence[Supplement]
-    tables: Tables = field(default_factory=Tables)
+    supplements: Sequence[SupplementSource]
+    tables: TableSource = field(default_factory=TableSource)
 
-    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
+    def fetch_page(
+        self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> FetchedVersions:
         # Before the page of the tables: a version that they get meanwhile is in one of the two.
-        theirs = self.only_others(entity, query.id)
-        read = self.tables.page(entity, query, after, limit)
-        if not theirs:
+        supplied = self.load_supplied_rows(entity, query.id)
+        read = self.tables.fetch_page(entity, query, after, limit)
+        if not supplied:
             return read
-        stored = [key for *_, key in read.places]
-        entries: dict[Key, VersionRow | None] = {
+        stored = [key for *_, key in read.refs]
+        entries: dict[VersionKey, VersionRow | None] = {
             key: row
-            for key, row in self.only_others(entity, query.id, stored).items()
-            if key in theirs and fits(query.filters, row)
+            for key, row in self.load_supplied_rows(entity, query.id, stored).items()
+            if key in supplied and is_selected(query.filters, row)
         }
         entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
-        position = itemgetter(0, 1) if query.sort is Sort.VERSION else itemgetter(1, 0)
-        start = position(Key(after.version, after.updated_at)) if after else None
-        ordered = _after(entries, position, start, query.order, limit)
-        end = next((at for at, key in enumerate(ordered) if entries[key] is None), len(ordered))
-        found = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return Read(found, [(entity, query.id, key) for key in ordered[end:]])
+        position = itemgetter(0, 1) if query.sort is TimelineSort.VERSION else itemgetter(1, 0)
+        start = position(VersionKey(after.version, after.updated_at)) if after else None
+        ordered = _select_after(entries, position, start, query.order, limit)
+        end = next(
+            (index for index, key in enumerate(ordered) if entries[key] is None), len(ordered)
+        )
+        rows = [row for key in ordered[:end] if (row := entries[key]) is not None]
+        return FetchedVersions(rows, [(entity, query.id, key) for key in ordered[end:]])
 
-    def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        found = self.tables.keys(entity, ids)
-        return {id: its for id in ids if (its := self._all(entity, id, found.get(id, [])))}
+    def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
+        stored_keys = self.tables.fetch_keys(entity, ids)
+        return {
+            id: keys
+            for id in ids
+            if (keys := self._merge_keys(entity, id, stored_keys.get(id, [])))
+        }
 
-    def documents(self, wanted: Collection[Located]) -> Read:
-        read = self.tables.documents(wanted)
+    def fetch_versions(self, refs: Collection[VersionRef]) -> FetchedVersions:
+        fetched = self.tables.fetch_versions(refs)
         # A key that the tables do not have is another's.
-        lacking = set(wanted).difference(read.places)
-        theirs: dict[Located, VersionRow] = {}
-        for entity, id in {place[:2] for place in lacking}:
-            for other in reversed(self.others):
-                theirs |= {row.located: row for row in other.rows(entity, id).values()}
-        read.rows.extend(theirs[each] for each in lacking if each in theirs)
-        return read
+        missing_refs = set(refs).difference(fetched.refs)
+        supplied: dict[VersionRef, VersionRow] = {}
+        for entity, id in {ref[:2] for ref in missing_refs}:
+            for supplement in reversed(self.supplements):
+                supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
+        fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
+        return fetched
 
-    def newest(
-        self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], list[VersionRow]]:
-        keys, rows = self.tables.newest(entity, id, below, count)
-        return self._all(entity, id, keys), rows
+    def fetch_newest(
+        self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
+    ) -> tuple[list[VersionKey], list[VersionRow]]:
+        keys, rows = self.tables.fetch_newest(entity, id, limits, count)
+        return self._merge_keys(entity, id, keys), rows
 
-    def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
-        found = self.tables.owners(entity, ids)
-        for other in () if entity.alone else self.others:
+    def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
+        owners = self.tables.fetch_owners(entity, ids)
+        for supplement in () if entity.alone else self.supplements:
             for id in ids:
-                for row in other.rows(entity, id).values():
-                    found.setdefault(id, set()).add(row.application)
-        return found
+                for row in supplement.load_rows(entity, id).values():
+                    owners.setdefault(id, set()).add(row.application)
+        return owners
 
-    def members(self, application: str) -> dict[Named, list[Key]]:
-        found = self.tables.members(application)
-        for entity, id in self._named(application):
-            stored = found.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+    def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
+        members = self.tables.fetch_members(application)
+        for entity, id in self._list_supplied_members(application):
+            stored = members.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
             if (entity, id, None) in (self.tables.damaged or {}):
                 continue
-            if its := self._all(entity, id, stored):
-                found[entity, id] = its
-        return found
+            if keys := self._merge_keys(entity, id, stored):
+                members[entity, id] = keys
+        return members
 
-    def of_application(
-        self, query: Query, after: Place | None, limit: int
-    ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        theirs = self._places(query)  # before the tables, as in page()
-        found, keys = self.tables.of_application(query, after, limit)
-        stored: dict[Named, list[Key]] = defaultdict(list)
-        for entity, id, key in found:
+    def fetch_application_page(
+        self, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> tuple[list[VersionRef], dict[EntityRef, list[VersionKey]]]:
+        supplied = self._list_supplied_refs(query)  # before the tables, as in page()
+        refs, keys = self.tables.fetch_application_page(query, after, limit)
+        stored: dict[EntityRef, list[VersionKey]] = defaultdict(list)
+        for entity, id, key in refs:
             stored[entity, id].append(key)
-        still = {
-            (*named, key)
-            for named in {place[:2] for place in theirs}
-            for key in self.only_others(*named, stored[named])
+        still_supplied = {
+            (*entity_ref, key)
+            for entity_ref in {ref[:2] for ref in supplied}
+            for key in self.load_supplied_rows(*entity_ref, stored[entity_ref])
         }
-        if added := still.intersection(theirs):
-            found = _after(added.union(found), Place.of, after, query.order, limit)
-        every: dict[Named, list[Key]] = {}
-        for entity, id in dict.fromkeys((entity, id) for entity, id, _ in found):
-            its = keys.get((entity, id)) or self.tables.keys(entity, [id]).get(id, [])
+        if added := still_supplied.intersection(supplied):
+            refs = _select_after(
+                added.union(refs), TimelinePosition.from_ref, after, query.order, limit
+            )
+        all_keys: dict[EntityRef, list[VersionKey]] = {}
+        for entity, id in dict.fromkeys((entity, id) for entity, id, _ in refs):
+            stored_keys = keys.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
             if (entity, id, None) not in (self.tables.damaged or {}):
-                every[entity, id] = self._all(entity, id, its)
-        return found, every
+                all_keys[entity, id] = self._merge_keys(entity, id, stored_keys)
+        return refs, all_keys
 
-    def only_others(
-        self, entity: Entity, id: str, stored: Collection[Key] | None = None
-    ) -> dict[Key, VersionRow]:
-        """The versions that the tables do not have, or have by the same key. stored: all keys that
-        they have of the entity, if the caller knows them."""
-        found: dict[Key, VersionRow] = {}
-        for other in self.others:
-            theirs = other.rows(entity, id)
-            if theirs and other.by_number and stored is None:
-                stored = self.tables.keys(entity, [id]).get(id, [])
-            numbers = {key.version for key in (*(stored or ()), *found)}
+    def load_supplied_rows(
+        self, entity: EntityKind, id: str, stored: Collection[VersionKey] | None = None
+    ) -> dict[VersionKey, VersionRow]:
+        """Return the versions of an entity that the supplements have and the tables do not.
+
+        A version that both have by the same key may be among them.
+
+        Args:
+            stored: All keys of the entity that the tables have, if the caller knows them.
+        """
+        rows: dict[VersionKey, VersionRow] = {}
+        for supplement in self.supplements:
+            supplied = supplement.load_rows(entity, id)
+            if supplied and supplement.by_number and stored is None:
+                stored = self.tables.fetch_keys(entity, [id]).get(id, [])
+            numbers = {key.version for key in (*(stored or ()), *rows)}
             # The same key is the same row, so a day may leave the tables meanwhile.
             added = {
                 key: row
-                for key, row in theirs.items()
-                if not other.by_number or key.version not in numbers
+                for key, row in supplied.items()
+                if not supplement.by_number or key.version not in numbers
             }
-            found = added | found
-        return found
+            rows = added | rows
+        return rows
 
-    def _all(self, entity: Entity, id: str, stored: list[Key]) -> list[Key]:
-        """All keys of an entity of which the tables have these."""
-        added = self.only_others(entity, id, stored)
+    def _merge_keys(
+        self, entity: EntityKind, id: str, stored: list[VersionKey]
+    ) -> list[VersionKey]:
+        """Return all keys of an entity, given those that the tables have."""
+        added = self.load_supplied_rows(entity, id, stored)
         return sorted({*stored, *added}) if added else stored
 
-    def _named(self, application: str) -> Collection[Named]:
+    def _list_supplied_members(self, application: str) -> Collection[EntityRef]:
         return dict.fromkeys(
-            named for other in self.others for named in other.of_application(application)
+            entity_ref
+            for supplement in self.supplements
+            for entity_ref in supplement.list_members(application)
         )
 
-    def _places(self, query: Query) -> list[Located]:
-        """What only others have of an application, as far as it fits."""
+    def _list_supplied_refs(self, query: TimelineQuery) -> list[VersionRef]:
+        """Return the versions of an application that only supplements have, if the filters select
+        them.
+        """
         return [
-            row.located
-            for named in self._named(query.id)
-            for row in self.only_others(*named).values()
-            if row.application == query.id and fits(query.filters, row)
+            row.ref
+            for entity_ref in self._list_supplied_members(query.id)
+            for row in self.load_supplied_rows(*entity_ref).values()
+            if row.application == query.id and is_selected(query.filters, row)
         ]
 
 
-Source: TypeAlias = Tables | Merged
+VersionSource: TypeAlias = TableSource | MergedSource
 
 
-def fits(filters: Filters, row: VersionRow) -> bool:
-    """As the statements of the tables filter. The path filter is not applied."""
+def is_selected(filters: VersionFilters, row: VersionRow) -> bool:
+    """Return whether the filters select a row, as the SQL does it. The path filter is not
+    applied.
+    """
     return (
         (filters.since is None or row.updated_at >= filters.since)
         and (filters.until is None or row.updated_at < filters.until)
@@ -187,18 +216,22 @@ def fits(filters: Filters, row: VersionRow) -> bool:
     )
 
 
-def _after(
-    found: Iterable[T],
+def _select_after(
+    entries: Iterable[T],
     position: Callable[[T], tuple[Any, ...]],
     start: tuple[Any, ...] | None,
-    order: Order,
+    order: TimelineOrder,
     limit: int,
 ) -> list[T]:
-    """Up to `limit` of these that come after the start (None: from the first one), in order."""
-    backwards = order is Order.DESC
-    rest = (
-        each
-        for each in found
-        if start is None or (position(each) < start if backwards else position(each) > start)
+    """Return up to `limit` of the entries that come after `start`, in order.
+
+    Args:
+        start: None for the beginning.
+    """
+    backwards = order is TimelineOrder.DESC
+    entries_after = (
+        entry
+        for entry in entries
+        if start is None or (position(entry) < start if backwards else position(entry) > start)
     )
-    return sorted(rest, key=position, reverse=backwards)[:limit]
+    return sorted(entries_after, key=position, reverse=backwards)[:limit]

@@ -1,4 +1,4 @@
-"""The old service, as far as one request has asked it: each timeline once."""
+"""The old service as a source: each timeline is asked for once in a request."""
 
 from __future__ import annotations
 
@@ -10,31 +10,38 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from history.documents.exactjson import Json
-from history.entities import ROOT, Entity, root
+from history.entities import ROOT, EntityKind, get_root
 from history.requests import deadline
-from history.timeline.query import AskedState, storable
-from history.timeline.sources.tables import Tables
-from history.versions import Key, Named, Subject, VersionRow, parse
+from history.timeline.query import FallbackState, is_storable_id
+from history.timeline.sources.tables import TableSource
+from history.versions import EntityRef, TimelineSubject, VersionKey, VersionRow, parse_snapshot
 
 # Asks for a timeline, for so many seconds at most; None where that failed.
-Call: TypeAlias = Callable[[Subject, float], list[VersionRow] | None]
+FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[VersionRow] | None]
 
 
-class OldService:
-    """A history.timeline.sources.merged.Supplement. Of one number the row of the tables counts."""
+class OldServiceSource:
+    """The old service as a SupplementSource. The row of the tables wins over one of the same
+    number.
+    """
 
     by_number = True
 
-    def __init__(self, call: Call | None = None, seconds: float = 0.0) -> None:
-        """call: None where there is none, or it must not be asked. seconds: for all questions."""
+    def __init__(self, call: FetchTimeline | None = None, time_limit: float = 0.0) -> None:
+        """Prepare to ask the old service.
+
+        Args:
+            call: None if there is no old service, or it must not be asked.
+            time_limit: The time for all questions of this request together.
+        """
         self._call = call
-        self._left = seconds
-        self._answers: dict[Subject, list[VersionRow] | None] = {}  # so far
-        self._wanted: set[Subject] = set()  # those that are shown
+        self._left = time_limit
+        self._answers: dict[TimelineSubject, list[VersionRow] | None] = {}  # so far
+        self._wanted: set[TimelineSubject] = set()  # those that are shown
         self._missed = False
         # Of each entity, by the number of the version.
-        self._versions: defaultdict[Named, dict[int, VersionRow]] = defaultdict(dict)
-        self._owners: dict[Named, set[str]] = {}  # by the tables, where they were asked
+        self._versions: defaultdict[EntityRef, dict[int, VersionRow]] = defaultdict(dict)
+        self._owners: dict[EntityRef, set[str]] = {}  # by the tables, where they were asked
 
     @property
     def possible(self) -> bool:
@@ -42,110 +49,125 @@ class OldService:
         return self._call is not None
 
     @property
-    def state(self) -> AskedState | None:
-        """None where nothing was asked for the answer."""
+    def state(self) -> FallbackState | None:
+        """How the questions for this answer went; None if none was asked."""
         # Without one that was wanted when the request ended: it was not asked for.
-        shown = [self._answers[subject] for subject in self._wanted & self._answers.keys()]
-        if self._missed or None in shown:
-            return AskedState.FAILED
-        return AskedState.ANSWERED if shown else None
+        shown_answers = [self._answers[subject] for subject in self._wanted & self._answers.keys()]
+        if self._missed or None in shown_answers:
+            return FallbackState.FAILED
+        return FallbackState.ANSWERED if shown_answers else None
 
     @property
     def failed(self) -> bool:
         """Whether versions may be missing because the old service did not give them."""
-        return self.state is AskedState.FAILED
+        return self.state is FallbackState.FAILED
 
-    def missed(self) -> None:
-        """The answer lacks versions of the old service although nothing was asked now."""
+    def note_missed(self) -> None:
+        """Note that the answer lacks versions of the old service, although it was not asked now."""
         self._missed = True
 
-    def want(self, entity: Entity | None, id: str) -> bool:
-        """Ask for the versions of an entity, or (None) of an application and its children. Whether
-        the old service has not failed; True where there is none."""
+    def request(self, entity: EntityKind | None, id: str) -> bool:
+        """Ask for the versions of an entity, or (None) of an application and its children.
+
+        Returns:
+            False if the old service failed; True if it answered or does not exist.
+        """
         if not self.possible:
             return True
-        whole = Subject(None, id)
-        if entity is not None and entity.root and self._answers.get(whole) is not None:
+        application_subject = TimelineSubject(None, id)
+        if (
+            entity is not None
+            and entity.root
+            and self._answers.get(application_subject) is not None
+        ):
             return True
-        subject = Subject(entity, id)
+        subject = TimelineSubject(entity, id)
         self._wanted.add(subject)
         return self._ask(subject) is not None
 
-    def _ask(self, subject: Subject) -> list[VersionRow] | None:
-        """The versions that the old service has, from the first answer in this request; None if it
-        failed."""
+    def _ask(self, subject: TimelineSubject) -> list[VersionRow] | None:
+        """Return the versions of the first answer in this request; None if the old service
+        failed.
+        """
         if subject not in self._answers:
-            found = self._answers[subject] = self._called(subject)
-            for each in found or ():
-                self._versions[each.entity, each.id].setdefault(each.version, each)
+            rows = self._answers[subject] = self._fetch(subject)
+            for row in rows or ():
+                self._versions[row.entity, row.id].setdefault(row.version, row)
         return self._answers[subject]
 
-    def _called(self, subject: Subject) -> list[VersionRow] | None:
+    def _fetch(self, subject: TimelineSubject) -> list[VersionRow] | None:
         if self._call is None:
             return None
-        if not storable(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
+        if not is_storable_id(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
             return []
         failed = None in self._answers.values()
         if failed or (self._missed and subject in self._wanted):
             return None
         deadline.check()
         began = time.monotonic()
-        found = self._call(subject, self._left)
+        rows = self._call(subject, self._left)
         self._left -= time.monotonic() - began
-        return found
+        return rows
 
-    def of(self, entity: Entity, id: str) -> Mapping[int, VersionRow]:
-        """The versions of an entity by their number."""
+    def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, VersionRow]:
+        """Return the versions of an entity by their number."""
         return self._versions.get((entity, id), {})
 
-    def rows(self, entity: Entity, id: str) -> Mapping[Key, VersionRow]:
-        """Without the versions of a child of which nothing says whose they are: that decides who
-        may see them."""
-        found = list(self.of(entity, id).values())
-        if entity.parent is None or all(row.product_instance_id for row in found):
-            return {row.key: row for row in found}
-        named = {row.product_instance_id for row in found if row.product_instance_id}
-        if (entity, id) not in self._owners:
-            self._owners[entity, id] = Tables().owners(entity, [id]).get(id, set())
-        known = named | self._owners[entity, id]
-        owner = known.pop() if len(known) == 1 else None
-        if owner is None:
-            self.missed()
-        whose = [
-            row._replace(product_instance_id=row.product_instance_id or owner) for row in found
-        ]
-        return {row.key: row for row in whose if row.product_instance_id}
+    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, VersionRow]:
+        """Return the versions of an entity by key, those of a child with their application.
 
-    def of_application(self, application: str) -> Collection[Named]:
-        """The entities that are the application, or name it in any version."""
+        Versions of a child without a known application are left out: the application decides who
+        may see them.
+        """
+        rows = list(self.get_by_number(entity, id).values())
+        if entity.parent is None or all(row.product_instance_id for row in rows):
+            return {row.key: row for row in rows}
+        named_applications = {row.product_instance_id for row in rows if row.product_instance_id}
+        if (entity, id) not in self._owners:
+            self._owners[entity, id] = TableSource().fetch_owners(entity, [id]).get(id, set())
+        applications = named_applications | self._owners[entity, id]
+        owner = applications.pop() if len(applications) == 1 else None
+        if owner is None:
+            self.note_missed()
+        owned_rows = [
+            row._replace(product_instance_id=row.product_instance_id or owner) for row in rows
+        ]
+        return {row.key: row for row in owned_rows if row.product_instance_id}
+
+    def list_members(self, application: str) -> Collection[EntityRef]:
+        """Return the entities that are the application, or name it in any version."""
         return dict.fromkeys(
-            (each.entity, each.id)
-            for its in self._versions.values()
-            for each in its.values()
-            if application == (each.id if each.entity.root else each.product_instance_id)
+            (row.entity, row.id)
+            for rows in self._versions.values()
+            for row in rows.values()
+            if application == (row.id if row.entity.root else row.product_instance_id)
         )
 
-    def other_moment(self, row: VersionRow) -> datetime | None:
-        """When the old service has this version, if at another moment; of a child, if it is known
-        whose version that is."""
-        theirs = self.of(row.entity, row.id).get(row.version)
-        if theirs is None or theirs.updated_at == row.updated_at:
-            return None
-        named = theirs.entity.parent is None or theirs.product_instance_id
-        shown = named or theirs.key in self.rows(row.entity, row.id)
-        return theirs.updated_at if shown else None
+    def find_other_moment(self, row: VersionRow) -> datetime | None:
+        """Return the moment that the old service has for this version, if it is another one.
 
-    def root_documents(self, applications: Collection[str]) -> dict[str, Json]:
-        """As need_to_know.Documents. The old service is asked also where the answer is of the store
-        alone."""
+        None for a child's version without a known application.
+        """
+        old_row = self.get_by_number(row.entity, row.id).get(row.version)
+        if old_row is None or old_row.updated_at == row.updated_at:
+            return None
+        has_owner = old_row.entity.parent is None or old_row.product_instance_id
+        is_shown = has_owner or old_row.key in self.load_rows(row.entity, row.id)
+        return old_row.updated_at if is_shown else None
+
+    def load_root_documents(self, applications: Collection[str]) -> dict[str, Json]:
+        """Return the newest document of each application, for need-to-know. See LoadDocuments.
+
+        The old service is asked even if the answer comes from the store alone.
+        """
         if not self.possible:
             return dict.fromkeys(applications)
-        found: dict[str, Json] = {}
+        documents_by_id: dict[str, Json] = {}
         for id in sorted(applications):
-            whole = self._answers.get(Subject(None, id))
-            theirs = whole or self._ask(Subject(root(), id))
-            if theirs is not None:
-                documents = [row for row in theirs if row.entity is ROOT and row.data != b"null"]
+            application_rows = self._answers.get(TimelineSubject(None, id))
+            rows = application_rows or self._ask(TimelineSubject(get_root(), id))
+            if rows is not None:
+                documents = [row for row in rows if row.entity is ROOT and row.data != b"null"]
                 newest = max(documents, key=attrgetter("version"), default=None)
-                found[id] = parse(newest.data) if newest else None
-        return found
+                documents_by_id[id] = parse_snapshot(newest.data) if newest else None
+        return documents_by_id

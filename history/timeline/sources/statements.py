@@ -1,6 +1,6 @@
-"""The SQL on the *_aud tables, how it is run, and what it gives.
+"""The SQL on the *_aud tables, how it is run, and the decoding of its rows.
 
-Every statement is prepared and keeps one shape whatever is filtered, because planning a query
+Every statement is prepared and keeps one shape whatever the filters are, because planning a query
 over a hundred partitions costs more than running it. A bound that is not given is infinite.
 """
 
@@ -15,17 +15,17 @@ from psycopg.types.numeric import Int4
 from history.blocks import stored
 from history.blocks.form import DamagedBlockError
 from history.database import prepared
-from history.database.prepared import Rows, Statement, Values
+from history.database.prepared import FetchedRows, Statement, Values
 from history.documents.fields import FIELD_BYTES
-from history.documents.jsonb import from_store, shortened
-from history.entities import ENTITIES, PARTS, Entity
+from history.documents.jsonb import from_store, shorten_zeros
+from history.entities import ENTITIES, PARTS, EntityKind
 from history.requests import deadline
-from history.timeline.query import Order, Sort
-from history.versions import Damaged, Key, Place, Read, VersionRow
+from history.timeline.query import TimelineOrder, TimelineSort
+from history.versions import Damaged, FetchedVersions, TimelinePosition, VersionKey, VersionRow
 
 log = logging.getLogger(__name__)
 
-Fields: TypeAlias = tuple[str, ...] | None
+FieldNames: TypeAlias = tuple[str, ...] | None
 """The names of top-level fields of documents; None for whole documents."""
 
 # Around a statement that gives rows of versions in order.
@@ -84,86 +84,97 @@ _TEXT_OF_NONE = """
 READ_BYTES = 4 * 1024 * 1024
 
 
-def fetch(text: str, values: Values) -> Rows:
-    """As prepared.fetch."""
+def fetch_rows(text: str, values: Values) -> FetchedRows:
+    """Run one statement, if the request has time left. See prepared.fetch."""
     deadline.check()
-    return prepared.fetch(text, values)
+    return prepared.fetch_rows(text, values)
 
 
-def together(asked: Sequence[Statement]) -> list[Rows]:
-    """As prepared.together."""
+def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
+    """Run several statements in one round trip, if the request has time left."""
     deadline.check()
-    return prepared.together(asked)
+    return prepared.fetch_pipelined(statements)
 
 
 @cache
-def _around(rows: str, text: str = _TEXT) -> str:
+def _wrap_in_bounds(rows: str, text: str = _TEXT) -> str:
     return _BOUNDED.format(rows=rows, text=text)
 
 
-def bounded(text: str, values: Values, fields: Fields = None) -> Statement:
-    """A statement that gives versions, with the limit of documents and the names around it. Its
-    rows are for rows(). fields: the only ones of documents that are sent; a block is sent whole."""
-    values = {**values, "bytes": Int4(READ_BYTES)}
-    if fields is None:
-        return _around(text), values
-    if not fields:
-        return _around(text, _TEXT_OF_NONE), values
-    some = _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
-    return _around(text, some), {**values, "fields": list(fields)}
+def bound_statement(text: str, values: Values, fields: FieldNames = None) -> Statement:
+    """Wrap a statement that gives versions: limit the bytes of documents and add names of people.
 
-
-def read(
-    entity: Entity,
-    text: str,
-    values: Values,
-    fields: Fields = None,
-    damaged: Damaged | None = None,
-) -> Read:
-    """The rows of a statement, from the first one on, of which the documents may be read now."""
-    return rows(entity, fetch(*bounded(text, values, fields)), damaged)
-
-
-def rows(entity: Entity, found: Iterable[tuple[Any, ...]], damaged: Damaged | None = None) -> Read:
-    """Return the versions that a bounded() statement gives.
+    decode_rows reads its rows.
 
     Args:
-        damaged: gets the versions that cannot be read, which are left out. None: they are errors.
+        fields: The only fields of documents that are sent. A block is sent whole.
+    """
+    values = {**values, "bytes": Int4(READ_BYTES)}
+    if fields is None:
+        return _wrap_in_bounds(text), values
+    if not fields:
+        return _wrap_in_bounds(text, _TEXT_OF_NONE), values
+    text_of_fields = _TEXT_OF_FIELDS.format(most=FIELD_BYTES)
+    return _wrap_in_bounds(text, text_of_fields), {**values, "fields": list(fields)}
+
+
+def fetch_versions(
+    entity: EntityKind,
+    text: str,
+    values: Values,
+    fields: FieldNames = None,
+    damaged: Damaged | None = None,
+) -> FetchedVersions:
+    """Run a statement and return its versions, beginning with the first, whose documents fit."""
+    return decode_rows(entity, fetch_rows(*bound_statement(text, values, fields)), damaged)
+
+
+def decode_rows(
+    entity: EntityKind, raw_rows: Iterable[tuple[Any, ...]], damaged: Damaged | None = None
+) -> FetchedVersions:
+    """Return the versions that a statement of bound_statement gives.
+
+    Args:
+        damaged: Gets the versions that cannot be read, which are left out. None: they are errors.
 
     Raises:
-        DamagedBlockError: a version cannot be read.
+        DamagedBlockError: A version cannot be read.
     """
-    read = Read([], [])
+    fetched = FetchedVersions([], [])
     texts: list[bytes] = []
     broken: DamagedBlockError | None = None
-    for row in found:
+    for row in raw_rows:
         text, id, fits, position, stored_at, packed = row[6:12]
-        place = entity, id, Key(*row[:2])
+        ref = entity, id, VersionKey(*row[:2])
         if not fits:
-            read.unread.append(place)
+            fetched.unread.append(ref)
             continue
         if packed is not None:  # with the first of its versions
             broken, texts = None, []
             try:
-                texts = stored.texts(connection.connection, entity.table, id, stored_at, packed)
+                texts = stored.read_documents(
+                    connection.connection, entity.table, id, stored_at, packed
+                )
             except DamagedBlockError as error:
                 broken = error
         if position is not None:  # in its block, from 1; 0: of a row that is not as it was written
             if position == 0 or (broken is None and position > len(texts)):
-                broken = stored.damaged(entity.table, id, stored_at)
+                broken = stored.build_damage_error(entity.table, id, stored_at)
             text = None if broken else texts[position - 1]
         elif text is None:
-            broken = stored.damaged(entity.table, id, stored_at)
+            broken = stored.build_damage_error(entity.table, id, stored_at)
         if text is None:
-            note_damage(damaged, place, broken)
+            note_damage(damaged, ref, broken)
             continue
-        document = shortened(from_store(text))
-        read.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
-    return read
+        document = shorten_zeros(from_store(text))
+        fetched.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
+    return fetched
 
 
 def note_damage(
-    damaged: Damaged | None, place: tuple[Entity, str, Key | None], error: Exception | None
+    damaged: Damaged | None,
+    place: tuple[EntityKind, str, VersionKey | None],
+    error: Exception | None,
 ) -> None:
     """Add what cannot be read to `damaged`; raise the error where that is None."""
     if error is None:
@@ -175,22 +186,25 @@ def note_damage(
 
 
 # The columns that bounded() needs, of the row of a block or a plain one alone.
-OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
+COLUMNS_OF_ROW = """version, updated_at, type, client_id, author, {product} AS product, data, id,
     packed IS NOT NULL AS in_block, {count} AS position, packed, unpacked,
     updated_at AS stored_at, version AS stored_version"""
 
 
 @cache
-def sql(text: str, entity: Entity, **parts: str) -> str:
-    """A statement with the entity's table, its versions, the columns of a row alone, the one that
-    names its application, the index of the kind, and the given words, which may replace these."""
+def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
+    """Format a statement for the table of an entity kind.
+
+    Its words are the table, its versions, the columns of a row, the column with the application and
+    the index of the kind. `parts` adds words, or replaces these.
+    """
     application = None if entity.parent is None else "product_instance_id"
     product = application or "NULL::varchar"
     words = {
         "table": entity.table,
-        "versions": stored.versions(entity),
+        "versions": stored.build_versions_query(entity),
         "oldest": stored.OLDEST,
-        "columns": OF_ROW.format(product=product, count=stored.versions_in_row(entity)),
+        "columns": COLUMNS_OF_ROW.format(product=product, count=stored.build_version_count(entity)),
         "product": product,
         "owner": application or "id",
         "kind": str(ENTITIES.index(entity)),
@@ -260,7 +274,7 @@ _BY_BLOCK = """(
     WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
 )"""
 # Each OFFSET 0: a block is looked up, and its keys are read, once for all that are wanted.
-_EACH = "(SELECT * FROM {versions} AS one OFFSET 0)"
+_EACH_VERSION = "(SELECT * FROM {versions} AS one OFFSET 0)"
 # All of a block together, so that it is sent once.
 _BLOCK_BY_BLOCK = "min(place) OVER (PARTITION BY id, stored_at, stored_version), place"
 
@@ -280,7 +294,7 @@ NEWEST = """
         array_agg(version), array_agg(updated_at), max(stored_at) FILTER (WHERE position = 0)
     FROM keys
 """
-UP_TO = """
+NEWEST_UP_TO = """
     SELECT place.*, body.data, body.packed, body.unpacked FROM (
         SELECT DISTINCT place.*
         FROM unnest(%(numbers)s::int4[], %(moments)s::timestamptz[]) AS wanted(version, moment)
@@ -298,7 +312,7 @@ UP_TO = """
 """
 
 # The rows of one kind in a merged timeline, marked with the index of the kind.
-_SHARE = """
+_MERGED_SHARE = """
     (SELECT {kind} AS kind, id, version, updated_at, position = 0 AS damaged
      FROM {versions} AS stored
      WHERE {whose} = %(id)s AND stored_at >= %(low)s AND stored_at < %(high)s
@@ -324,57 +338,74 @@ _KEYS_OF_PAGE = """
 """
 
 # All keys of an application, and of the children that name it in any stored version.
-OF_ROOT = """
+KEYS_OF_ROOT = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = %(id)s
 """
-OF_CHILD = """
+KEYS_OF_CHILD = """
     SELECT {kind}, id, version, updated_at, position = 0 FROM {versions} AS stored
     WHERE id = ANY(ARRAY(SELECT DISTINCT id FROM {table} WHERE product_instance_id = %(id)s))
 """
 
 
 @cache
-def of_entity(entity: Entity, sort: Sort, order: Order, below: bool) -> str:
-    """The statement of a page. below: of the rows of _BELOW."""
-    names = ["updated_at", "version"] if sort is Sort.UPDATED_AT else ["version", "updated_at"]
-    words = _order(names, order)
+def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, below: bool) -> str:
+    """Make the statement of one page of an entity's versions.
+
+    Args:
+        below: Read the rows of _BELOW instead of all rows.
+    """
+    names = (
+        ["updated_at", "version"] if sort is TimelineSort.UPDATED_AT else ["version", "updated_at"]
+    )
+    words = _make_order_words(names, order)
     if below:  # few rows: their bodies come with them, and no partition is searched again
-        rows = sql(_BELOW, entity, **words | {"owner": "id"})
-        words |= {"versions": stored.versions(entity, rows), "bodies": ", data, packed, unpacked"}
-    return sql(_SHOWN if below else _PAGE, entity, filters=FILTERS, **{"bodies": ""} | words)
+        rows = format_sql(_BELOW, entity, **words | {"owner": "id"})
+        words |= {
+            "versions": stored.build_versions_query(entity, rows),
+            "bodies": ", data, packed, unpacked",
+        }
+    return format_sql(_SHOWN if below else _PAGE, entity, filters=FILTERS, **{"bodies": ""} | words)
 
 
 @cache
-def of_application(order: Order, below: bool) -> str:
-    """The statement of a page of an application. below: as above."""
+def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
+    """Make the statement of one page of an application. `below` is as in make_page_sql."""
     shares, keys = [], []
     for entity in PARTS:
-        words = _order(Place._fields, order, str(ENTITIES.index(entity)))
+        words = _make_order_words(TimelinePosition._fields, order, str(ENTITIES.index(entity)))
         if below:
-            words["versions"] = stored.versions(entity, sql(_BELOW, entity, **words))
-        whose = "product" if entity.parent else "id"
-        shares.append(sql(_SHARE, entity, whose=whose, filters=FILTERS, **words))
-        keys.append(sql(_KEYS_OF_PAGE, entity))
+            words["versions"] = stored.build_versions_query(
+                entity, format_sql(_BELOW, entity, **words)
+            )
+        owner_column = "product" if entity.parent else "id"
+        shares.append(
+            format_sql(_MERGED_SHARE, entity, whose=owner_column, filters=FILTERS, **words)
+        )
+        keys.append(format_sql(_KEYS_OF_PAGE, entity))
     return _MERGED.format(shares=" UNION ALL ".join(shares), order=order.value, keys="".join(keys))
 
 
-def _order(names: Sequence[str], order: Order, kind: str = "") -> dict[str, str]:
-    """The words that bring what comes after a place into an order. names: by which it is ordered.
-    kind: the index of the kind whose rows these are, a constant."""
+def _make_order_words(names: Sequence[str], order: TimelineOrder, kind: str = "") -> dict[str, str]:
+    """Make the words that order a statement and begin it after a position.
+
+    Args:
+        names: The columns of the order.
+        kind: The index of the kind of these rows, a constant in the SQL.
+    """
     return {
         "key": ", ".join(kind if name == "kind" else name for name in names),
         "after": ", ".join(f"%(after_{name})s" for name in names),
         "ordered": ", ".join(f"{name} {order.value}" for name in names if name != "kind"),
-        "sign": "<" if order is Order.DESC else ">",
+        "sign": "<" if order is TimelineOrder.DESC else ">",
     }
 
 
 @cache
-def documents(entity: Entity, blocks: bool) -> str:
-    """The statement of versions by their keys: as far as a row has the key, or those in blocks."""
-    rows, ordered = sql(_BY_ROW, entity), "place"
+def make_versions_sql(entity: EntityKind, blocks: bool) -> str:
+    """Make the statement that reads versions by key: as plain rows, or out of blocks."""
+    rows, ordered = format_sql(_BY_ROW, entity), "place"
     if blocks:
-        found = stored.versions(entity, sql(_BY_BLOCK, entity))
-        rows, ordered = _EACH.format(versions=found), _BLOCK_BY_BLOCK
-    return sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)
+        versions = stored.build_versions_query(entity, format_sql(_BY_BLOCK, entity))
+        rows, ordered = _EACH_VERSION.format(versions=versions), _BLOCK_BY_BLOCK
+    return format_sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)

@@ -1,5 +1,7 @@
-"""The source of what this installation stores: the *_aud tables, on one server or on a cluster;
-and lists of its entities."""
+"""The source of what this installation stores: the *_aud tables, on one server or on a cluster.
+
+Also has the queries for lists of entities, which only the tables answer.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -12,37 +14,39 @@ from psycopg.types.numeric import Int4
 
 from history.blocks import stored
 from history.database.prepared import Values
-from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, Entity
-from history.timeline.query import Order, Query, Sort
+from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, EntityKind
+from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort
 from history.timeline.sources import statements
-from history.timeline.sources.statements import Fields, sql
+from history.timeline.sources.statements import FieldNames, format_sql
 from history.versions import (
     FIRST,
     LAST,
     Damaged,
-    Key,
-    Located,
-    Named,
-    Newest,
-    Place,
-    Read,
+    EntityRef,
+    FetchedVersions,
+    NewestVersion,
+    TimelinePosition,
+    VersionKey,
+    VersionRef,
     VersionRow,
 )
 
 
-def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = True) -> Values:
-    """The values of a page after this place; None: of the first one."""
+def _make_page_values(
+    query: TimelineQuery, after: TimelinePosition | None, limit: int, *, by_time: bool = True
+) -> Values:
+    """Make the parameters of a page after a position; None for the first page."""
     filters, order = query.filters, query.order
-    start = LAST if order is Order.DESC else FIRST
-    after = after or Place(start.updated_at, -1, "", start.version)
+    start = LAST if order is TimelineOrder.DESC else FIRST
+    after = after or TimelinePosition(start.updated_at, -1, "", start.version)
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
     low, high = since, until
-    if by_time and order is Order.DESC:
-        after = min(after, Place(until, -1, "", -1))
+    if by_time and order is TimelineOrder.DESC:
+        after = min(after, TimelinePosition(until, -1, "", -1))
         high = after.updated_at
     elif by_time:
         low = max(since, after.updated_at)
-    place = {
+    after_values = {
         f"after_{name}": Int4(value) if isinstance(value, int) else value
         for name, value in after._asdict().items()
     }
@@ -53,8 +57,8 @@ def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = Tr
         "since": since,
         "until": until,
         "low": low,
-        "high": _next_day(high),
-        **place,
+        "high": _find_next_day(high),
+        **after_values,
         # The type as text, which has no other type than NULL.
         "author": filters.author,
         "client_id": filters.client_id,
@@ -63,168 +67,195 @@ def _values(query: Query, after: Place | None, limit: int, *, by_time: bool = Tr
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class TableSource:
     """What a source is asked: keys and rows of one kind or one application. No answer is masked,
     and no question refused. fields: if set, large documents are read only as far as these fields
     need; who asks takes them out of the others. Raises DamagedBlockError for what cannot be read;
     where `damaged` is given, that is noted there, and left out."""
 
-    fields: Fields = None
+    fields: FieldNames = None
     damaged: Damaged | None = None
 
-    def page(self, entity: Entity, query: Query, after: Place | None, limit: int) -> Read:
-        """Up to `limit` versions after a place (None to begin with), in display order; fewer where
-        their documents are larger than READ_BYTES. The path filter is not applied."""
-        by_time = query.sort is Sort.UPDATED_AT
-        below = by_time and query.order is Order.DESC and not query.filters.by_row
-        text = statements.of_entity(entity, query.sort, query.order, below)
-        values = _values(query, after, limit, by_time=by_time)
-        return statements.read(entity, text, values, self.fields, self.damaged)
+    def fetch_page(
+        self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> FetchedVersions:
+        """Return up to `limit` versions after a position in display order; None for the first page.
 
-    def keys(self, entity: Entity, ids: Collection[str]) -> dict[str, list[Key]]:
-        """The keys of all versions of these entities, ascending. One that has none is not there."""
+        Returns fewer if their documents are larger than READ_BYTES. The path filter is not applied.
+        """
+        by_time = query.sort is TimelineSort.UPDATED_AT
+        below = by_time and query.order is TimelineOrder.DESC and not query.filters.by_row
+        text = statements.make_page_sql(entity, query.sort, query.order, below)
+        values = _make_page_values(query, after, limit, by_time=by_time)
+        return statements.fetch_versions(entity, text, values, self.fields, self.damaged)
+
+    def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
+        """Return the keys of all versions of these entities, ascending. Entities without any are
+        left out.
+        """
         values = {"ids": list(ids), "last": LAST.updated_at}
-        found = statements.fetch(sql(statements.KEYS, entity), values)
-        keys = self._by_entity((entity, *row) for row in found)
-        return {id: its for (_, id), its in keys.items()}
+        rows = statements.fetch_rows(format_sql(statements.KEYS, entity), values)
+        keys = self._group_keys((entity, *row) for row in rows)
+        return {id: entity_keys for (_, id), entity_keys in keys.items()}
 
-    def documents(self, wanted: Iterable[Located]) -> Read:
-        """The first of these versions, as far as they are (still) there: of each kind at least
-        one, and as many as READ_BYTES allow."""
-        kinds: dict[Entity, list[Located]] = defaultdict(list)
-        for place in wanted:
-            kinds[place[0]].append(place)
-        read = Read([], [])
+    def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
+        """Return versions by key, beginning with the first, as many as READ_BYTES allow.
+
+        At least one of each kind is read. Versions that are not stored any more are left out.
+        """
+        refs_by_kind: dict[EntityKind, list[VersionRef]] = defaultdict(list)
+        for ref in refs:
+            refs_by_kind[ref[0]].append(ref)
+        fetched = FetchedVersions([], [])
         # The third time: a day may be unpacked after it was asked for plain rows.
         for blocks in (False, True, False):
-            known = set(read.places)
-            left = {
-                entity: lacking
-                for entity, places in kinds.items()
-                if (lacking := [place for place in places if place not in known])
+            fetched_refs = set(fetched.refs)
+            missing_by_kind = {
+                entity: missing_refs
+                for entity, kind_refs in refs_by_kind.items()
+                if (missing_refs := [ref for ref in kind_refs if ref not in fetched_refs])
             }
-            asked = [
-                statements.bounded(
-                    statements.documents(entity, blocks), _places(places, blocks), self.fields
+            bounded = [
+                statements.bound_statement(
+                    statements.make_versions_sql(entity, blocks),
+                    _make_ref_values(kind_refs, blocks),
+                    self.fields,
                 )
-                for entity, places in left.items()
+                for entity, kind_refs in missing_by_kind.items()
             ]
-            for entity, found in zip(left, statements.together(asked), strict=True):
-                rows, unread = statements.rows(entity, found, self.damaged)
-                read.rows.extend(rows)
-                read.unread.extend(unread)
-        return read
+            for entity, raw_rows in zip(
+                missing_by_kind, statements.fetch_pipelined(bounded), strict=True
+            ):
+                rows, unread = statements.decode_rows(entity, raw_rows, self.damaged)
+                fetched.rows.extend(rows)
+                fetched.unread.extend(unread)
+        return fetched
 
-    def newest(
-        self, entity: Entity, id: str, below: Sequence[Key], count: int
-    ) -> tuple[list[Key], list[VersionRow]]:
-        """All keys of an entity, ascending, and its highest versions up to each of these numbers
-        and moments, this many of each, as far as one statement may bring them."""
-        bodies, values = statements.bounded(
-            sql(statements.UP_TO, entity),
+    def fetch_newest(
+        self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
+    ) -> tuple[list[VersionKey], list[VersionRow]]:
+        """Return all keys of an entity, and its newest `count` versions at or before each of
+        `limits`.
+
+        Reads as many versions as one statement may bring.
+        """
+        bodies, values = statements.bound_statement(
+            format_sql(statements.NEWEST_UP_TO, entity),
             {
                 "id": id,
-                "numbers": [Int4(key.version) for key in below],
-                "moments": [key.updated_at for key in below],
+                "numbers": [Int4(key.version) for key in limits],
+                "moments": [key.updated_at for key in limits],
                 "count": Int4(count),
             },
             self.fields,
         )
-        keys: list[Key] = []
-        found: list[tuple[Any, ...]] = []
-        for *body, numbers, moments, damaged_at in statements.fetch(
-            sql(statements.NEWEST, entity, bodies=bodies), values
+        keys: list[VersionKey] = []
+        raw_rows: list[tuple[Any, ...]] = []
+        for *body, numbers, moments, damaged_at in statements.fetch_rows(
+            format_sql(statements.NEWEST, entity, bodies=bodies), values
         ):
             if damaged_at is not None:
-                error = stored.damaged(entity.table, id, damaged_at)
+                error = stored.build_damage_error(entity.table, id, damaged_at)
                 statements.note_damage(self.damaged, (entity, id, None), error)
                 return [], []
             if numbers is not None:
-                keys = sorted(map(Key, numbers, moments))
+                keys = sorted(map(VersionKey, numbers, moments))
             elif body[0] is not None:
-                found.append(tuple(body))
+                raw_rows.append(tuple(body))
         # Those of them that are asked for are read again, and are an error then.
-        return keys, statements.rows(entity, found, {}).rows
+        return keys, statements.decode_rows(entity, raw_rows, {}).rows
 
-    def owners(self, entity: Entity, ids: Collection[str]) -> dict[str, set[str]]:
-        """The applications that any version of each of these belongs to; none where the kind
-        stands alone."""
-        found: dict[str, set[str]] = {}
+    def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
+        """Return the applications that any version of each entity names; none if the kind stands
+        alone.
+        """
+        owners: dict[str, set[str]] = {}
         if not entity.alone:
-            text = sql(statements.OWNERS, entity)
-            for id, application in statements.fetch(text, {"ids": list(ids)}):
-                found.setdefault(id, set()).add(application)
-        return found
+            text = format_sql(statements.OWNERS, entity)
+            for id, application in statements.fetch_rows(text, {"ids": list(ids)}):
+                owners.setdefault(id, set()).add(application)
+        return owners
 
-    def members(self, application: str) -> dict[Named, list[Key]]:
-        """The application and the children that name it in any version: of each the keys of all
-        versions, ascending."""
-        texts = [statements.OF_ROOT if kind.root else statements.OF_CHILD for kind in PARTS]
-        text = " UNION ALL ".join(map(sql, texts, PARTS))
-        found = statements.fetch(text, {"id": application})
-        return self._by_entity((ENTITIES[kind], *row) for kind, *row in found)
+    def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
+        """Return the application and the children that name it in any version, each with all its
+        keys.
+        """
+        texts = [
+            statements.KEYS_OF_ROOT if kind.root else statements.KEYS_OF_CHILD for kind in PARTS
+        ]
+        text = " UNION ALL ".join(map(format_sql, texts, PARTS))
+        rows = statements.fetch_rows(text, {"id": application})
+        return self._group_keys((ENTITIES[kind], *row) for kind, *row in rows)
 
-    def of_application(
-        self, query: Query, after: Place | None, limit: int
-    ) -> tuple[list[Located], dict[Named, list[Key]]]:
-        """Up to `limit` versions of an application and its children after a place (None to begin
-        with), in display order; and of each entity among them the keys of all versions."""
-        below = query.order is Order.DESC and not query.filters.by_row
-        text = statements.of_application(query.order, below)
-        found = statements.fetch(text, _values(query, after, limit))
-        page = sorted(row for row in found if row[0] is not None)
-        rest = ((ENTITIES[kind], *row) for number, kind, *row in found if number is None)
-        places = [(ENTITIES[kind], id, Key(version, at)) for _, kind, id, version, at, _ in page]
-        return places, self._by_entity(rest)
+    def fetch_application_page(
+        self, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> tuple[list[VersionRef], dict[EntityRef, list[VersionKey]]]:
+        """Return up to `limit` versions of an application and its children, in display order.
 
-    def _by_entity(self, rows: Iterable[tuple[Any, ...]]) -> dict[Named, list[Key]]:
+        Also returns the keys of all versions of each entity among them.
+
+        Args:
+            after: The position to begin after; None to begin with the first version.
+        """
+        below = query.order is TimelineOrder.DESC and not query.filters.by_row
+        text = statements.make_application_page_sql(query.order, below)
+        rows = statements.fetch_rows(text, _make_page_values(query, after, limit))
+        page = sorted(row for row in rows if row[0] is not None)
+        key_rows = ((ENTITIES[kind], *row) for number, kind, *row in rows if number is None)
+        refs = [
+            (ENTITIES[kind], id, VersionKey(version, moment))
+            for _, kind, id, version, moment, _ in page
+        ]
+        return refs, self._group_keys(key_rows)
+
+    def _group_keys(self, rows: Iterable[tuple[Any, ...]]) -> dict[EntityRef, list[VersionKey]]:
         """Keys by entity, ascending; none of an entity of which not all are known.
 
         Args:
             rows: kind, id, version, moment, and whether these are of a row that is not as it was
                 written.
         """
-        found: dict[Named, list[Key]] = {}
-        broken: dict[Named, datetime] = {}
-        for entity, id, version, at, damaged in rows:
-            found.setdefault((entity, id), []).append(Key(version, at))
+        keys_by_entity: dict[EntityRef, list[VersionKey]] = {}
+        broken: dict[EntityRef, datetime] = {}
+        for entity, id, version, moment, damaged in rows:
+            keys_by_entity.setdefault((entity, id), []).append(VersionKey(version, moment))
             if damaged:
-                broken[entity, id] = at
-        for (entity, id), at in broken.items():
-            error = stored.damaged(entity.table, id, at)
+                broken[entity, id] = moment
+        for (entity, id), moment in broken.items():
+            error = stored.build_damage_error(entity.table, id, moment)
             statements.note_damage(self.damaged, (entity, id, None), error)
-            del found[entity, id]
-        for keys in found.values():
+            del keys_by_entity[entity, id]
+        for keys in keys_by_entity.values():
             keys.sort()
-        return found
+        return keys_by_entity
 
 
-def _next_day(moment: datetime) -> datetime:
-    """The first moment of the UTC day after this one."""
+def _find_next_day(moment: datetime) -> datetime:
+    """Return the first moment of the UTC day after this one."""
     if moment >= LAST.updated_at - timedelta(days=1):
         return LAST.updated_at
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-def _places(wanted: Sequence[Located], blocks: bool) -> Values:
-    """The values of statements.documents for these versions."""
-    moments = [key.updated_at for *_, key in wanted]
+def _make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
+    """Make the parameters of statements.make_versions_sql for these versions."""
+    moments = [key.updated_at for *_, key in refs]
     values: dict[str, object] = {
-        "ids": [id for _, id, _ in wanted],
+        "ids": [id for _, id, _ in refs],
         "moments": moments,
-        "numbers": [Int4(key.version) for *_, key in wanted],
+        "numbers": [Int4(key.version) for *_, key in refs],
         "first": min(moments),
         "last": max(moments),
     }
     if blocks:
         spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
-        for _, id, key in wanted:
-            spans[id, _next_day(key.updated_at)].append(key.updated_at)
+        for _, id, key in refs:
+            spans[id, _find_next_day(key.updated_at)].append(key.updated_at)
         ids, ends = zip(*spans, strict=True)
         values |= {
             "of": list(ids),
-            "lows": [min(each) for each in spans.values()],
-            "highs": [max(each) for each in spans.values()],
+            "lows": [min(moments_of_day) for moments_of_day in spans.values()],
+            "highs": [max(moments_of_day) for moments_of_day in spans.values()],
             "ends": list(ends),
             "end": max(ends),
         }
@@ -239,12 +270,15 @@ _NEWEST_KEYS = """
 """
 
 
-def newest_keys(entity: Entity, ids: Collection[str]) -> dict[str, Newest]:
-    """The newest version of each of these entities that the store has."""
+def fetch_newest_keys(entity: EntityKind, ids: Collection[str]) -> dict[str, NewestVersion]:
+    """Return the newest version that the store has of each of these entities."""
     if not ids:
         return {}
-    found = statements.fetch(sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
-    return {id: Newest(Key(version, moment), whose) for id, version, moment, whose in found}
+    rows = statements.fetch_rows(format_sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
+    return {
+        id: NewestVersion(VersionKey(version, moment), application)
+        for id, version, moment, application in rows
+    }
 
 
 # For each application the time of the newest version of a kind that names it.
@@ -254,15 +288,14 @@ _NEWEST_CHILD = """
 """
 
 
-class First(NamedTuple):
-    """What a search asks first. newest: the newest version of each entity with one of the ids.
-    children: of each application with one of them that is not among these itself, the time of the
-    newest version of a child.
-    documents: rows of search_key: value, name, kind, id."""
+class SearchHits(NamedTuple):
+    """What the first query of a search finds."""
 
-    newest: dict[Entity, dict[str, Key]]
+    # the newest version of each entity with one of the ids
+    newest: dict[EntityKind, dict[str, VersionKey]]
+    # for applications with an id that are not stored: the moment of the newest version of a child
     children: dict[str, datetime]
-    documents: Sequence[tuple[Any, ...]]
+    documents: Sequence[tuple[Any, ...]]  # rows of search_key: value, name, kind, id
 
 
 _WITH_VALUE = """
@@ -274,32 +307,45 @@ _WITH_VALUE = """
 """
 
 
-def first(texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int) -> First:
-    """Ask what has these ids, and which documents these values, at most `limit` for each. ids:
-    those of the texts that can be one. keys: names of business keys, each with its kind."""
-    found = statements.together(
+def fetch_search_hits(
+    texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int
+) -> SearchHits:
+    """Return what has these ids, and at most `limit` documents with each of these values.
+
+    Args:
+        ids: The texts that can be an id.
+        keys: Names of business keys, each with its kind.
+    """
+    rows_by_statement = statements.fetch_pipelined(
         [
-            *((sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)}) for entity in ENTITIES),
+            *(
+                (format_sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)})
+                for entity in ENTITIES
+            ),
             (_WITH_VALUE, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
         ]
     )
     newest = {
-        entity: {id: Key(version, moment) for id, version, moment, _ in rows}
-        for entity, rows in zip(ENTITIES, found, strict=False)
+        entity: {id: VersionKey(version, moment) for id, version, moment, _ in rows}
+        for entity, rows in zip(ENTITIES, rows_by_statement, strict=False)
     }
-    absent = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
-    return First(newest, newest_children(absent), found[-1])
+    ids_without_root = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
+    return SearchHits(newest, fetch_newest_child_moments(ids_without_root), rows_by_statement[-1])
 
 
-def newest_children(applications: Collection[str]) -> dict[str, datetime]:
-    """Of each application that has children the time of their newest version."""
+def fetch_newest_child_moments(applications: Collection[str]) -> dict[str, datetime]:
+    """Return the moment of the newest version of a child, for each application that has
+    children.
+    """
     if not applications or not CHILDREN:
         return {}
-    latest: dict[str, datetime] = {}
-    asked = [(sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN]
-    for id, moment in chain.from_iterable(statements.together(asked)):
-        latest[id] = max(moment, latest.get(id, moment))
-    return latest
+    newest_moments: dict[str, datetime] = {}
+    queries = [
+        (format_sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN
+    ]
+    for id, moment in chain.from_iterable(statements.fetch_pipelined(queries)):
+        newest_moments[id] = max(moment, newest_moments.get(id, moment))
+    return newest_moments
 
 
 _CHILDREN = """
@@ -307,15 +353,16 @@ _CHILDREN = """
 """
 
 
-def children(applications: Collection[str]) -> dict[Named, set[str]]:
-    """Return every child that names one of these applications in any version, with the applications
-    of these that it names."""
-    found: dict[Named, set[str]] = {}
-    asked = [(sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN]
-    for entity, rows in zip(CHILDREN, statements.together(asked), strict=True):
+def fetch_children(applications: Collection[str]) -> dict[EntityRef, set[str]]:
+    """Return every child that names one of these applications in any version, with those it
+    names.
+    """
+    owners: dict[EntityRef, set[str]] = {}
+    queries = [(format_sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN]
+    for entity, rows in zip(CHILDREN, statements.fetch_pipelined(queries), strict=True):
         for id, application in rows:
-            found.setdefault((entity, id), set()).add(application)
-    return found
+            owners.setdefault((entity, id), set()).add(application)
+    return owners
 
 
 # Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
@@ -329,22 +376,24 @@ _NEWEST_DOCUMENTS = """
 """
 
 
-def newest_documents(
-    entity: Entity,
+def fetch_newest_documents(
+    entity: EntityKind,
     ids: Collection[str],
-    fields: Fields = None,
+    fields: FieldNames = None,
     damaged: Damaged | None = None,
 ) -> list[VersionRow]:
-    """Of each of these entities the newest version that has a document: a DELETE may have none.
-    fields, damaged: as in Tables."""
-    found: list[VersionRow] = []
-    left = list(ids)
-    while left:
-        text, values = sql(_NEWEST_DOCUMENTS, entity), {"ids": left}
-        read = statements.read(entity, text, values, fields, damaged)
-        found += read.rows
-        left = [id for _, id, _ in read.unread]
-    return found
+    """Return the newest version that has a document of each entity: a deletion may have none.
+
+    `fields` and `damaged` are as in TableSource.
+    """
+    rows: list[VersionRow] = []
+    ids_to_read = list(ids)
+    while ids_to_read:
+        text, values = format_sql(_NEWEST_DOCUMENTS, entity), {"ids": ids_to_read}
+        fetched = statements.fetch_versions(entity, text, values, fields, damaged)
+        rows += fetched.rows
+        ids_to_read = [id for _, id, _ in fetched.unread]
+    return rows
 
 
 # Of the two rows that were written last. What is compressed to little is measured whole.
@@ -358,9 +407,17 @@ _NEWEST_BYTES = """
 """
 
 
-def newest_bytes(named: Collection[Named], most: int) -> dict[Named, int]:
-    """Return how large the documents of the newest versions of each of these entities are; for one
-    that has larger ones than `most`, any number above it. No large document is read."""
-    asked = [(sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(most)}) for entity, id in named]
-    found = statements.together(asked)
-    return {entity: int(size) for entity, [(size,)] in zip(named, found, strict=True)}
+def measure_newest_documents(
+    entity_refs: Collection[EntityRef], max_bytes: int
+) -> dict[EntityRef, int]:
+    """Return how large the newest documents of these entities are.
+
+    For an entity with larger ones than `max_bytes` it is any number above it. No large document is
+    read.
+    """
+    queries = [
+        (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
+        for entity, id in entity_refs
+    ]
+    sizes = statements.fetch_pipelined(queries)
+    return {entity: int(size) for entity, [(size,)] in zip(entity_refs, sizes, strict=True)}

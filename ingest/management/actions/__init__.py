@@ -1,1 +1,1 @@
-"""What the commands do: imported when one does it, not for its help."""
+"""The actions of the commands: imported when a command runs, not for its help."""

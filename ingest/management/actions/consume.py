@@ -1,4 +1,4 @@
-"""What `annals consume` does."""
+"""The action of `annals consume`."""
 
 import faulthandler
 import gc
@@ -21,7 +21,7 @@ from history import schema
 from history.base import memory
 from history.base.error_text import describe
 from history.database import forms, privileges, session
-from history.failure.database import is_refused, no_connection
+from history.failure.database import explain_no_connection, is_refused
 from ingest import rights
 from ingest.consumer import metrics_server
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
@@ -45,21 +45,21 @@ SWITCH_INTERVAL_SECONDS = 0.0002
 # Only processes of this machine reach them.
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 # The exit code where --until-idle ends and partitions were not read to their end.
-HALTED: Final = 3
+EXIT_HALTED: Final = 3
 
 
 def run(command: BaseCommand, **options: Any) -> None:
-    """Consume until it is stopped. options: as the command declares them."""
-    memory.limit()
+    """Consume until the process is stopped, or until idle if the options say so."""
+    memory.limit_heaps()
     faulthandler.register(signal.SIGUSR1)  # prints the stacks, also while Python's lock is held
     if options["metrics_port"] is not None:
         _serve_metrics(options["metrics_address"], options["metrics_port"])
     refuse_other_tables()
     group = settings.ANNALS.consumer_group if options["group"] is None else options["group"]
-    consumer = build(options["topics"], group, options["until_idle"])
+    consumer = build_consumer(options["topics"], group, options["until_idle"])
     if not settings.ANNALS.demo:
         privileges.warn_in_background(
-            partial(open_connection, "annals-check"), rights.of_consumer()
+            partial(open_connection, "annals-check"), rights.list_consumer_rights()
         )
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.freeze()  # what exists now stays: no collection needs to examine it
@@ -68,7 +68,7 @@ def run(command: BaseCommand, **options: Any) -> None:
     began = time.monotonic()
     totals = consumer.run()
     seconds = round(time.monotonic() - began, 3)
-    summary = {**asdict(totals), "seconds": seconds, "peak_mb": _peak_mb()}
+    summary = {**asdict(totals), "seconds": seconds, "peak_mb": _measure_peak_mb()}
     if totals.halted:
         logger.warning(
             "halted, not read to the end: %s; see `annals quarantine list`",
@@ -82,7 +82,7 @@ def run(command: BaseCommand, **options: Any) -> None:
             "{quarantined} quarantined in {batches} batches, {seconds} s".format(**summary)
         )
     if totals.halted and not consumer.stopped:
-        sys.exit(HALTED)
+        sys.exit(EXIT_HALTED)
 
 
 def _serve_metrics(address: str, port: int) -> None:
@@ -102,11 +102,18 @@ def _serve_metrics(address: str, port: int) -> None:
 
 
 def refuse_other_tables() -> None:
-    """End with a sentence where the tables are not those of this release, and where the login is
-    refused. A database that does not answer is waited for later, as in any outage."""
+    """Refuse to start if the tables are of another release or the login is refused.
+
+    A database that does not answer is waited for later, as in any outage.
+
+    Raises:
+        CommandError: Why the consumer cannot start.
+    """
     try:
-        with open_connection("annals-check") as plain:
-            why = session.dropped(plain) or schema.of_tables(plain.cursor())
+        with open_connection("annals-check") as connection:
+            complaint = session.explain_dropped_settings(connection) or schema.explain_tables(
+                connection.cursor()
+            )
     except psycopg.errors.InsufficientPrivilege:
         raise CommandError(
             "The database login of this consumer may not read which migrations are applied: its "
@@ -118,15 +125,15 @@ def refuse_other_tables() -> None:
     except psycopg.Error as error:
         if is_refused(error):
             raise
-        away = no_connection(error) or describe(error)
-        logger.warning("%s. The consumer waits and goes on trying", away)
+        reason = explain_no_connection(error) or describe(error)
+        logger.warning("%s. The consumer waits and goes on trying", reason)
         return
-    if why is not None:
-        raise CommandError(why)
+    if complaint is not None:
+        raise CommandError(complaint)
 
 
-def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
-    """A consumer with the settings of this process."""
+def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
+    """Return a consumer with the settings of this process."""
     annals = settings.ANNALS
     tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, window=2_000)
     policy = Policy(
@@ -135,37 +142,37 @@ def build(topics: tuple[str, ...], group: str, until_idle: float | None) -> Cons
         window=get_local_window,
         until_idle=until_idle,
     )
-    bootstrap, given = brokers()
+    bootstrap, client_settings = load_broker_settings()
     beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         policy,
-        partial(kafka.GroupMember, bootstrap, group, topics, given),
+        partial(kafka.GroupMember, bootstrap, group, topics, client_settings),
         [RetryingWriter(BatchWriter(open_connection), until_idle) for _ in range(annals.writers)],
         Probe(
             partial(open_connection, "annals-probe"),
-            partial(kafka.peek_messages, bootstrap, given),
-            Brokers(bootstrap, given).fetch_bounds,
+            partial(kafka.peek_messages, bootstrap, client_settings),
+            Brokers(bootstrap, client_settings).fetch_bounds,
             tolerance,
         ),
         beats,
-        LossForecaster(BrokerForecaster(bootstrap, given).fetch_outlooks, beats),
+        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, beats),
     )
 
 
-def brokers() -> tuple[str, dict[str, str]]:
-    """The bootstrap servers, and the librdkafka settings from the environment."""
-    given = dict(settings.KAFKA)
-    bootstrap = given.pop("bootstrap.servers", None)
+def load_broker_settings() -> tuple[str, dict[str, str]]:
+    """Return the bootstrap servers, and the librdkafka settings from the environment."""
+    client_settings = dict(settings.KAFKA)
+    bootstrap = client_settings.pop("bootstrap.servers", None)
     if not bootstrap:
         raise CommandError(
             "No broker is named, and the embedded one does not run. Set KAFKA_BOOTSTRAP_SERVERS, "
             "as host:port,host:port, or start it: annals embedded start"
         )
-    return str(bootstrap), given
+    return str(bootstrap), client_settings
 
 
-def _peak_mb() -> int:
-    """The peak of this process's resident memory, without the parent's as in ru_maxrss."""
+def _measure_peak_mb() -> int:
+    """Return the peak of resident memory in MB; ru_maxrss would include that of the parent."""
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""What `annals ledger` does."""
+"""The action of `annals ledger`."""
 
 import json
 import sys
@@ -10,13 +10,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.base.silence import longest
-from history.base.table import columns, counted, print_table
+from history.base.silence import find_longest_silence
+from history.base.table import build_table, pluralize, print_table
 from history.entities import BY_TOPIC
 from ingest.completeness import figures, losses
-from ingest.completeness.figures import acknowledge, retire, unretire
+from ingest.completeness.figures import acknowledge_losses, retire_topic, unretire_topic
 from ingest.forecast import Outlook
-from ingest.management.actions.consume import brokers
+from ingest.management.actions.consume import load_broker_settings
 from ingest.management.known import refuse_unknown_topic
 from ingest.models import Ledger
 from ingest.source.client import Unreachable
@@ -29,127 +29,129 @@ COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
 
 class LedgerRun:
-    """The action of one call of the command."""
+    """One run of the command."""
 
     def __init__(self, command: BaseCommand) -> None:
         self.stdout, self.stderr = command.stdout, command.stderr
 
     def handle(self, **options: Any) -> None:
         if options["command"] is None:
-            self._figures(options)
+            self._print_figures(options)
         else:
             getattr(self, f"_{options['command']}")(options)
 
     def _acknowledge(self, options: dict[str, Any]) -> None:
-        topic, why = options["topic"], _reason(options)
+        topic, reason = options["topic"], _require_reason(options)
         refuse_unknown_topic(topic)
-        count = acknowledge(topic, options["partition"], why)
+        count = acknowledge_losses(topic, options["partition"], reason)
         if not count:
             raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
-        self.stdout.write(f"{counted(count, 'lost message')} of {topic} acknowledged: {why}")
+        self.stdout.write(f"{pluralize(count, 'lost message')} of {topic} acknowledged: {reason}")
 
     def _retire(self, options: dict[str, Any]) -> None:
-        topic, why = options["topic"], _reason(options)
+        topic, reason = options["topic"], _require_reason(options)
         refuse_unknown_topic(topic)
-        unread = retire(topic, why)
-        self.stdout.write(f"{topic} is retired: {why}")
+        unread = retire_topic(topic, reason)
+        self.stdout.write(f"{topic} is retired: {reason}")
         if unread:
             self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
 
     def _unretire(self, options: dict[str, Any]) -> None:
         topic = options["topic"]
-        if not unretire(topic):
+        if not unretire_topic(topic):
             refuse_unknown_topic(topic)
             raise CommandError(f"{topic} is not retired.")
         self.stdout.write(f"{topic} is not retired any more.")
 
-    def _figures(self, options: dict[str, Any]) -> None:
-        entries = figures.entries()
+    def _print_figures(self, options: dict[str, Any]) -> None:
+        entries = figures.load_entries()
         outlooks: dict[KafkaPartition, Outlook] = {}
         if not options["offline"]:
-            outlooks = self._asked(entries)
-            losses.take(entries, outlooks)
-        known = {(entry.topic, entry.partition) for entry in entries}
-        never_read = {place: each for place, each in outlooks.items() if place not in known}
+            outlooks = self._ask_brokers(entries)
+            losses.update_entries(entries, outlooks)
+        known_partitions = {(entry.topic, entry.partition) for entry in entries}
+        never_read = {
+            place: outlook for place, outlook in outlooks.items() if place not in known_partitions
+        }
         with translation.override("en"):
-            faults = figures.faults(entries)
-        deleted = losses.deleted(outlooks, figures.retired())
-        found = losses.losses(entries, never_read)
+            faults = figures.find_faults(entries)
+        deleted = losses.describe_deleted(outlooks, figures.load_retired_topics())
+        forecasts = losses.forecast_losses(entries, never_read)
         if options["json"]:
-            printed = figures.as_json(entries, faults + deleted, losses.as_json(found))
+            printed = figures.as_json(entries, faults + deleted, losses.as_json(forecasts))
             self.stdout.write(json.dumps(printed))
         else:
-            self._print(entries, faults)
-            for each in deleted:
-                self.stdout.write(f"LOST {each}")
-            self._print_losses(found, outlooks, never_read)
+            self._print_table(entries, faults)
+            for sentence in deleted:
+                self.stdout.write(f"LOST {sentence}")
+            self._print_losses(forecasts, outlooks, never_read)
         if faults or deleted:
             sys.exit(1)
 
-    def _asked(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
-        """What the brokers say now, also about partitions that are not in the ledger."""
+    def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
+        """Ask the brokers about all topic partitions, also those that are not in the ledger."""
         positions: dict[KafkaPartition, int | None] = {
             (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
         }
-        retired = figures.retired()
+        retired = figures.load_retired_topics()
         try:
-            with closing(BrokerForecaster(*brokers())) as forecaster:
-                there = forecaster.list_partitions(
+            with closing(BrokerForecaster(*load_broker_settings())) as forecaster:
+                partitions = forecaster.list_partitions(
                     topic for topic in BY_TOPIC if topic not in retired
                 )
-                asked = {**dict.fromkeys(there), **positions}
-                return forecaster.fetch_outlooks(asked, losses.seen(entries))
+                next_offsets = {**dict.fromkeys(partitions), **positions}
+                return forecaster.fetch_outlooks(next_offsets, losses.collect_seen_ends(entries))
         except (Unreachable, CommandError) as error:
             self.stderr.write(f"{error}. The lag is the consumer's last record.")
             return {}
 
     def _print_losses(
         self,
-        found: Mapping[KafkaPartition, losses.Loss],
+        forecasts: Mapping[KafkaPartition, losses.LossForecast],
         outlooks: Mapping[KafkaPartition, Outlook],
         never_read: Container[KafkaPartition],
     ) -> None:
-        """One line for each partition with unread messages, the most endangered first."""
-        silent = {topic for (topic, _), each in outlooks.items() if each.forecast is None}
+        """Print a line for each topic partition with unread messages, the most endangered first."""
+        silent = {topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None}
         for topic in sorted(silent):
             self.stdout.write(
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
                 "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
             )
-        behind = {place: each for place, each in found.items() if each.unread}
-        for place, each in behind.items():
+        behind = {place: loss for place, loss in forecasts.items() if loss.unread}
+        for place, loss in behind.items():
             when = "will never be lost: the topic has no retention"
-            if each.begun:
+            if loss.begun:
                 when = "is being lost: it is past its retention"
-            elif isfinite(each.seconds):
-                when = f"will be lost in {losses.in_words(each.seconds)}"
+            elif isfinite(loss.seconds):
+                when = f"will be lost in {losses.format_duration(loss.seconds)}"
             takes = "catching up never ends: messages come as fast as they are read"
-            if each.halted:
+            if loss.halted:
                 takes = "catching up never ends: it is halted"
-            elif isfinite(each.catch_up):
-                takes = f"catching up takes {losses.in_words(each.catch_up)}"
+            elif isfinite(loss.catch_up):
+                takes = f"catching up takes {losses.format_duration(loss.catch_up)}"
             new = " (never read)" if place in never_read else ""
             topic, partition = place
             self.stdout.write(
-                f"UNREAD {topic}[{partition}]{new}: {counted(each.unread, 'message')}; "
+                f"UNREAD {topic}[{partition}]{new}: {pluralize(loss.unread, 'message')}; "
                 f"data {when}; {takes}",
             )
-        if found and not behind:
-            first = min(each.seconds for each in found.values())
+        if forecasts and not behind:
+            first = min(loss.seconds for loss in forecasts.values())
             if isfinite(first):
                 self.stdout.write(
                     "Nothing is unread. If nothing more is read from now on, data will be lost in "
-                    f"{losses.in_words(first)} at the earliest.",
+                    f"{losses.format_duration(first)} at the earliest.",
                 )
 
     def _print_topics(self, entries: list[Ledger]) -> None:
-        """One line for each topic of which nothing is read."""
-        for topic in figures.never_read(entries):
+        """Print a line for each topic that is not read."""
+        for topic in figures.find_never_read_topics(entries):
             self.stdout.write(
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
                 "consume`, or declare it finished with `annals ledger retire`.",
             )
-        for topic, asked_at in figures.absent(entries).items():
+        for topic, asked_at in figures.find_absent_topics(entries).items():
             expected = "a migration topic may be absent"
             if topic == BY_TOPIC[topic].topics[0]:
                 expected = "services send their changes to it, so create it"
@@ -157,19 +159,19 @@ class LedgerRun:
                 f"ABSENT {topic}: it did not exist at {asked_at:%Y-%m-%d %H:%M:%S} UTC; {expected}."
                 " It holds nothing back, and is read as soon as it exists.",
             )
-        for topic in figures.undeclared(entries):
+        for topic in figures.find_undeclared_topics(entries):
             self.stdout.write(
                 f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
                 "comes to it. Declare its kind again, or declare the topic finished with `annals "
                 "ledger retire`.",
             )
 
-    def _print(self, entries: list[Ledger], faults: list[str]) -> None:
+    def _print_table(self, entries: list[Ledger], faults: list[str]) -> None:
         if not entries:
             self.stdout.write("The ledger is empty: nothing has been consumed yet.")
             return
         names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
-        table = columns(*names, right=names[1:-1])
+        table = build_table(*names, right=names[1:-1])
         for entry in entries:
             counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
             lost = f"{entry.lost:,}"
@@ -181,7 +183,7 @@ class LedgerRun:
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
         table.add_row("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
-        for topic, each in figures.retired().items():
+        for topic, each in figures.load_retired_topics().items():
             self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
         self._print_topics(entries)
         for entry in entries:
@@ -193,14 +195,14 @@ class LedgerRun:
                 )
         for fault in faults:
             self.stdout.write(f"FAULT {fault}")
-        if silence := longest(entry.silence for entry in entries):
+        if silence := find_longest_silence(entry.silence for entry in entries):
             self.stdout.write(f"SILENT {silence}: newer messages are not read.")
         if not faults:
             self.stdout.write("Every message read is accounted for.")
 
 
-def _reason(options: dict[str, Any]) -> str:
-    why: str = options["why"].strip()
-    if not 0 < len(why) <= REASON_LENGTH:
+def _require_reason(options: dict[str, Any]) -> str:
+    reason: str = options["why"].strip()
+    if not 0 < len(reason) <= REASON_LENGTH:
         raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
-    return why
+    return reason

@@ -1,4 +1,4 @@
-"""What `annals quarantine` does."""
+"""The action of `annals quarantine`."""
 
 import json
 import sys
@@ -11,13 +11,13 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min
 
 from history.base import clock
-from history.base.plain_text import one_line
-from history.base.table import columns, print_table
-from history.management.progress import progress
+from history.base.plain_text import to_one_line
+from history.base.table import build_table, print_table
+from history.management.progress import show_progress
 from ingest.management.known import refuse_missing_ids, refuse_unknown_topic
 from ingest.models import JobRun, Ledger, Quarantined
 from ingest.quarantine import messages, requests
-from ingest.quarantine.messages import OPEN, UNSETTLED, Selection, retry
+from ingest.quarantine.messages import OPEN, UNSETTLED, MessageSelection, retry_messages
 from ingest.store import rejects
 from ingest.store.missing_days import get_safe_window
 from ingest.store.session import open_connection
@@ -26,24 +26,24 @@ LINES = "\n\t"
 
 PLACE = ("topic", "partition", "offset")
 
-FIRST = ("first_reason", "first_detail")
-SHOWN = (
-    *(*PLACE, "timestamp", "reason", "detail", *FIRST, "status", "attempts"),
+FIRST_REASON_FIELDS = ("first_reason", "first_detail")
+SHOWN_FIELDS = (
+    *(*PLACE, "timestamp", "reason", "detail", *FIRST_REASON_FIELDS, "status", "attempts"),
     *("first_seen", "next_attempt", "settled_at", "outcome"),
 )
-LISTED = (
+LISTED_FIELDS = (
     *("id", *PLACE, "reason", "first_reason", "status", "attempts", "next_attempt", "detail"),
 )
 
 
-_RAN = f"""
+_RECORD_RUN = f"""
 INSERT INTO ingest_job_run (name, started_at, outcome) VALUES ('{JobRun.RETRY}', %s, %s)
 ON CONFLICT (name) DO UPDATE SET started_at = excluded.started_at, outcome = excluded.outcome
 """  # noqa: S608 - a constant
 
 
 class QuarantineRun:
-    """The action of one call of the command."""
+    """One run of the command."""
 
     def __init__(self, command: BaseCommand) -> None:
         self.stdout, self.stderr = command.stdout, command.stderr
@@ -55,11 +55,11 @@ class QuarantineRun:
         getattr(self, f"_{options['command']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:
-        rows = Quarantined.objects.filter(**_asked(options))
+        rows = Quarantined.objects.filter(**_get_conditions(options))
         if not options["all"]:
             rows = rows.filter(status__in=UNSETTLED)
         if options["ids"]:
-            self._list_each(rows, options)
+            self._list_messages(rows, options)
             return
         groups = list(
             rows.values("topic", "reason", "status")
@@ -70,14 +70,14 @@ class QuarantineRun:
             self.stdout.write(json.dumps(groups, default=str))
             return
         if not groups:
-            self.stdout.write(_nothing(options))
+            self.stdout.write(_explain_nothing(options))
         else:
             names = ("topic", "reason", "status", "messages", "first seen", "last seen")
-            table = columns(*names, right=("messages",))
+            table = build_table(*names, right=("messages",))
             for group in groups:
                 seen = (f"{group[name]:%Y-%m-%d %H:%M:%S}" for name in ("first", "last"))
                 count = f"{group['count']:,}"
-                topic = one_line(group["topic"])
+                topic = to_one_line(group["topic"])
                 table.add_row(topic, group["reason"], group["status"], count, *seen)
             print_table(self.stdout, table)
         for row in Ledger.objects.filter(halted_at__isnull=False).order_by("topic", "partition"):
@@ -87,17 +87,19 @@ class QuarantineRun:
                 f"annals quarantine resume {row.topic}"
             )
 
-    def _list_each(self, rows: Any, options: dict[str, Any]) -> None:
-        found = rows.order_by("id").values(*LISTED)
+    def _list_messages(self, rows: Any, options: dict[str, Any]) -> None:
+        messages_ = rows.order_by("id").values(*LISTED_FIELDS)
         if options["json"]:
-            self.stdout.write(json.dumps(list(found), default=str))
+            self.stdout.write(json.dumps(list(messages_), default=str))
             return
-        if not found:
-            self.stdout.write(_nothing(options))
+        if not messages_:
+            self.stdout.write(_explain_nothing(options))
             return
-        table = columns(*(name.replace("_", " ") for name in LISTED))
-        for row in found:
-            texts = ("" if row[name] is None else one_line(str(row[name])) for name in LISTED)
+        table = build_table(*(name.replace("_", " ") for name in LISTED_FIELDS))
+        for row in messages_:
+            texts = (
+                "" if row[name] is None else to_one_line(str(row[name])) for name in LISTED_FIELDS
+            )
             table.add_row(*texts)
         print_table(self.stdout, table)
 
@@ -112,41 +114,41 @@ class QuarantineRun:
         if options["json"]:
             self.stdout.write(json.dumps(_as_object(row), default=str))
             return
-        for name in SHOWN:
-            found = getattr(row, name)
-            if name in FIRST and not row.first_reason:
+        for name in SHOWN_FIELDS:
+            value_of_field = getattr(row, name)
+            if name in FIRST_REASON_FIELDS and not row.first_reason:
                 continue
-            text = "none" if found in (None, "") else one_line(str(found))
+            text = "none" if value_of_field in (None, "") else to_one_line(str(value_of_field))
             self.stdout.write(f"{name.replace('_', ' ')}: {text}")
-        self.stdout.write(f"key: {_readable(row.key)}")
+        self.stdout.write(f"key: {_format_bytes(row.key)}")
         for name, content in rejects.headers_from_json(row.headers):
-            self.stdout.write(f"header {one_line(name)}: {_readable(content)}")
-        self.stdout.write(f"value ({len(value or b'')} bytes): {_readable(value, LINES)}")
+            self.stdout.write(f"header {to_one_line(name)}: {_format_bytes(content)}")
+        self.stdout.write(f"value ({len(value or b'')} bytes): {_format_bytes(value, LINES)}")
 
     def _retry(self, options: dict[str, Any]) -> None:
-        selection = _selection(options)
+        selection = _make_selection(options)
         if not options["ids"]:
             selection = replace(selection, due_only=not options["now"], statuses=OPEN)
-        became: Counter[str] = Counter()
+        outcomes: Counter[str] = Counter()
         began = clock.now()
         with (
             open_connection("annals-retry") as connection,
-            progress("retry", None, sys.stderr) as advance,
+            show_progress("retry", None, sys.stderr) as advance,
         ):
             window = partial(get_safe_window, connection)
             if not options["ids"]:
-                became += requests.carry_out(connection, window)
-            for few in retry(connection, selection, window):
-                became += few
-                advance(few.total())
+                outcomes += requests.execute_requests(connection, window)
+            for batch_outcomes in retry_messages(connection, selection, window):
+                outcomes += batch_outcomes
+                advance(batch_outcomes.total())
             if not options["ids"]:
-                outcome = ", ".join(f"{name} {count}" for name, count in became.most_common())
-                connection.execute(_RAN, (began, outcome[:200]))
-        if not became:
+                outcome = ", ".join(f"{name} {count}" for name, count in outcomes.most_common())
+                connection.execute(_RECORD_RUN, (began, outcome[:200]))
+        if not outcomes:
             self.stdout.write(
                 "No message is due (--now also retries messages that are not due yet)."
             )
-        for name, count in became.most_common():
+        for name, count in outcomes.most_common():
             self.stdout.write(f"{count:,} {name}")
 
     def _discard(self, options: dict[str, Any]) -> None:
@@ -155,7 +157,7 @@ class QuarantineRun:
         if not options["why"].strip():
             raise CommandError("--why must say why: it is kept with each message.")
         with open_connection("annals-discard") as connection:
-            count = messages.discard(connection, _selection(options), options["why"])
+            count = messages.discard_messages(connection, _make_selection(options), options["why"])
         self.stdout.write(f"{count:,} discarded")
 
     def _resume(self, options: dict[str, Any]) -> None:
@@ -172,41 +174,45 @@ class QuarantineRun:
         )
 
 
-def _asked(options: dict[str, Any]) -> dict[str, str]:
+def _get_conditions(options: dict[str, Any]) -> dict[str, str]:
     names = ("topic", "reason")
     return {name: options[name] for name in names if options.get(name) is not None}
 
 
-def _selection(options: dict[str, Any]) -> Selection:
-    """The unsettled messages that are asked for."""
+def _make_selection(options: dict[str, Any]) -> MessageSelection:
+    """Return the selection of unsettled messages that the options name."""
     ids = tuple(options["ids"]) or None
-    return Selection(ids, options["topic"], options["reason"], statuses=UNSETTLED)
+    return MessageSelection(ids, options["topic"], options["reason"], statuses=UNSETTLED)
 
 
-def _nothing(options: dict[str, Any]) -> str:
-    asked = " and ".join(f"{name} {text}" for name, text in _asked(options).items())
-    return f"The quarantine has no message of {asked}." if asked else "The quarantine is empty."
+def _explain_nothing(options: dict[str, Any]) -> str:
+    conditions = " and ".join(f"{name} {text}" for name, text in _get_conditions(options).items())
+    return (
+        f"The quarantine has no message of {conditions}."
+        if conditions
+        else "The quarantine is empty."
+    )
 
 
 def _as_object(row: Quarantined) -> dict[str, Any]:
-    """A message as JSON values. Texts in it are as they came; bytes that are no text, escaped."""
+    """Return a message as JSON values. Bytes that are not UTF-8 are escaped."""
     return {
-        **{name: getattr(row, name) for name in SHOWN},
-        "key": _text(row.key),
+        **{name: getattr(row, name) for name in SHOWN_FIELDS},
+        "key": _decode_text(row.key),
         "headers": [
-            {"name": name, "value": _text(content)}
+            {"name": name, "value": _decode_text(content)}
             for name, content in rejects.headers_from_json(row.headers)
         ],
-        "value": _text(row.value),
+        "value": _decode_text(row.value),
         "value_bytes": len(row.value or b""),
     }
 
 
-def _text(value: Any) -> str | None:
+def _decode_text(value: Any) -> str | None:
     return None if value is None else bytes(value).decode("utf-8", "backslashreplace")
 
 
-def _readable(value: Any, keep: str = "") -> str:
-    """As _text, with escapes for control characters but those to keep."""
-    text = _text(value)
-    return "(none)" if text is None else one_line(text, keep)
+def _format_bytes(value: Any, kept_characters: str = "") -> str:
+    """Write bytes as text with escaped control characters, except `kept_characters`."""
+    text = _decode_text(value)
+    return "(none)" if text is None else to_one_line(text, kept_characters)

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.management.numbers import whole
+from history.management.numbers import make_whole_parser
 
 
 class Command(BaseCommand):
@@ -24,21 +24,25 @@ class Command(BaseCommand):
         )
 
         commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-        known = commands.add_parser(
+        acknowledge = commands.add_parser(
             "acknowledge",
             help="record that the lost messages of a topic are known; only later losses are "
             "reported",
         )
-        known.add_argument("topic", metavar="TOPIC", help="the topic")
-        known.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
-        known.add_argument("--why", required=True, help="the reason; it is kept with the losses")
-        finished = commands.add_parser(
+        acknowledge.add_argument("topic", metavar="TOPIC", help="the topic")
+        acknowledge.add_argument(
+            "--partition", type=make_whole_parser(0, 2**31 - 1), help="only this partition"
+        )
+        acknowledge.add_argument(
+            "--why", required=True, help="the reason; it is kept with the losses"
+        )
+        retire = commands.add_parser(
             "retire", help="declare a topic finished: completeness no longer waits for it"
         )
-        again = commands.add_parser("unretire", help="take `retire` back")
-        for each in (finished, again):
-            each.add_argument("topic", metavar="TOPIC", help="the topic")
-        finished.add_argument("--why", required=True, help="the reason; it is shown")
+        unretire = commands.add_parser("unretire", help="take `retire` back")
+        for action in (retire, unretire):
+            action.add_argument("topic", metavar="TOPIC", help="the topic")
+        retire.add_argument("--why", required=True, help="the reason; it is shown")
 
     def handle(self, *_: Any, **options: Any) -> None:
         from ingest.management.actions.ledger import LedgerRun

@@ -5,10 +5,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.management.numbers import MOST_ID, whole
+from history.management.numbers import MAX_ID, make_whole_parser
 from history.reasons import REASONS
 
-ID = whole(0, MOST_ID)
+ID = make_whole_parser(0, MAX_ID)
 IDS = "id, from `quarantine list --ids`"
 
 
@@ -22,22 +22,26 @@ class Command(BaseCommand):
         add("--all", action="store_true", help="include resolved and discarded messages")
         add("--ids", action="store_true", help="list each message")
         add("--json", action="store_true", help="print JSON")
-        _filters(add)
+        _add_filters(add)
         show = commands.add_parser("show", help="show one message")
         show.add_argument("id", type=ID, metavar="ID", help=IDS)
         show.add_argument("--json", action="store_true", help="print JSON")
         show.add_argument("--raw", action="store_true", help="print only the bytes of the value")
-        again = commands.add_parser("retry", help="retry messages; without ids: those that are due")
-        again.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
-        again.add_argument("--now", action="store_true", help="also messages that are not due yet")
-        _filters(again.add_argument)
-        drop = commands.add_parser("discard", help="settle messages without storing them")
-        drop.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
-        drop.add_argument("--why", required=True, help="the reason; it is kept with each message")
-        _filters(drop.add_argument)
+        retry = commands.add_parser("retry", help="retry messages; without ids: those that are due")
+        retry.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
+        retry.add_argument("--now", action="store_true", help="also messages that are not due yet")
+        _add_filters(retry.add_argument)
+        discard = commands.add_parser("discard", help="settle messages without storing them")
+        discard.add_argument("ids", nargs="*", type=ID, metavar="ID", help=IDS)
+        discard.add_argument(
+            "--why", required=True, help="the reason; it is kept with each message"
+        )
+        _add_filters(discard.add_argument)
         resume = commands.add_parser("resume", help="resume a halted topic, with its bad messages")
         resume.add_argument("topic", help="the topic")
-        resume.add_argument("--partition", type=whole(0, 2**31 - 1), help="only this partition")
+        resume.add_argument(
+            "--partition", type=make_whole_parser(0, 2**31 - 1), help="only this partition"
+        )
 
     def handle(self, *_: Any, **options: Any) -> None:
         from ingest.management.actions.quarantine import QuarantineRun
@@ -45,6 +49,6 @@ class Command(BaseCommand):
         QuarantineRun(self).handle(**options)
 
 
-def _filters(add: Any) -> None:
+def _add_filters(add: Any) -> None:
     add("--topic", help="only this topic")
     add("--reason", choices=REASONS, metavar="REASON", help="only this reason")

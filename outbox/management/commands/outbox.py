@@ -1,7 +1,7 @@
-"""`manage.py outbox`: sends what was recorded, once and again, and says what waits."""
+"""`manage.py outbox`: send recorded versions, send them again on request, or show what waits."""
 
 from outbox import process, status
-from outbox.answer import Answerer
+from outbox.answer import RequestAnswerer
 from outbox.conf import conf
 from outbox.models import Document
 from outbox.relay.loop import RelayLoop
@@ -13,8 +13,8 @@ class Command(process.Command):
     help = "Send recorded versions to Kafka, also again for who misses them, or say what waits"
     processes = {
         "relay": ("send recorded versions to Kafka", RelayLoop),
-        "answer": ("send versions again that Annals misses", Answerer),
+        "answer": ("send versions again that Annals misses", RequestAnswerer),
     }
     conf = conf
-    status = status.read
+    status = status.read_status
     model = Document

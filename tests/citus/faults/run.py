@@ -38,7 +38,7 @@ class Result:
 def run(plan: Plan, folder: Path) -> Result:
     """Raises AssertionError where something was lost, doubled or does not go on."""
     with standing(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
-        stand.feed.send(DOCUMENTS * 3)
+        stand.feed.send_many(DOCUMENTS * 3)
         stand.written()
         watch = Watch(stand.nodes, stand.web)
         scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
@@ -50,7 +50,7 @@ def run(plan: Plan, folder: Path) -> Result:
             stand.consumer.terminate(30)
             stand.whole()
             gaps = stand.gaps()
-        retries = sum(each.said().count("trying again") for each in stand.consumers.all)
+        retries = sum(each.read_log().count("trying again") for each in stand.consumers.all)
     lines = [
         *scenes.said,
         f"the consumers tried again {retries} times",

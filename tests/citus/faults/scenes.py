@@ -11,7 +11,7 @@ import psycopg
 from tests.citus.faults.nodes import Place
 from tests.citus.faults.stand import Stand
 from tests.citus.faults.watch import Watch
-from tests.consuming import until
+from tests.consuming import wait_until
 
 # Logical replication: a shard is written while it is copied, and locked for a moment at the end.
 MODE = "force_logical"
@@ -60,8 +60,8 @@ class Scenes:
             for _ in range(self.times):
                 self.stand.progress()
                 time.sleep(self.chance.uniform(0, 1))
-                self.stand.consumer.kill()
-                self.stand.consumer = self.stand.consumers.start()
+                self.stand.consumer.kill_process()
+                self.stand.consumer = self.stand.consumers.start_consumer()
             self.stand.progress()
             self._say(f"killed {self.times} times")
 
@@ -75,7 +75,7 @@ class Scenes:
             with self._scene(f"killed between prepare and commit, {outcome}"):
                 self.stand.progress()
                 nodes.set(hanging, _HANG)
-                until(lambda: any(nodes.prepared().values()), "nothing is prepared")
+                wait_until(lambda: any(nodes.prepared().values()), "nothing is prepared")
                 time.sleep(1)
                 self._kill(nodes.coordinator)
                 left = nodes.prepared()
@@ -121,12 +121,12 @@ class Scenes:
         time.sleep(min(2.0, self.seconds / 2))  # what was under way ends
         first = last = None
         if which != stand.nodes.coordinator:
-            first = stand.database.read()
+            first = stand.database.count_read()
         time.sleep(self.seconds)
         if which != stand.nodes.coordinator:
-            last = stand.database.read()
+            last = stand.database.count_read()
             self._told(which)
-        assert stand.consumer.process.poll() is None, stand.consumer.said()
+        assert stand.consumer.process.poll() is None, stand.consumer.read_log()
         before = None if last is None or first is None else last - first
         left = stand.nodes.prepared()
         stand.nodes.revive(which)
@@ -143,10 +143,10 @@ class Scenes:
     def _told(self, which: Place) -> None:
         """What an operator sees while a worker is away: the web is ready, and serves what it can;
         the consumer's log names the node."""
-        ready = self.stand.web.get("/readyz")
+        ready = self.stand.web.send_request("/readyz")
         assert ready.status == 200, ready.body
         [*_, line] = [
-            each for each in self.stand.consumer.said().splitlines() if "trying again" in each
+            each for each in self.stand.consumer.read_log().splitlines() if "trying again" in each
         ]
         self._say(f"/readyz answers {ready.status}; the consumer says: {line}")
         assert str(which[1]) in line
@@ -158,7 +158,7 @@ class Scenes:
     def _rebalanced(self) -> float:
         began, citus = time.monotonic(), self.stand.nodes.citus
         citus.rows("SELECT citus_rebalance_start(shard_transfer_mode => %s)", [MODE])
-        until(lambda: self._state() in ("finished", "failed"), self._state, MOVE_S)
+        wait_until(lambda: self._state() in ("finished", "failed"), self._state, MOVE_S)
         assert self._state() == "finished", citus.rows("SELECT * FROM citus_rebalance_status()")
         return time.monotonic() - began
 
@@ -184,7 +184,7 @@ class Scenes:
         """A scene under load; afterwards everything must be there, once."""
         stand, began = self.stand, time.monotonic()
         self.watch.scene = name
-        with stand.feed.pouring(stand.rate):
+        with stand.feed.send_in_background(stand.rate):
             yield
         self.watch.scene = f"{name}, afterwards"
         stand.written()

@@ -8,26 +8,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from annals.embedded.broker import Broker
-from annals.embedded.postgres import Postgres
+from annals.embedded.broker import EmbeddedBroker
+from annals.embedded.postgres import EmbeddedPostgres
 from history.daily import days
 from history.entities import BY_TOPIC, ENTITIES
-from tests.attack.web import Web, gunicorn
+from tests.attack.web import AttackedWeb, run_gunicorn
 from tests.citus.cluster import Citus, database
 from tests.citus.faults.nodes import Nodes
 from tests.consuming import (
-    LIVE,
-    Consumers,
-    Database,
-    Feed,
-    Running,
-    command,
-    environment,
-    until,
+    LIVE_TOPICS,
+    ConsumerProcess,
+    ConsumerStarter,
+    MessageFeed,
+    ProductDatabase,
+    make_environment,
+    run_command,
+    wait_until,
 )
 from tests.kafka import brokers
 from tests.messages import NOW
-from tests.shape import shaped
+from tests.shape import parse_shaped
 
 DOCUMENTS = 200
 PARTITIONS = 3
@@ -40,13 +40,13 @@ FROM product_instance_aud WHERE data ? 'number' GROUP BY 1, 2
 _KEYS = "SELECT id, value, day FROM search_key WHERE name = 'number'"
 
 
-class Spread(Database):
+class Spread(ProductDatabase):
     """The database of the cluster, as its coordinator has it. Every process is its superuser."""
 
-    def url_of(self, login: str) -> str:  # noqa: ARG002 - one for all
+    def build_url(self, login: str) -> str:  # noqa: ARG002 - one for all
         return self.url
 
-    def unfindable(self) -> list[dict[str, Any]]:
+    def list_unfindable(self) -> list[dict[str, Any]]:
         """As Database has it. Two questions: Citus refuses one that joins by other columns."""
         have = {tuple(row.values()) for row in self.query(_KEYS)}
         return [row for row in self.query(_SHOWN) if tuple(row.values()) not in have]
@@ -58,42 +58,42 @@ class Stand:
 
     nodes: Nodes
     database: Spread
-    consumers: Consumers
-    feed: Feed
-    web: Web
-    consumer: Running
+    consumers: ConsumerStarter
+    feed: MessageFeed
+    web: AttackedWeb
+    consumer: ConsumerProcess
     rate: float
 
     def written(self, seconds: float = DRAIN_S) -> None:
         """Wait until the ledger has counted everything that was produced."""
-        self.feed.flush()
-        until(
-            lambda: self.database.read() == self.feed.produced.total(),
+        self.feed.wait_for_delivery()
+        wait_until(
+            lambda: self.database.count_read() == self.feed.produced.total(),
             lambda: (
-                f"{self.database.read()} of {self.feed.produced.total()} are counted:\n"
-                + self.consumer.said()[-3000:]
+                f"{self.database.count_read()} of {self.feed.produced.total()} are counted:\n"
+                + self.consumer.read_log()[-3000:]
             ),
             seconds,
         )
 
     def progress(self, seconds: float = DRAIN_S) -> float:
         """Wait until the ledger moves; how many seconds that took."""
-        began, before = time.monotonic(), self.database.read()
-        until(lambda: self.database.read() > before, self.consumer.said, seconds)
+        began, before = time.monotonic(), self.database.count_read()
+        wait_until(lambda: self.database.count_read() > before, self.consumer.read_log, seconds)
         return time.monotonic() - began
 
     def whole(self) -> None:
         """Everything that was produced is stored once, and the ledger says so."""
-        assert self.database.stored() == self.feed.produced
+        assert self.database.count_stored() == self.feed.produced
         assert self.database.unfindable() == []
-        assert self.database.quarantined() == []
-        done = self.consumers.manage("ledger", "--json")
+        assert self.database.list_quarantined() == []
+        done = self.consumers.run_command("ledger", "--json")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert shaped("ledger", done.stdout)["totals"]["lag"] == 0
+        assert parse_shaped("ledger", done.stdout)["totals"]["lag"] == 0
 
     def gaps(self) -> list[str]:
         """What `annals gaps` finds, or why it ended; nothing if all is well."""
-        done = self.consumers.manage("gaps", "--json")
+        done = self.consumers.run_command("gaps", "--json")
         if done.returncode != 0:
             return [f"annals gaps: {done.stderr.strip()}"]
         listed = self.database.query("SELECT * FROM version_gap")
@@ -105,28 +105,28 @@ def standing(
     folder: Path, dsn: str, stop: str, start: str, shards: int, rate: float
 ) -> Iterator[Stand]:
     """dsn: of the coordinator; stop, start: as Nodes has them."""
-    broker = Broker(folder / "broker")
+    broker = EmbeddedBroker(folder / "broker")
     broker.start()
     try:
-        brokers.create(broker, [t for entity in ENTITIES for t in entity.topics], PARTITIONS)
+        brokers.create_topics(broker, [t for entity in ENTITIES for t in entity.topics], PARTITIONS)
         with database(dsn) as citus:
             nodes = Nodes(citus, stop, start)
             with nodes.all_alive_afterwards():
-                spread = Spread(Postgres(folder / "postgres"), "", citus.url)
-                env = environment(broker, spread) | {
+                spread = Spread(EmbeddedPostgres(folder / "postgres"), "", citus.url)
+                env = make_environment(broker, spread) | {
                     "ANNALS_DEMO": "true",
                     "TMPDIR": str(folder),
                 }
                 _distribute(env, citus, shards)
-                consumers = Consumers(env, folder)
-                with gunicorn(env, folder) as web:
+                consumers = ConsumerStarter(env, folder)
+                with run_gunicorn(env, folder) as web:
                     try:
-                        running = consumers.start()
-                        running.until_reading()
-                        feed = Feed(broker.client(), DOCUMENTS)
+                        running = consumers.start_consumer()
+                        running.wait_until_reading()
+                        feed = MessageFeed(broker.make_client_config(), DOCUMENTS)
                         yield Stand(nodes, spread, consumers, feed, web, running, rate)
                     finally:
-                        consumers.stop()
+                        consumers.kill_all()
     finally:
         broker.kill()
 
@@ -136,7 +136,7 @@ def paths() -> dict[str, tuple[str, str]]:
     the answer needs. An application's page needs all shards."""
     found = {}
     for number in range(DOCUMENTS):
-        entity, one = BY_TOPIC[LIVE[number % len(LIVE)]], f"d{number}"
+        entity, one = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
         found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = (entity.table, one)
     return found
 
@@ -146,10 +146,10 @@ def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
     plain = citus.raw()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
-            days.create(plain, entity.table, NOW.date() + timedelta(days=number))
+            days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))
     _manage(env, "distribute", "--shards", str(shards))
 
 
 def _manage(env: dict[str, str], *words: str) -> None:
-    done = command(env, *words)
+    done = run_command(env, *words)
     assert done.returncode == 0, done.stdout + done.stderr

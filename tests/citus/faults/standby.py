@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from annals.embedded import process
 from tests.citus.faults.nodes import Nodes, Place
-from tests.consuming import until
+from tests.consuming import wait_until
 
 NAME = "annals_standby"
 
@@ -53,7 +53,7 @@ def following(nodes: Nodes, which: Place) -> Iterator[Standby]:
         user = plain.info.user
     assert server is not None
     folder = Path(tempfile.mkdtemp(prefix="annals-standby-"))
-    (port,) = process.free_ports([None])
+    (port,) = process.choose_free_ports([None])
     made = Standby((which[0], port), folder / "data", Path(server.exe()).parent, server.username())
     os.chown(folder, pwd.getpwnam(made.user).pw_uid, -1)
     try:
@@ -64,7 +64,7 @@ def following(nodes: Nodes, which: Place) -> Iterator[Standby]:
         made.run("pg_ctl", "-D", made.folder, "-l", folder / "log", "-w", "start")
         nodes.set(which, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
         try:
-            until(
+            wait_until(
                 lambda: nodes.asked(which, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
             )
             yield made

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.attack.web import Answer, Web
+from tests.attack.web import AttackAnswer, AttackedWeb
 from tests.citus.faults.nodes import Nodes, Place
 from tests.citus.faults.stand import paths
 
@@ -42,7 +42,7 @@ class Watch:
     """scene: what happens now; dead: the node that is away now."""
 
     nodes: Nodes
-    web: Web
+    web: AttackedWeb
     scene: str = "start"
     dead: Place | None = None
     seen: dict[tuple[str, str], Seen] = field(default_factory=lambda: defaultdict(Seen))
@@ -80,7 +80,7 @@ class Watch:
             ledger = chance.random() < 0.1
             path = LEDGER if ledger else chance.choice(list(self._needs))
             scene, dead = self.scene, self.dead
-            answer = self.web.get(path, TIMEOUT_S, headers={"Accept-Language": "en"})
+            answer = self.web.send_request(path, TIMEOUT_S, headers={"Accept-Language": "en"})
             kind = "ledger" if ledger else self._kind(path, dead)
             if (scene, dead) != (self.scene, self.dead):
                 kind = "begun before a change"
@@ -94,7 +94,7 @@ class Watch:
             return "all shards"
         return "its shards" if dead in self._needs[path] else "other shards"
 
-    def _judge(self, scene: str, path: str, answer: Answer) -> None:
+    def _judge(self, scene: str, path: str, answer: AttackAnswer) -> None:
         if answer.status in (200, 404):
             return
         text = answer.body.decode("utf-8", "replace")

@@ -14,7 +14,7 @@ import psycopg
 from tests.citus.faults.nodes import Nodes, Place
 from tests.citus.faults.scenes import Scenes
 from tests.citus.faults.standby import following
-from tests.consuming import until
+from tests.consuming import wait_until
 
 # Citus decides prepared transactions once a minute (citus.recover_2pc_interval).
 DECIDED_S = 150
@@ -51,7 +51,9 @@ class WorkerScenes(Scenes):
             [(known,)] = nodes.citus.rows(_COMMITTED, [gids])
             nodes.revive(which)
             self.watch.dead, began = None, time.monotonic()
-            until(lambda: not _left(nodes, which, gids), f"{gids} are still prepared", DECIDED_S)
+            wait_until(
+                lambda: not _left(nodes, which, gids), f"{gids} are still prepared", DECIDED_S
+            )
             decided = time.monotonic() - began
             took = self.stand.progress()
             self._say(
@@ -67,7 +69,7 @@ class WorkerScenes(Scenes):
         own, other = nodes.workers()[:2]
         with self._scene("the consumer is connected to a worker"):
             stand.consumer.terminate(30)
-            stand.consumer = stand.consumers.start(DATABASE_URL=nodes.url(own))
+            stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.url(own))
             self._begins_a_commit_and_dies(own)
             for which, name in (
                 (own, "its worker"), (other, "another one"), (nodes.coordinator, "the coordinator")
@@ -75,7 +77,7 @@ class WorkerScenes(Scenes):
                 self.watch.scene = f"the consumer is connected to a worker, {name} dies"
                 self._away(which)
             stand.consumer.terminate(30)
-            stand.consumer = stand.consumers.start()
+            stand.consumer = stand.consumers.start_consumer()
             stand.progress()
 
     def _begins_a_commit_and_dies(self, own: Place) -> None:
@@ -85,13 +87,13 @@ class WorkerScenes(Scenes):
         with _stopped_in_a_commit(nodes, own, at=nodes.coordinator) as gids:
             self._kill(own)
         stand.consumer.terminate(60)
-        stand.consumer = stand.consumers.start()
-        before = stand.database.read()
+        stand.consumer = stand.consumers.start_consumer()
+        before = stand.database.count_read()
         time.sleep(JOINS_S + self.seconds)
-        counted = stand.database.read() - before
+        counted = stand.database.count_read() - before
         nodes.revive(own)
         self.watch.dead, began = None, time.monotonic()
-        until(
+        wait_until(
             lambda: not _left(nodes, nodes.coordinator, gids),
             f"{gids} are still prepared",
             DECIDED_S,
@@ -105,7 +107,7 @@ class WorkerScenes(Scenes):
             f"{took:.1f} s more"
         )
         stand.consumer.terminate(30)
-        stand.consumer = stand.consumers.start(DATABASE_URL=nodes.url(own))
+        stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.url(own))
 
     def standby_takes_over(self) -> None:
         """A worker is killed, and its synchronous standby promoted."""

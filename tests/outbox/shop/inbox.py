@@ -12,23 +12,23 @@ from tests.outbox.shop.models import Effect
 EVENTS, TWIN, SKIPPED = "shop.events", "shop.events.migration", "shop.skipped"
 
 
-class Failure(Exception):
+class HandlerError(Exception):
     """What a handler raises."""
 
 
-def act(handler: str, message: inbox.Message) -> None:
-    given = message.json()
+def do_as_asked(handler: str, message: inbox.Message) -> None:
+    instructions = message.json()
     key = (message.key or b"").decode(errors="replace")
-    if not isinstance(given, dict):
-        raise inbox.Reject(f"not an object: {given!r}")
-    Effect.objects.create(handler=handler, key=key, n=given.get("n", 0))
-    if message.attempt > given.get("times", 10**9):
+    if not isinstance(instructions, dict):
+        raise inbox.Reject(f"not an object: {instructions!r}")
+    Effect.objects.create(handler=handler, key=key, n=instructions.get("n", 0))
+    if message.attempt > instructions.get("times", 10**9):
         return
-    match given.get("do"):
+    match instructions.get("do"):
         case "raise":
-            raise Failure(given.get("text", "as asked"))
+            raise HandlerError(instructions.get("text", "as asked"))
         case "reject":
-            raise inbox.Reject(given["text"])
+            raise inbox.Reject(instructions["text"])
         case "exit":
             raise SystemExit(3)
         case "hang":
@@ -42,21 +42,21 @@ def act(handler: str, message: inbox.Message) -> None:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         case "sleep":
-            time.sleep(given["seconds"])
+            time.sleep(instructions["seconds"])
 
 
 @inbox.handler(EVENTS, name="shop")
-def event(message: inbox.Message) -> None:
-    act("shop", message)
+def handle_event(message: inbox.Message) -> None:
+    do_as_asked("shop", message)
 
 
 @inbox.handler(SKIPPED, name="skipping", attempts=2, seconds=0.5, stop_key=False)
-def skipping(message: inbox.Message) -> None:
-    act("skipping", message)
+def handle_skipped(message: inbox.Message) -> None:
+    do_as_asked("skipping", message)
 
 
 @inbox.handler(
     SKIPPED, TWIN, name="own key", key=lambda message: f"{message.key!r} {message.json()['n']}"
 )
-def own_key(message: inbox.Message) -> None:
-    act("own key", message)
+def handle_with_own_key(message: inbox.Message) -> None:
+    do_as_asked("own key", message)

@@ -10,12 +10,12 @@ from django.db import models
 from outbox.recorded import Kind, PartOf, Recorded
 
 
-def order_snapshot(order: Order) -> dict[str, Any]:
+def make_order_snapshot(order: Order) -> dict[str, Any]:
     return {"number": order.number, "rate": order.rate, "note": order.note}
 
 
 class Order(Recorded):
-    recorded_as = Kind("product-instance", snapshot=order_snapshot, id="number")
+    recorded_as = Kind("product-instance", snapshot=make_order_snapshot, id="number")
 
     number = models.CharField(max_length=32, unique=True)
     rate = models.DecimalField(max_digits=20, decimal_places=2)
@@ -59,7 +59,7 @@ class Flag(Recorded):
         app_label = "shop"
 
 
-def basket_snapshot(basket: Basket) -> dict[str, Any]:
+def make_basket_snapshot(basket: Basket) -> dict[str, Any]:
     lines = basket.lines.order_by("pk")
     return {"lines": [{"name": line.name, "count": line.count} for line in lines]}
 
@@ -67,7 +67,7 @@ def basket_snapshot(basket: Basket) -> dict[str, Any]:
 class Basket(Recorded):
     """A document of several rows."""
 
-    recorded_as = Kind("product-instance", snapshot=basket_snapshot, id="name")
+    recorded_as = Kind("product-instance", snapshot=make_basket_snapshot, id="name")
 
     name = models.CharField(max_length=32, unique=True)
 

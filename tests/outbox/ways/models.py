@@ -14,7 +14,7 @@ from django.db.models.functions import Now, Upper
 from outbox.recorded import Kind, PartOf, Recorded, RecordedQuerySet
 
 
-class Way(Recorded):
+class RecordedWay(Recorded):
     class Meta:
         abstract = True
         app_label = "ways"
@@ -29,7 +29,7 @@ class Owner(models.Model):
         app_label = "ways"
 
 
-class Tag(Way):
+class Tag(RecordedWay):
     """Shows the folders that have it."""
 
     name = models.CharField(max_length=32, unique=True)
@@ -41,7 +41,7 @@ class Tag(Way):
     recorded_as = Kind("realty-info", snapshot=document, id="name")
 
 
-class Folder(Way):
+class Folder(RecordedWay):
     """Known by its code, and as a target of foreign keys also by its number."""
 
     code = models.CharField(max_length=32, unique=True)
@@ -57,23 +57,23 @@ class Folder(Way):
     )
 
     def document(self) -> dict[str, Any]:
-        def names(rows: Any, name: str = "name") -> list[Any]:
+        def list_names(rows: Any, name: str = "name") -> list[Any]:
             return list(rows.order_by(name).values_list(name, flat=True))
 
         return {
             "code": self.code,
             "title": self.title,
             "owner": self.owner_id,
-            "sheets": names(self.sheets),
-            "cells": names(Cell.objects.filter(sheet__folder=self)),
-            "labels": names(self.labels),
-            "boxes": names(self.boxes),
-            "tickets": names(self.tickets),
+            "sheets": list_names(self.sheets),
+            "cells": list_names(Cell.objects.filter(sheet__folder=self)),
+            "labels": list_names(self.labels),
+            "boxes": list_names(self.boxes),
+            "tickets": list_names(self.tickets),
             "steps": list(self.steps.values_list("name", flat=True)),
-            "tags": names(self.tags),
-            "readers": names(self.readers),
-            "friends": names(self.friends, "code"),
-            "pins": names(self.pins),
+            "tags": list_names(self.tags),
+            "readers": list_names(self.readers),
+            "friends": list_names(self.friends, "code"),
+            "pins": list_names(self.pins),
         }
 
     recorded_as = Kind("product-instance", snapshot=document, id="code")
@@ -85,7 +85,7 @@ class OpenFolder(Folder):
         proxy = True
 
 
-class Reading(Way):
+class Reading(RecordedWay):
     """The rows of a many-to-many relation as parts."""
 
     recorded_as = PartOf("folder")
@@ -95,7 +95,7 @@ class Reading(Way):
     since = models.IntegerField(default=0)
 
 
-class Sheet(Way):
+class Sheet(RecordedWay):
     """A part that can be of no folder."""
 
     recorded_as = PartOf("folder")
@@ -104,7 +104,7 @@ class Sheet(Way):
     name = models.CharField(max_length=32, unique=True)
 
 
-class Cell(Way):
+class Cell(RecordedWay):
     """A part of a part."""
 
     recorded_as = PartOf("sheet")
@@ -113,7 +113,7 @@ class Cell(Way):
     name = models.CharField(max_length=32)
 
 
-class Label(Way):
+class Label(RecordedWay):
     """Refers to the folder's code."""
 
     recorded_as = PartOf("folder")
@@ -124,7 +124,7 @@ class Label(Way):
     name = models.CharField(max_length=32)
 
 
-class Box(Way):
+class Box(RecordedWay):
     """Refers to the folder's number."""
 
     recorded_as = PartOf("folder")
@@ -135,7 +135,7 @@ class Box(Way):
     name = models.CharField(max_length=32)
 
 
-class Ticket(Way):
+class Ticket(RecordedWay):
     """A part with a composite key."""
 
     recorded_as = PartOf("folder")
@@ -146,7 +146,7 @@ class Ticket(Way):
     name = models.CharField(max_length=32, default="")
 
 
-class Seat(Way):
+class Seat(RecordedWay):
     """A document with a composite key."""
 
     recorded_as = Kind("product-task", id="name")
@@ -158,7 +158,7 @@ class Seat(Way):
     price = models.IntegerField(default=0)
 
 
-class Step(Way):
+class Step(RecordedWay):
     recorded_as = PartOf("folder")
 
     folder = models.ForeignKey(Folder, models.CASCADE, related_name="steps")
@@ -169,7 +169,7 @@ class Step(Way):
         order_with_respect_to = "folder"
 
 
-class Pin(Way):
+class Pin(RecordedWay):
     """Goes to the first folder if its own is deleted; the database knows nothing of the key."""
 
     recorded_as = PartOf("folder")
@@ -180,19 +180,19 @@ class Pin(Way):
     name = models.CharField(max_length=32)
 
 
-class Kept(Way):
+class Kept(RecordedWay):
     recorded_as = PartOf("folder")
 
     folder = models.ForeignKey(Folder, models.PROTECT, related_name="+")
 
 
-class Limited(Way):
+class Limited(RecordedWay):
     recorded_as = PartOf("folder")
 
     folder = models.ForeignKey(Folder, models.RESTRICT, related_name="+")
 
 
-class Loose(Way):
+class Loose(RecordedWay):
     """Its folder may be one that is not there."""
 
     recorded_as = Kind("product-task", id="name")
@@ -201,7 +201,7 @@ class Loose(Way):
     name = models.CharField(max_length=32, unique=True)
 
 
-class Remark(Way):
+class Remark(RecordedWay):
     """About any row."""
 
     recorded_as = Kind("product-task", id="key")
@@ -214,7 +214,7 @@ class Remark(Way):
     target = GenericForeignKey("target_type", "target_id")
 
 
-class Account(Way):
+class Account(RecordedWay):
     """Its primary key is made by Python, and another column says whether it is there."""
 
     recorded_as = Kind("realty-info", id="number")
@@ -224,7 +224,7 @@ class Account(Way):
     sum = models.DecimalField(max_digits=30, decimal_places=10, default=0)
 
 
-class Country(Way):
+class Country(RecordedWay):
     """Known by a primary key that people write."""
 
     recorded_as = Kind("realty-info")
@@ -233,7 +233,7 @@ class Country(Way):
     name = models.CharField(max_length=100, default="")
 
 
-class Twin(Way):
+class Twin(RecordedWay):
     """Its primary key is that of a country."""
 
     recorded_as = Kind("product-task", id="country_id")
@@ -242,7 +242,7 @@ class Twin(Way):
     name = models.CharField(max_length=100, default="")
 
 
-class Measured(Way):
+class Measured(RecordedWay):
     """Columns that the database fills."""
 
     recorded_as = Kind("product-task", id="name")
@@ -257,17 +257,17 @@ class Measured(Way):
     count = models.IntegerField(db_default=3)
 
 
-class Present(RecordedQuerySet["Memo"]):
+class VisibleMemos(RecordedQuerySet["Memo"]):
     def hide(self) -> int:
         return self.update(hidden=True)
 
 
-class PresentManager(models.Manager.from_queryset(Present)):  # type: ignore[misc]
+class VisibleMemoManager(models.Manager.from_queryset(VisibleMemos)):  # type: ignore[misc]
     def get_queryset(self) -> Any:
         return super().get_queryset().filter(hidden=False)
 
 
-class Memo(Way):
+class Memo(RecordedWay):
     """Its manager leaves rows out."""
 
     recorded_as = Kind("product-task", id="name")
@@ -275,11 +275,11 @@ class Memo(Way):
     name = models.CharField(max_length=32, unique=True)
     hidden = models.BooleanField(default=False)
 
-    objects: ClassVar[Any] = PresentManager()
+    objects: ClassVar[Any] = VisibleMemoManager()
     everything = RecordedQuerySet.as_manager()
 
 
-class Dated(Way):
+class NotedWay(RecordedWay):
     """An abstract base."""
 
     note = models.TextField(default="")
@@ -289,13 +289,13 @@ class Dated(Way):
         app_label = "ways"
 
 
-class Letter(Dated):
+class Letter(NotedWay):
     recorded_as = Kind("product-task", id="name")
 
     name = models.CharField(max_length=32, unique=True)
 
 
-class Shout(Way):
+class Shout(RecordedWay):
     """Known by a column that the database computes from another one."""
 
     recorded_as = Kind("product-task", id="loud")
@@ -309,7 +309,7 @@ class Shout(Way):
     )
 
 
-class Ledger(Way):
+class Ledger(RecordedWay):
     """Its table is in a schema that its name says."""
 
     recorded_as = Kind("product-task", id="name")
@@ -323,7 +323,7 @@ class Ledger(Way):
         db_table = '"public"."ledger"'
 
 
-class Entry(Way):
+class Entry(RecordedWay):
     """A part in that schema."""
 
     recorded_as = PartOf("ledger")

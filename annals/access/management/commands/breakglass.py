@@ -25,25 +25,25 @@ class Command(BaseCommand):
 
         from annals.access.local_logins import (
             HOSTS,
-            link,
-            make_break_glass,
-            public_host,
-            switch_off,
+            create_break_glass_link,
+            create_break_glass_login,
+            disable_break_glass_login,
+            get_public_host,
         )
         from annals.access.models import BreakGlass
 
         name = options["name"]
         if options["remove"]:
-            found = BreakGlass.objects.filter(user__username=name).first()
-            if found is None:
+            break_glass = BreakGlass.objects.filter(user__username=name).first()
+            if break_glass is None:
                 raise CommandError(f"There is no break-glass login {name!r}.")
-            switch_off(found.user)
+            disable_break_glass_login(break_glass.user)
             self.stderr.write(
                 f"{name} is switched off, and its sessions have ended. The login itself stays: what"
                 " it did is in the access journal and in the admin's log under this name."
             )
             return
-        if public_host() is None:
+        if get_public_host() is None:
             given = os.environ.get(HOSTS, "").strip()
             fault = f"{HOSTS}={given} names no host" if given else f"{HOSTS} is missing"
             raise CommandError(
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             )
         try:
             with transaction.atomic():  # no superuser without its link
-                address = link(make_break_glass(name, timezone.now()))
+                address = create_break_glass_link(create_break_glass_login(name, timezone.now()))
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from None
         self.stdout.write(address)

@@ -12,115 +12,131 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from history.admin.parts.cards import title
-from history.admin.parts.clerk.picture import DayBar, day_bars
-from history.entities import ENTITIES, Entity
+from history.admin.parts.cards import get_kind_title
+from history.admin.parts.clerk.picture import DayBar, draw_day_bars
+from history.entities import ENTITIES, EntityKind
 from history.models import ArchivedDay, SealedDay
 from history.record import ChangeType
-from history.timeline import Filters, Query, Reader
+from history.timeline import HistoryReader, TimelineQuery, VersionFilters
 from history.timeline.states import Members
-from history.versions import Key
+from history.versions import VersionKey
 
 FEWEST_DAYS = 2
 MOST_ROWS = 60  # of the table; the picture has all days
 MOST_DELETED = 200
-DELETED = Filters(type=ChangeType.DELETE)
-Marks = dict[str, set[date]]
+DELETED = VersionFilters(type=ChangeType.DELETE)
+DaysByMark = dict[str, set[date]]
 
 
-def of_timeline(
-    reader: Reader,
-    entity: Entity,
+def make_activity_context(
+    reader: HistoryReader,
+    entity: EntityKind,
     id: str,
     url: Callable[[date], str],
     members: Members | None,
 ) -> dict[str, object]:
-    """picture, its days newest first, and the kinds in the order of their colours; nothing for a
-    history of one day. Of the store alone. url: where a day leads. members: of an application
-    with its children, else None."""
+    """Return the picture of a timeline, its days newest first, and its kinds in order of colour.
+
+    Only the store counts. Empty for a history of one day.
+
+    Args:
+        reader: Reads the keys of the versions.
+        entity: The kind of the document.
+        id: The id of the document.
+        url: Returns the address that a day links to.
+        members: All keys of an application with its children; None for one document.
+    """
     whole = members is not None
-    keys = members or {(entity, id): reader.keys(entity, [id]).get(id, [])}
+    keys = members or {(entity, id): reader.fetch_keys(entity, [id]).get(id, [])}
     counts: dict[date, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    marks: Marks = defaultdict(set)
-    for (kind, _id), its in keys.items():
-        for key in its:
+    marks: DaysByMark = defaultdict(set)
+    for (kind, _id), version_keys in keys.items():
+        for key in version_keys:
             counts[timezone.localdate(key.updated_at)][kind.name] += 1
-        for before, after in pairwise(sorted(its)):
+        for before, after in pairwise(sorted(version_keys)):
             if after.version > before.version + 1:
                 marks["lost"].add(timezone.localdate(after.updated_at))
     if len(counts) < FEWEST_DAYS:
         return {}
-    kinds = [one for one in ENTITIES if any(one.name in its for its in counts.values())]
+    kinds = [
+        kind for kind in ENTITIES if any(kind.name in day_counts for day_counts in counts.values())
+    ]
     first, last = min(counts), max(counts)
-    gone = _deleted(reader, entity, id, whole=whole)
-    marks["gone"] = {timezone.localdate(key.updated_at) for key in gone}
-    for state, day in _states(kinds, last):
+    deletions = _find_deletions(reader, entity, id, whole=whole)
+    marks["gone"] = {timezone.localdate(key.updated_at) for key in deletions}
+    for state, day in _find_day_states(kinds, last):
         marks[state].add(day)
     days = [
         DayBar(
             day,
-            [its.get(one.name, 0) for one in kinds],
+            [day_counts.get(kind.name, 0) for kind in kinds],
             url(day),
-            _text(day, sum(its.values()), shown := [one for one in _words() if day in marks[one]]),
+            _describe_day(
+                day,
+                sum(day_counts.values()),
+                shown := [mark for mark in _get_mark_words() if day in marks[mark]],
+            ),
             shown,
         )
-        for day, its in sorted(counts.items())
+        for day, day_counts in sorted(counts.items())
     ]
-    used = dict.fromkeys(chain.from_iterable(one.marks for one in days))
+    used = dict.fromkeys(chain.from_iterable(day_bar.marks for day_bar in days))
     older = sorted(day for day in marks["archived"] if day < first)
     return {
-        "picture": day_bars(days, first, last),
-        "picture_ends": [_day(one) for one in (first, last)],
+        "picture": draw_day_bars(days, first, last),
+        "picture_ends": [_format_day(day) for day in (first, last)],
         "picture_days": days[::-1][:MOST_ROWS],
-        "picture_kinds": [title(one) for one in kinds],
-        "picture_marks": [(one, word) for one, word in _words().items() if one in used],
-        "picture_archive": [_day(one) for one in older[:1] + older[-1:]],
+        "picture_kinds": [get_kind_title(kind) for kind in kinds],
+        "picture_marks": [(mark, word) for mark, word in _get_mark_words().items() if mark in used],
+        "picture_archive": [_format_day(day) for day in older[:1] + older[-1:]],
     }
 
 
-def versions_of(address: str) -> Callable[[date], str]:
-    """The address of the versions of a day."""
-    here = timezone.get_current_timezone_name()
+def link_days_to_versions(address: str) -> Callable[[date], str]:
+    """Return a function that gives the address of the versions of a day."""
+    zone_name = timezone.get_current_timezone_name()
 
     def url(day: date) -> str:
         following = day + timedelta(days=1)
-        asked = {"from": f"{day:%d.%m.%Y}", "to": f"{following:%d.%m.%Y}", "tz": here}
-        return f"{address}?{urlencode(asked)}"
+        query = {"from": f"{day:%d.%m.%Y}", "to": f"{following:%d.%m.%Y}", "tz": zone_name}
+        return f"{address}?{urlencode(query)}"
 
     return url
 
 
-def end_of(address: str) -> Callable[[date], str]:
-    """The address of the page of a moment, of the end of a day: a date, as people write it."""
-    here = timezone.get_current_timezone_name()
+def link_days_to_moments(address: str) -> Callable[[date], str]:
+    """Return a function that gives the page of the moment at the end of a day."""
+    zone_name = timezone.get_current_timezone_name()
 
     def url(day: date) -> str:
-        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': here})}"
+        return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': zone_name})}"
 
     return url
 
 
-def _deleted(reader: Reader, entity: Entity, id: str, *, whole: bool) -> Iterable[Key]:
-    query = Query(id=id, filters=DELETED)
+def _find_deletions(
+    reader: HistoryReader, entity: EntityKind, id: str, *, whole: bool
+) -> Iterable[VersionKey]:
+    query = TimelineQuery(id=id, filters=DELETED)
     if not whole:
-        return (row.key for row in reader.page(entity, query, None, MOST_DELETED).rows)
-    found, _keys = reader.of_application(query, None, MOST_DELETED)
-    return (key for _kind, _id, key in found)
+        return (row.key for row in reader.fetch_page(entity, query, None, MOST_DELETED).rows)
+    keys, _keys = reader.fetch_application_page(query, None, MOST_DELETED)
+    return (key for _kind, _id, key in keys)
 
 
-def _states(kinds: Sequence[Entity], last: date) -> Iterator[tuple[str, date]]:
-    """What became of the days of their tables; days are those of UTC."""
-    asked = {"table__in": [one.table for one in kinds], "day__lte": last}
-    packed = SealedDay.objects.filter(**asked, packed_at__isnull=False)
-    archived = ArchivedDay.objects.filter(**asked)
-    named = [
-        each.annotate(state=Value(name)).values_list("state", "day")
-        for name, each in (("packed", packed), ("archived", archived))
+def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:
+    """Yield "packed" or "archived" with each such day (UTC) of the tables of these kinds."""
+    conditions = {"table__in": [kind.table for kind in kinds], "day__lte": last}
+    packed = SealedDay.objects.filter(**conditions, packed_at__isnull=False)
+    archived = ArchivedDay.objects.filter(**conditions)
+    states = [
+        days.annotate(state=Value(name)).values_list("state", "day")
+        for name, days in (("packed", packed), ("archived", archived))
     ]
-    yield from named[0].union(named[1])
+    yield from states[0].union(states[1])
 
 
-def _words() -> dict[str, str]:
+def _get_mark_words() -> dict[str, str]:
     return {
         "gone": _("deletion"),
         "lost": _("versions are missing"),
@@ -129,10 +145,12 @@ def _words() -> dict[str, str]:
     }
 
 
-def _day(day: date) -> str:
+def _format_day(day: date) -> str:
     return date_format(day, _("j F Y"))
 
 
-def _text(day: date, count: int, marks: Sequence[str]) -> str:
+def _describe_day(day: date, count: int, marks: Sequence[str]) -> str:
     versions = ngettext("{n} version", "{n} versions", count).format(n=count)
-    return ", ".join([f"{_day(day)}: {versions}", *(_words()[one] for one in marks)])
+    return ", ".join(
+        [f"{_format_day(day)}: {versions}", *(_get_mark_words()[mark] for mark in marks)]
+    )

@@ -57,52 +57,54 @@ _BARE_HOUR: Final = re.compile(r" (?:в|at) ([0-2]?\d)$")
 _BEFORE_TIME: Final = re.compile(r" (?:в|at) ")
 
 
-def parse(text: str, today: date) -> datetime | None:
-    """The moment, without a zone; None for anything else. Without a time it is the beginning of the
-    day; a date without a year, and a day of the week, is the last one. "Last Tuesday" is never
-    today."""
-    found = _MOMENT.fullmatch(_plain(text))
-    day = _day(found["day"], today) if found else None
-    if found is None or day is None:
+def parse_moment(text: str, today: date) -> datetime | None:
+    """Return the moment without a time zone, or None for any other text.
+
+    Without a time it is the beginning of the day. A date without a year and a day of the week
+    mean the last such day; "last Tuesday" is never today.
+    """
+    match = _MOMENT.fullmatch(_normalize(text))
+    day = _parse_day(match["day"], today) if match else None
+    if match is None or day is None:
         return None
-    hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
-    if found["half"]:
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    if match["half"]:
         if not 1 <= hour <= 12:
             return None
-        hour = hour % 12 + (12 if found["half"] == "pm" else 0)
+        hour = hour % 12 + (12 if match["half"] == "pm" else 0)
     try:
         return datetime.combine(day, time(hour, minute, second))
     except ValueError:
         return None
 
 
-def names_time(text: str) -> bool:
-    """Return whether a moment as people write it has a time of the day."""
-    plain = _plain(text)
+def has_time(text: str) -> bool:
+    """Return whether a written moment has a time of the day."""
+    plain = _normalize(text)
     return ":" in plain or _HALF_OF_DAY.search(plain) is not None
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Return the text in small letters, without prepositions, with minutes after a bare hour."""
     words = " ".join(unicodedata.normalize("NFC", text).lower().replace(",", " ").split())
     words = _BARE_HOUR.sub(r" \1:00", _BEFORE_DAY.sub("", words))
     return _BEFORE_TIME.sub(" ", words)
 
 
-def _day(words: str, today: date) -> date | None:
+def _parse_day(words: str, today: date) -> date | None:
     if words in _DAYS:
         return today + timedelta(days=_DAYS[words])
     weekday = _WEEKDAY.fullmatch(words)
     if weekday and weekday["name"] in _WEEKDAYS:
         days = (today.weekday() - _WEEKDAYS[weekday["name"]]) % 7
         return today - timedelta(days=days or (7 if weekday["last"] else 0))
-    found = _DATE.fullmatch(words)
-    if found is None:
+    match = _DATE.fullmatch(words)
+    if match is None:
         return None
-    named, year = found[2], found["year"]
+    month_name, year = match[2], match["year"]
     try:
-        month = int(named) if named.isdigit() else _MONTHS[named[:3]]
-        day = date(int(year or today.year), month, int(found[1]))
+        month = int(month_name) if month_name.isdigit() else _MONTHS[month_name[:3]]
+        day = date(int(year or today.year), month, int(match[1]))
         return day if year or day <= today else day.replace(year=day.year - 1)
     except (KeyError, ValueError):
         return None

@@ -17,7 +17,7 @@ WITH_MARKS = 68
 
 
 class ValueStep(NamedTuple):
-    """A number from a moment on. text: as people write it."""
+    """A number that holds from a moment on; `text` is the number as people write it."""
 
     at: datetime
     number: float
@@ -25,8 +25,15 @@ class ValueStep(NamedTuple):
 
 
 class DayBar(NamedTuple):
-    """counts: versions by kind, in the order of the kinds. url: where the day leads. text: the day
-    in words. marks: of MARKS."""
+    """The bar of one day.
+
+    Attributes:
+        day: The day.
+        counts: The versions of each kind, in the order of the kinds.
+        url: The address that the bar links to.
+        text: The day in words.
+        marks: Names of MARKS.
+    """
 
     day: date
     counts: Sequence[int]
@@ -39,9 +46,11 @@ class DayBar(NamedTuple):
         return sum(self.counts)
 
 
-def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
-    """A line that stays until the next step, with the highest and the lowest number and both days.
-    The table next to it has the numbers."""
+def draw_step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
+    """Draw a line of steps with the highest and the lowest number and both days.
+
+    The table next to it has the numbers.
+    """
     lowest, highest = (pick(steps, key=attrgetter("number")) for pick in (min, max))
     low, high = lowest.number, highest.number
     begin = steps[0].at
@@ -52,9 +61,11 @@ def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
         x = EDGE + (WIDTH - 2 * EDGE) * (at - begin).total_seconds() / seconds
         return f"{x:.1f},{HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * share:.1f}"
 
-    ends = [*(one.at for one in steps[1:]), until]
+    ends = [*(step.at for step in steps[1:]), until]
     points = " ".join(
-        place(at, one.number) for one, end in zip(steps, ends, strict=True) for at in (one.at, end)
+        place(at, step.number)
+        for step, end in zip(steps, ends, strict=True)
+        for at in (step.at, end)
     )
     return format_html(
         '<span>{}</span><svg class="steps" viewBox="0 0 {} {}" aria-hidden="true" '
@@ -65,22 +76,31 @@ def step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
     )
 
 
-def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
-    """A bar for each day, its parts by kind from below; each bar is a link. The table next to it
-    has the same links, for the keyboard and screen readers."""
+def draw_day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
+    """Draw a bar for each day, with a part for each kind from below; each bar is a link.
+
+    The table next to it has the same links, for the keyboard and screen readers.
+    """
     count = (last - first).days + 1
     width = max(1.5, min(WIDTH / count * 0.8, 24))
     step = (WIDTH - width) / max(1, count - 1)  # the first and the last bar stand at the ends
-    most = max((one.total for one in days), default=1)
+    highest_count = max((day_bar.total for day_bar in days), default=1)
     bars = format_html_join(
         "",
         '<a href="{}" tabindex="-1"><title>{}</title>'
         '<rect class="hit" x="{}" y="0" width="{}" height="{}"/>{}</a>',
         (
-            (one.url, one.text, f"{x - (step - width) / 2:.2f}", f"{step:.2f}", WITH_MARKS, bar)
-            for one in days
-            for x in [(one.day - first).days * step]
-            for bar in [_bar(one, x, width, most)]
+            (
+                day_bar.url,
+                day_bar.text,
+                f"{x - (step - width) / 2:.2f}",
+                f"{step:.2f}",
+                WITH_MARKS,
+                bar,
+            )
+            for day_bar in days
+            for x in [(day_bar.day - first).days * step]
+            for bar in [_draw_bar(day_bar, x, width, highest_count)]
         ),
     )
     return format_html(
@@ -90,15 +110,15 @@ def day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
     )
 
 
-def _bar(one: DayBar, x: float, width: float, most: int) -> SafeString:
+def _draw_bar(day_bar: DayBar, x: float, width: float, highest_count: int) -> SafeString:
     parts: list[tuple[str, str, str]] = []
     top = HEIGHT - 1.0
-    for kind, count in enumerate(one.counts):
+    for kind, count in enumerate(day_bar.counts):
         if count:
-            height = max(2.0, (HEIGHT - 2 * EDGE) * count / most)
+            height = max(2.0, (HEIGHT - 2 * EDGE) * count / highest_count)
             top = max(0.0, top - height)
             parts.append((f"kind-{kind}", f"{top:.2f}", f"{height:.2f}"))
-    parts += [(mark, str(MARKS[mark][0]), str(MARKS[mark][1])) for mark in one.marks]
+    parts += [(mark, str(MARKS[mark][0]), str(MARKS[mark][1])) for mark in day_bar.marks]
     rect = '<rect class="{}" x="{}" width="{}" y="{}" height="{}"/>'
-    places = ((name, f"{x:.2f}", f"{width:.2f}", *rest) for name, *rest in parts)
+    places = ((name, f"{x:.2f}", f"{width:.2f}", *position) for name, *position in parts)
     return format_html_join("", rect, places)

@@ -1,4 +1,4 @@
-"""What a login opened last, for its first page: title, status, and what happened last."""
+"""The documents that a login opened last, for its first page: title, status, last change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -9,101 +9,117 @@ from django.http import HttpRequest
 
 from history import timeline
 from history.admin.parts import damage, heads, held, links
-from history.admin.parts.cards import fields_of, kind_text, title
+from history.admin.parts.cards import get_change_text, get_kind_title, make_field_names
 from history.admin.parts.clerk import sentences
 from history.admin.parts.found import make_groups
-from history.admin.parts.headline import for_titles, headline, status
+from history.admin.parts.headline import get_headline, get_status, limit_to_title_fields
 from history.base import clock
 from history.base.signals import looks_back
 from history.blocks.form import DamagedBlockError
 from history.entities import BY_NAME, ENTITIES
 from history.need_to_know import NeedToKnowError, RuleFailedError
 from history.requests import accesses
-from history.timeline import Include, OpenQuestion, Reader, Version
-from history.versions import Named
+from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
+from history.versions import EntityRef
 
-MOST = 6  # that have a line; the others are links
+MAX_LINES = 6  # that have a line; the others are links
 # A line says what changed in documents up to this size; to compare larger ones takes too long.
 COMPARED_BYTES = 256 * 1024
 CHANGES = frozenset({Include.CHANGES})
 
 
-def of_login(request: HttpRequest) -> dict[str, object]:
-    """recent: a line for each entity. others: kind, id, title and address of those before them.
-    client: of the one that was opened last, with what belongs to it; None where no
-    number is known. Only what the login may see."""
-    opened, look = _opened(request), accesses.of(request)
-    look.listed = bool(opened)
-    reader = for_titles(timeline.of_request(request.user, look))
-    damage.tell(request, reader)
-    newest, before = opened[:MOST], opened[MOST:]
-    last = dict(_last_versions(reader, newest))
-    client = _client(reader, next(iter(last))) if last else None
-    shown = timeline.visible(reader, before)
-    documents = timeline.documents(reader, [*last, *shown])
-    deleted = timeline.without_document(reader, [*last])
-    applications = [id for entity, id in last if entity.root]
-    messages = reader.ask_open_messages(OpenQuestion(ENTITIES, list(last), applications))
+def make_recent_context(request: HttpRequest) -> dict[str, object]:
+    """Return what the first page shows of documents that the login opened and may see.
+
+    `recent` has a line for each of the last ones, `others` kind, id, title and address of those
+    before. `client` is the client of the last one with its applications, or None.
+    """
+    opened, access = _list_opened(request), accesses.get_access_record(request)
+    access.listed = bool(opened)
+    reader = limit_to_title_fields(timeline.make_request_reader(request.user, access))
+    damage.attach_damage(request, reader)
+    newest, before = opened[:MAX_LINES], opened[MAX_LINES:]
+    last_versions = dict(_load_last_versions(reader, newest))
+    client = _find_client(reader, next(iter(last_versions))) if last_versions else None
+    visible = timeline.select_visible(reader, before)
+    documents = timeline.fetch_newest_documents(reader, [*last_versions, *visible])
+    deleted = timeline.find_without_document(reader, [*last_versions])
+    applications = [id for entity, id in last_versions if entity.root]
+    messages = reader.fetch_open_messages(
+        OpenMessagesQuestion(ENTITIES, list(last_versions), applications)
+    )
     recent = [
         {
             "id": id,
-            "kind": title(entity),
-            "url": links.landing(entity, id),
-            "title": headline(documents.get((entity, id))),
-            "held": held.mark(timeline.held_of((entity, id), messages)),
+            "kind": get_kind_title(entity),
+            "url": links.build_landing_url(entity, id),
+            "title": get_headline(documents.get((entity, id))),
+            "held": held.format_mark(timeline.select_messages_about((entity, id), messages)),
             "status": ""
             if (entity, id) in deleted
-            else status(documents.get((entity, id)), fields_of(entity)),
-            **(_what_happened(version) if version else {}),
+            else get_status(documents.get((entity, id)), make_field_names(entity)),
+            **(_describe_last_change(version) if version else {}),
         }
-        for (entity, id), version in _with_changes(reader, last).items()
+        for (entity, id), version in _load_changes(reader, last_versions).items()
     ]
     others = [
-        (title(its), id, headline(documents.get((its, id))) or id, links.landing(its, id))
-        for its, id in before
-        if (its, id) in shown
+        (
+            get_kind_title(entity),
+            id,
+            get_headline(documents.get((entity, id))) or id,
+            links.build_landing_url(entity, id),
+        )
+        for entity, id in before
+        if (entity, id) in visible
     ]
     return {"recent": recent, "others": others, "client": client}
 
 
-def _opened(request: HttpRequest) -> list[Named]:
-    """What the login opened last, newest first: in this session, then before."""
-    found = dict.fromkeys(heads.opened(request))
+def _list_opened(request: HttpRequest) -> list[EntityRef]:
+    """Return the documents that the login opened, the last one first, also in earlier sessions."""
+    opened = dict.fromkeys(heads.list_opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
-        found |= {(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
-    return list(found)[: heads.MAX_OPENED]
+        opened |= {(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
+    return list(opened)[: heads.MAX_OPENED]
 
 
-def _last_versions(
-    of_page: Reader, places: Iterable[Named]
-) -> Iterator[tuple[Named, Version | None]]:
-    """Each entity with the newest version of it, or of the application and its children; None where
-    the store has none. Without those that the rule of need-to-know hides now."""
-    for entity, id in places:
-        viewer = replace(of_page.viewer, look=accesses.Look())
-        reader = replace(of_page, viewer=viewer).without_documents()
-        asked: dict[str, Any] = {"page_size": 1, "include": frozenset()}
+def _load_last_versions(
+    of_page: HistoryReader, documents: Iterable[EntityRef]
+) -> Iterator[tuple[EntityRef, Version | None]]:
+    """Yield each document with its newest version, or None if the store has no version of it.
+
+    The versions of an application include those of its children. Documents that need-to-know
+    hides now are left out.
+    """
+    for entity, id in documents:
+        viewer = replace(of_page.viewer, access=accesses.AccessRecord())
+        reader = replace(of_page, viewer=viewer).omit_documents()
+        conditions: dict[str, Any] = {"page_size": 1, "include": frozenset()}
         try:
-            [last] = heads.versions(reader, entity, id, whole=entity.root, **asked).versions
+            [last] = heads.fetch_page(reader, entity, id, whole=entity.root, **conditions).versions
         except timeline.NotFoundError:
             yield (entity, id), None
         except DamagedBlockError as error:
             of_page.damaged[entity, id, None] = error  # whoever may not open it got another error
             yield (entity, id), None
         except (NeedToKnowError, RuleFailedError):
-            closed = (each for each in viewer.look.applications if not viewer.decided.get(each))
-            of_page.viewer.look.leave_out(closed)
+            closed = (
+                application
+                for application in viewer.access.applications
+                if not viewer.decided.get(application)
+            )
+            of_page.viewer.access.note_left_out(closed)
         else:
-            of_page.viewer.look.read(viewer.look.applications)
+            of_page.viewer.access.note_read(viewer.access.applications)
             yield (entity, id), last
 
 
-def _with_changes(
-    reader: Reader, last: Mapping[Named, Version | None]
-) -> dict[Named, Version | None]:
+def _load_changes(
+    reader: HistoryReader, last: Mapping[EntityRef, Version | None]
+) -> dict[EntityRef, Version | None]:
     """Return the same versions with their changes, unless their documents are large."""
-    found = dict(last)
+    versions = dict(last)
     whole = replace(reader, fields=None)
     compared = {
         opened: version
@@ -111,49 +127,51 @@ def _with_changes(
         if version is not None and version.previous_version is not None
     }
     carriers = {(version.entity, version.id) for version in compared.values()}
-    sizes = reader.newest_bytes(carriers, COMPARED_BYTES)
+    sizes = reader.measure_newest_documents(carriers, COMPARED_BYTES)
     for opened, version in compared.items():
         entity, id = version.entity, version.id
         if sizes[entity, id] <= COMPARED_BYTES:
             # Retention has just removed it, or it cannot be read: then nothing is said of it.
             with suppress(timeline.NotFoundError, DamagedBlockError):
-                found[opened] = timeline.version(
+                versions[opened] = timeline.fetch_version(
                     whole, entity, id, version.version, CHANGES, version.updated_at
                 )
-    return found
+    return versions
 
 
-def _what_happened(last: Version) -> dict[str, object]:
-    plain = [row for row in sentences.rows(last) if row.path]  # not of the whole document
+def _describe_last_change(last: Version) -> dict[str, object]:
+    plain = [row for row in sentences.make_rows(last) if row.path]  # not of the whole document
     return {
         "at": last.updated_at,
-        "who": heads.changed_by(last),
-        "what": sentences.change(plain[0]) if plain else kind_text(last.type),
+        "who": heads.get_maker_name(last),
+        "what": sentences.describe_change(plain[0]) if plain else get_change_text(last.type),
         "more": max(0, len(plain) - 1),
     }
 
 
-def _client(reader: Reader, place: Named) -> dict[str, object] | None:
+def _find_client(reader: HistoryReader, place: EntityRef) -> dict[str, object] | None:
     try:
-        numbers = dict.fromkeys(_numbers(reader, place))
+        numbers = dict.fromkeys(_find_client_numbers(reader, place))
     except (timeline.NotFoundError, NeedToKnowError, RuleFailedError, DamagedBlockError):
         return None
     for number in numbers:
-        [group] = make_groups(reader, {number: timeline.search(reader, number, MOST)})
+        [group] = make_groups(reader, {number: timeline.search(reader, number, MAX_LINES)})
         if group.hits:
             return {"number": number, "hits": group.hits}
     return None
 
 
-def _numbers(reader: Reader, place: Named) -> Iterator[str]:
-    """The client numbers that the documents of an application, or a child, have now."""
+def _find_client_numbers(reader: HistoryReader, place: EntityRef) -> Iterator[str]:
+    """Yield the client numbers in an application and its children, or in one child, as of now."""
     entity, id = place
     if entity.root:
         documents = [
             (child.entity, child.data)
-            for child in timeline.application_at(reader, id, clock.now(), heads.MOST_PARTS).children
+            for child in timeline.fetch_application_at(
+                reader, id, clock.now(), heads.MOST_PARTS
+            ).children
         ]
     else:
-        documents = [(entity, timeline.newest(reader, entity, id).data)]
+        documents = [(entity, timeline.fetch_newest_version(reader, entity, id).data)]
     for kind, data in documents:
-        yield from heads.client_numbers(reader, kind, data)
+        yield from heads.find_client_numbers(reader, kind, data)

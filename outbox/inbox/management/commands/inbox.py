@@ -1,9 +1,9 @@
-"""`manage.py inbox`: processes messages, and says what waits."""
+"""`manage.py inbox`: process messages, or show what waits."""
 
 from outbox import process
 from outbox.inbox import status
 from outbox.inbox.conf import conf
-from outbox.inbox.loop import Consume
+from outbox.inbox.loop import InboxConsumer
 from outbox.inbox.models import Waiting
 
 
@@ -11,7 +11,7 @@ class Command(process.Command):
     """The command of the inbox."""
 
     help = "Process messages from Kafka, or say what waits"
-    processes = {"consume": ("process messages", Consume)}
+    processes = {"consume": ("process messages", InboxConsumer)}
     conf = conf
-    status = status.read
+    status = status.read_status
     model = Waiting
