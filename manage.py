@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """The command `annals` in a clone, under the name that Django's projects have."""
 
-from annals.command_line import main
+from annals.management.command_line import main
 
 if __name__ == "__main__":
     main()

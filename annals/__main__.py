@@ -6,7 +6,7 @@ from pathlib import Path
 if not __package__:  # run as a file: Python looks for modules in this folder, and not above it
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from annals.command_line import main
+from annals.management.command_line import main
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ from django.apps import AppConfig, apps
 from django.core.checks import Tags, register
 from django.db.models.signals import post_migrate
 
-from history.base.lazy import import_lazily
+from history.common.lazy import import_lazily
 
 RECEIVERS: Final = {
     "contenttypes": "annals.access.roles.create_groups_and_logins",
@@ -22,7 +22,9 @@ class AnnalsConfig(AppConfig):
     name = "annals"
 
     def ready(self) -> None:
-        register(import_lazily("annals.observe.server_checks.check_server_settings"), Tags.database)
+        register(
+            import_lazily("annals.operations.server_checks.check_server_settings"), Tags.database
+        )
         register(
             import_lazily("annals.operations.deploy_checks.check_first_hour"),
             Tags.security,

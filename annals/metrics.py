@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from history.entities import ENTITIES
-from history.metric import MetricRegister, OpenValues
-from ingest.metric_labels import PLACE
-from ingest.source.decode import Reason
+from history.common.metric import MetricRegister, OpenValues
+from history.kinds.entities import ENTITIES
+from ingest.consumer.metric_labels import PLACE
+from ingest.messages.decode import Reason
 
 REGISTER: Final = MetricRegister("each web process, at `/metrics`")
 

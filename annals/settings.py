@@ -1,4 +1,4 @@
-"""Django's settings, derived from annals.env."""
+"""Django's settings, derived from annals.configuration.env."""
 
 import os
 from functools import partial
@@ -9,11 +9,11 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy as _
 from psycopg.conninfo import conninfo_to_dict
 
-from annals import env
-from annals.access import address
+from annals.access import client_address
 from annals.access.oidc import providers
-from annals.observe import logs
-from history.database import session
+from annals.configuration import env
+from annals.operations import logs
+from history.store.database import session
 
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read_settings(os.environ)
@@ -23,7 +23,7 @@ SECRET_KEY = SimpleLazyObject(partial(env.load_secret_key, ANNALS))
 DEBUG = False
 ALLOWED_HOSTS = list(ANNALS.allowed_hosts)
 ROOT_URLCONF = "annals.urls"
-WSGI_APPLICATION = "annals.wsgi.application"
+WSGI_APPLICATION = "annals.web.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
@@ -46,16 +46,16 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "annals.access.responses.NoStoreMiddleware",
-    "annals.observe.health.ProbeMiddleware",
+    "annals.web.no_store_middleware.NoStoreMiddleware",
+    "annals.operations.health.ProbeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "annals.observe.requests.RequestLogMiddleware",
-    "annals.observe.health.SchemaMiddleware",
+    "annals.web.request_log.RequestLogMiddleware",
+    "annals.operations.health.SchemaMiddleware",
     "annals.access.journal.write.JournalMiddleware",
-    "annals.handling.DeadlineMiddleware",
+    "annals.web.deadline_middleware.DeadlineMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "history.base.language.chosen_language",
+    "history.common.language.chosen_language",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -75,7 +75,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "history.admin.site.access.reader",
             ],
-            "builtins": ["history.base.moments"],
+            "builtins": ["history.common.moment_filter"],
         },
     }
 ]
@@ -110,7 +110,7 @@ def _make_database(url: str) -> dict[str, Any]:
 
 DATABASES = {"default": _make_database(ANNALS.database_url or "postgresql:///annals")}
 POSTGRES_EXTRA_AUTO_EXTENSION_SET_UP = False
-POSTGRES_EXTRA_DB_BACKEND_BASE = "history.database"
+POSTGRES_EXTRA_DB_BACKEND_BASE = "history.store.database"
 
 # Settings of librdkafka, for the consumer and for the producer of the simulator.
 KAFKA = {
@@ -123,7 +123,7 @@ OIDC_PROVIDERS = providers.load_providers(ANNALS)
 # How many logins one browser can have begun in its tabs. One cookie holds them.
 OIDC_MAX_STATES = 4
 
-TRUSTED_PROXIES = address.load_trusted_proxies(ANNALS)
+TRUSTED_PROXIES = client_address.load_trusted_proxies(ANNALS)
 AUTHENTICATION_BACKENDS = [
     *(["annals.access.local_logins.DemoLogins"] if ANNALS.demo else []),
     "annals.access.local_logins.BreakGlassLogins",

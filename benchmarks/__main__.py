@@ -22,7 +22,7 @@ def _start_django() -> None:
     """Set up Django, with the embedded PostgreSQL if DATABASE_URL is unset."""
     import django
 
-    from annals.start import prepare_environment
+    from annals.web.start import prepare_environment
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
     prepare_environment(["benchmarks"])

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks.harness import print_json
 from benchmarks.timeline_data import BIG, TimelineData, prepare_data
-from history.entities import get_root
+from history.kinds.entities import get_root
 
 ROOT_FOLDER = Path(__file__).resolve().parents[1]
 DAYS, ROWS = 90, 100_000

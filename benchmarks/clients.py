@@ -14,7 +14,7 @@ from django.conf import settings
 from annals.embedded import EmbeddedBroker
 from benchmarks.harness import Harness, run_command
 from benchmarks.timeline_data import TimelineData
-from history.entities import ENTITIES, get_root
+from history.kinds.entities import ENTITIES, get_root
 
 ROOT = get_root()
 

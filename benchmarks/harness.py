@@ -21,8 +21,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from annals.embedded import EmbeddedBroker
 from annals.embedded.process import choose_free_ports
-from history.entities import ENTITIES
-from ingest.source.producer import KafkaProducer
+from history.kinds.entities import ENTITIES
+from ingest.kafka.producer import KafkaProducer
 
 DATABASE: Final = "annals_bench"
 HOST: Final = "127.0.0.1"
@@ -236,7 +236,13 @@ def start_web(
         quiet: Do not show its log.
     """
     [port] = choose_free_ports([None])
-    arguments = ["--config", "python:annals.server", "--bind", f"{HOST}:{port}", "annals.wsgi"]
+    arguments = [
+        "--config",
+        "python:annals.web.server",
+        "--bind",
+        f"{HOST}:{port}",
+        "annals.web.wsgi",
+    ]
     server = subprocess.Popen(
         [sys.executable, "-m", "gunicorn", *arguments],
         env=dict(environment), stdout=subprocess.DEVNULL,

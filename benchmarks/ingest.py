@@ -25,14 +25,14 @@ from benchmarks.load import (
     produce_messages,
     simulate_messages,
 )
-from history.daily.window import Window
+from history.documents.record import ChangeType, Record
 from history.kinds import EnvelopeDeclaration, EnvelopeForm
-from history.record import ChangeType, Record
-from history.search_index.keys import NewSearchKeys
+from history.store.days.window import Window
+from history.store.search_index.keys import NewSearchKeys
 from ingest.consumer.lanes import FingerprintCache
-from ingest.source.decode import Decoder, decode
-from ingest.source.forms import create_parser
-from ingest.source.message import Message
+from ingest.messages.decode import Decoder, decode
+from ingest.messages.forms import create_parser
+from ingest.messages.message import Message
 from ingest.store.fast_path import store_search_keys
 
 GIANT_BYTES = 1_000_000

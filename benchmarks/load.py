@@ -7,12 +7,12 @@ from django.conf import settings
 
 from annals.demo.simulator import generate_messages
 from benchmarks.harness import Harness
-from history.daily.window import Window
-from history.entities import BY_NAME, get_root
-from history.record import Record
-from ingest.source.decode import decode
-from ingest.source.message import Message
-from ingest.source.producer import KafkaProducer
+from history.documents.record import Record
+from history.kinds.entities import BY_NAME, get_root
+from history.store.days.window import Window
+from ingest.kafka.producer import KafkaProducer
+from ingest.messages.decode import decode
+from ingest.messages.message import Message
 from ingest.store.copy import HEADER, TRAILER, encode_row, get_copy_columns
 
 ROOT = get_root()

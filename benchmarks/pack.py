@@ -36,16 +36,16 @@ from benchmarks.harness import (
 from benchmarks.load import produce_messages, simulate_messages
 from benchmarks.timeline import HOST_READER, _time_calls
 from benchmarks.timeline_data import BATCH, _copy_batch, _make_environment, _simulate_families
-from history import packing, timeline
-from history.daily import days
-from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, Window
-from history.entities import BY_TABLE, ENTITIES, get_root
-from history.partitions import catalog
-from history.record import Record
+from history import timeline
+from history.documents.record import Record
+from history.kinds.entities import BY_TABLE, ENTITIES, get_root
+from history.retention import catalog, packing
+from history.store.days import days
+from history.store.days.window import EPOCH, MICROSECONDS_PER_DAY, Window
 from history.timeline import TimelineQuery
-from ingest.source.decode import decode
-from ingest.source.message import Message
-from ingest.source.producer import KafkaProducer
+from ingest.kafka.producer import KafkaProducer
+from ingest.messages.decode import decode
+from ingest.messages.message import Message
 
 ROOT = get_root()
 NAME = "annals_pack"

@@ -17,8 +17,8 @@ from rich.table import Table
 
 from benchmarks.harness import create_database, print_json, run_command, use_database
 from benchmarks.timeline_data import _make_environment
-from history.daily import days
-from history.entities import BY_NAME, get_root
+from history.kinds.entities import BY_NAME, get_root
+from history.store.days import days
 
 NAME: Final = "annals_pages"
 ROOT, CHILD = get_root(), BY_NAME["product-task"]

@@ -28,7 +28,7 @@ from benchmarks.harness import (
     start_harness,
     start_web,
 )
-from history.entities import get_root
+from history.kinds.entities import get_root
 
 ROOT = get_root()
 

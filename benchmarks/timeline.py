@@ -28,10 +28,10 @@ from benchmarks.harness import HOST, measure_cpu, print_json, start_web, use_dat
 from benchmarks.timeline_data import BIG, TimelineData, prepare_data
 from history import timeline
 from history.documents.exactjson import loads
-from history.entities import get_root
+from history.kinds.entities import get_root
+from history.store.versions import LAST, TimelinePosition
 from history.timeline import TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.tables import TableSource
-from history.versions import LAST, TimelinePosition
 
 ROOT = get_root()
 HOST_READER = timeline.make_host_reader()

@@ -17,11 +17,11 @@ from psycopg.conninfo import make_conninfo
 from annals.demo.simulator import generate_messages
 from benchmarks.harness import recreate_database, run_command
 from benchmarks.load import encode_transaction
-from history.daily.window import Window
-from history.entities import get_root
-from history.record import Record
-from ingest.source.decode import decode
-from ingest.source.message import Message
+from history.documents.record import Record
+from history.kinds.entities import get_root
+from history.store.days.window import Window
+from ingest.messages.decode import decode
+from ingest.messages.message import Message
 
 ROOT = get_root()
 

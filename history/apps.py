@@ -5,7 +5,7 @@ from django.core.checks import Tags, register
 from django.db.models.signals import m2m_changed, post_delete, post_migrate, post_save
 from django.utils.translation import gettext_lazy as _
 
-from history.base.lazy import import_lazily
+from history.common.lazy import import_lazily
 
 
 class HistoryConfig(AppConfig):
@@ -17,18 +17,20 @@ class HistoryConfig(AppConfig):
 
         from history.models import FieldLabel
 
-        register(import_lazily("history.kind_tables.report_undeclared"), Tags.database)
+        register(import_lazily("history.store.kind_tables.report_undeclared"), Tags.database)
         post_migrate.connect(
-            import_lazily("history.kind_tables.create_missing"), sender=self, weak=False
+            import_lazily("history.store.kind_tables.create_missing"), sender=self, weak=False
         )
         post_migrate.connect(
-            import_lazily("history.labels.load_shipped_labels"), sender=self, weak=False
+            import_lazily("history.catalogue.labels.load_shipped_labels"), sender=self, weak=False
         )
         for changed in (post_save, post_delete):
             changed.connect(
-                import_lazily("history.labels.forget_catalogue"), sender=FieldLabel, weak=False
+                import_lazily("history.catalogue.labels.forget_catalogue"),
+                sender=FieldLabel,
+                weak=False,
             )
-        forget = import_lazily("history.masking.viewer.forget_permissions")
+        forget = import_lazily("history.policy.masking.viewer.forget_permissions")
         for grants in (User.groups, User.user_permissions, Group.permissions):
             m2m_changed.connect(forget, sender=grants.through, weak=False)
         post_save.connect(forget, sender=User, weak=False)

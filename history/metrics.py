@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from history.metric import MetricRegister
+from history.common.metric import MetricRegister
 
 REGISTER: Final = MetricRegister("each web process")
 

@@ -4,9 +4,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from history.base.silence import Silence
-from history.entities import BY_TOPIC
-from history.record import CLIENT_ID_LENGTH
+from history.common.consumer_silence import Silence
+from history.documents.record import CLIENT_ID_LENGTH
+from history.kinds.entities import BY_TOPIC
 
 
 class Ledger(models.Model):
@@ -20,7 +20,7 @@ class Ledger(models.Model):
         high_watermark: The end offset at the broker; 0 for an empty partition, null if unknown.
         end_known_at: The latest moment at which high_watermark was the end.
         last_offset, last_leader_epoch, last_digest: The last message that was read, by which the
-            log is recognised; see ingest/source/message.py.
+            log is recognised; see ingest/messages/message.py.
         noted_from: From this offset on ingest_unstored has the messages that were not stored.
         forecast_at: When the consumer last asked when messages are lost.
         loss_at: When the broker deletes the oldest unread message if nothing more is read; null
@@ -65,7 +65,7 @@ class Ledger(models.Model):
     arriving_rate = models.FloatField(null=True)
     reading_rate = models.FloatField(null=True)
 
-    # What ingest.completeness.figures.load_entries() knows besides.
+    # What ingest.completeness.ledger_rows.load_entries() knows besides.
     current: bool
     """False if the topic was recreated since, or its log was cut."""
     log_cut: bool
@@ -150,7 +150,7 @@ class Unstored(models.Model):
     ranges in turn. Repeated messages were stored before, expired ones are older than retention,
     skipped offsets do not have a message.
 
-    A row covers history.record.UNSTORED_SPAN offsets at most.
+    A row covers history.documents.record.UNSTORED_SPAN offsets at most.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -341,7 +341,8 @@ class Quarantined(models.Model):
                 condition=~models.Q(entity_id=""),
                 name="ingest_quarantine_version",
             ),
-            # What the pages of a document, and of an application, name: history/quarantined.py.
+            # What the pages of a document, and of an application, name:
+            # history/store/quarantine_queries.py.
             models.Index(
                 fields=["entity", "entity_id", "version"],
                 condition=models.Q(status__in=["new", "retrying", "failed"]),

@@ -1,8 +1,8 @@
 """The outbox records versions in the transaction of the change and sends them to Kafka."""
 
-from outbox.author import acting_as
 from outbox.errors import OutboxError
-from outbox.writer import Change, record, record_many
+from outbox.recording.author import acting_as
+from outbox.recording.writer import Change, record, record_many
 
 __version__ = "0.2.0.dev0"
 

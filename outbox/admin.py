@@ -12,16 +12,16 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from outbox.message import TYPES
 from outbox.models import Document, Message
-from outbox.read_only import ReadOnlyAdmin
-from outbox.status import (
+from outbox.operations.read_only_admin import ReadOnlyAdmin
+from outbox.operations.status import (
     IS_IN_HAND,
     DocumentState,
     discard_next_versions,
     get_state,
     retry_documents,
 )
+from outbox.recording.message import TYPES
 
 _SHOWN_VERSIONS = 100
 

@@ -15,9 +15,9 @@ class OutboxConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from outbox import author, checks, relations
+        from outbox.recording import author, checks, related_changes
 
         checks.register_checks()
-        relations.connect_models()
+        related_changes.connect_models()
         if find_spec("celery"):
             author.connect_celery_signals()

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.signals import setting_changed
 
-from outbox.days import MOST_KEEP_DAYS
+from outbox.database.day_tables import MOST_KEEP_DAYS
 from outbox.errors import WrongSettings
 
 ID_LENGTH = 32

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from outbox.author import FindAuthor, use_author_of
+from outbox.recording.author import FindAuthor, use_author_of
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 

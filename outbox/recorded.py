@@ -12,7 +12,9 @@ from django.db.models import F, Func, Q
 from django.db.models.manager import BaseManager
 from django.db.models.signals import class_prepared
 
-from outbox.block import (
+from outbox.errors import NotInTransaction, OutboxError
+from outbox.recording.kinds import Kind, PartOf, columns
+from outbox.recording.recording_block import (
     RecordingBlock,
     as_one,
     convert_known_keys,
@@ -21,8 +23,6 @@ from outbox.block import (
     open_block,
     select_all_rows,
 )
-from outbox.errors import NotInTransaction, OutboxError
-from outbox.kinds import Kind, PartOf, columns
 
 __all__ = ["Kind", "OneVersion", "PartOf", "Recorded", "RecordedQuerySet", "as_one", "columns"]
 

@@ -6,10 +6,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.http import require_safe
 
-from outbox import status
 from outbox.inbox import status as inbox_status
 from outbox.inbox.models import Waiting
 from outbox.models import Document
+from outbox.operations import status
 
 
 @require_safe

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from history.documents.jsonb import MAX_AFTER_POINT, MAX_BEFORE_POINT, MAX_DIGITS
-from history.entities import ENTITIES
-from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION
-from ingest.source.decode import MAX_NESTING, Reason
-from ingest.source.envelope import RULES
+from history.documents.record import (
+    AUTHOR_LENGTH,
+    CLIENT_ID_LENGTH,
+    ID_LENGTH,
+    MAX_VERSION,
+)
+from history.kinds.entities import ENTITIES
+from ingest.messages.decode import MAX_NESTING, Reason
+from ingest.messages.envelope import RULES
 from scripts import message_schema as contract
 
 NO_VALUE: Final = ""

@@ -5,10 +5,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from history.documents.jsonb import MAX_DIGITS
-from history.entities import ENTITIES, EntityKind
-from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH, MAX_VERSION, ChangeType
-from ingest.source.decode import MAX_NESTING
-from ingest.source.envelope import RULES
+from history.documents.record import (
+    AUTHOR_LENGTH,
+    CLIENT_ID_LENGTH,
+    ID_LENGTH,
+    MAX_VERSION,
+    ChangeType,
+)
+from history.kinds.entities import ENTITIES, EntityKind
+from ingest.messages.decode import MAX_NESTING
+from ingest.messages.envelope import RULES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 NAME: Final = "urn:annals:message"

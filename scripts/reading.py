@@ -15,11 +15,11 @@ from pathlib import Path
 PACKAGES = ("annals", "history", "ingest")
 READING_PACKAGES = (
     "history.timeline",
-    "history.fallback",
-    "history.need_to_know",
-    "history.masking.viewer",
-    "history.archive.read",
-    "history.versions",
+    "history.timeline.fallback",
+    "history.policy.need_to_know",
+    "history.policy.masking.viewer",
+    "history.retention.archive.read",
+    "history.store.versions",
 )
 PAGE_MODULES = ("history.timeline.pages", "history.timeline.fetch_page")
 DISTRIBUTION_CALL = re.compile(r"\b(apart|distribution\.active)\(")

@@ -23,12 +23,12 @@ from psycopg.rows import dict_row
 from annals.embedded import logins
 from annals.embedded.broker import KafkaConfig, KafkaServer
 from annals.embedded.postgres import EmbeddedPostgres
-from history.blocks.stored import EPOCH
-from history.daily.canonical import list_columns, stream_versions
-from history.entities import ENTITIES, EntityKind, get_root
+from history.kinds.entities import ENTITIES, EntityKind, get_root
+from history.store.blocks.queries import EPOCH
+from history.store.days.canonical import list_columns, stream_versions
+from tests.command_shapes import parse_shaped
 from tests.forked import get_forker
 from tests.messages import NOW, make_value
-from tests.shape import parse_shaped
 
 ROOT = Path(__file__).parents[1]
 LIVE_TOPICS = [entity.topics[0] for entity in ENTITIES]

@@ -85,7 +85,7 @@ def main() -> None:
 
     django.setup()
     for name in (
-        "annals.command_line",
+        "annals.management.command_line",
         "annals.management.actions.partitions",
         "annals.management.actions.trace",
         "history.management.actions.export",
@@ -142,7 +142,7 @@ def _become_command(
     code = 1
     try:
         _reload_settings_after_check()
-        from annals.command_line import main as command
+        from annals.management.command_line import main as command
 
         command(["annals", *arguments])
         code = 0
@@ -162,7 +162,7 @@ def _become_command(
 
 def _reload_settings_after_check() -> None:
     """Make Django read its settings again after Annals has checked its own."""
-    from annals import start
+    from annals.web import start
 
     prepare = start.prepare_environment
 

@@ -14,8 +14,13 @@ from itertools import islice
 
 from annals.demo.simulator import generate_messages
 from history.documents.jsonb import from_store
-from history.record import ID_LENGTH, MAX_VERSION, Record
-from ingest.source.decode import ExpiredVersion, RejectedMessage, decode, decode_message
+from history.documents.record import ID_LENGTH, MAX_VERSION, Record
+from ingest.messages.decode import (
+    ExpiredVersion,
+    RejectedMessage,
+    decode,
+    decode_message,
+)
 from ingest.store.batch import Batch, Limits
 from tests.messages import ALL, CHILD_TOPIC, NOW, SOURCE, TOPIC, WINDOW, make_message, make_value
 

@@ -6,9 +6,9 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from history.daily.window import Window
-from history.entities import BY_NAME, get_root
-from ingest.source.message import Message, TopicPartition
+from history.kinds.entities import BY_NAME, get_root
+from history.store.days.window import Window
+from ingest.messages.message import Message, TopicPartition
 
 TOPIC = get_root().topics[0]
 TWIN_TOPIC = get_root().topics[1]

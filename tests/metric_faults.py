@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from history.metric import MetricRegister, OpenValues, Values
+from history.common.metric import MetricRegister, OpenValues, Values
 
 
 def find_metric_faults(

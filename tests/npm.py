@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from annals.embedded import process
-from tests import need
+from tests import required_programs
 
 
 def install_packages(source_folder: Path, name: str) -> Path:
@@ -14,7 +14,7 @@ def install_packages(source_folder: Path, name: str) -> Path:
     Args:
         name: The name of the folder in the cache.
     """
-    need.need_node()
+    required_programs.need_node()
     folder = Path.home() / ".cache" / "annals" / name
     lock = (source_folder / "package-lock.json").read_bytes()
     stamp = folder / "installed.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from history.entities import ROOT
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
 
 # Replaces the honest answer; it writes to the connection itself.
 Hostile = Callable[[BaseHTTPRequestHandler], None]

@@ -17,8 +17,8 @@ from annals.access.grants import CONSUMER
 from annals.embedded import logins
 from annals.embedded.broker import KafkaServer
 from annals.embedded.postgres import EmbeddedPostgres, PostgresSettings
-from history.daily import days
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
+from history.store.days import days
 from tests.consuming import (
     ConsumerStarter,
     MessageFeed,

@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history import labels, timeline
-from history.entities import BY_NAME, get_root
+from history import timeline
+from history.catalogue import labels
+from history.kinds.entities import BY_NAME, get_root
 from history.timeline import TimelineQuery
 from tests.db.store import HOST
 

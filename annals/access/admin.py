@@ -17,7 +17,7 @@ from annals.access.models import BreakGlass
 from annals.access.roles import JOURNAL
 from history.admin.site.access import make_explicit_permission_check
 from history.admin.site.admin_site import AnnalsSite, SubjectLink
-from history.base.moments import when
+from history.common.moment_filter import when
 
 if TYPE_CHECKING:
     Users = admin.ModelAdmin[User]

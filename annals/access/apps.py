@@ -5,7 +5,7 @@ import sys
 from django.apps import AppConfig
 from django.conf import settings
 
-from history.base.lazy import import_lazily
+from history.common.lazy import import_lazily
 
 
 class AccessConfig(AppConfig):
@@ -15,8 +15,8 @@ class AccessConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_out
 
-        from history.base.signals import begins, looks_back
-        from history.labels import mark_changed
+        from history.catalogue.labels import mark_changed
+        from history.common.signals import begins, looks_back
 
         user_logged_out.connect(
             import_lazily("annals.access.sessions.remember_provider"), weak=False
@@ -29,7 +29,7 @@ class AccessConfig(AppConfig):
             import_lazily("annals.access.journal.write.record_mark_change"), weak=False
         )
         if settings.ANNALS.need_to_know is not None:
-            from history import need_to_know
+            from history.policy import need_to_know
 
             try:
                 need_to_know.load_rule()

@@ -13,10 +13,10 @@ from django.db.models import Model
 from psycopg import sql
 
 from annals.access.models import JournalEntry, LogoutToken
-from history.database import privileges
 from history.models import VERSION_MODELS
-from ingest import rights
+from history.store.database import privileges
 from ingest.models import Quarantined
+from ingest.store import rights
 
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"

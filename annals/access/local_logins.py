@@ -25,8 +25,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from annals import metrics
-from annals.access.address import get_client_address
-from annals.access.journal.words import BREAK_GLASS
+from annals.access.client_address import get_client_address
+from annals.access.journal.actions import BREAK_GLASS
 from annals.access.models import BreakGlass
 from annals.access.sessions import fetch_user
 

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
 from psqlextra.types import PostgresPartitioningMethod
 
-from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind
+from annals.access.journal.actions import AccessAction, AccessOutcome, ActorKind
 
 # In the journal the primary key of a user follows this.
 USER_PREFIX: Final = "user:"
@@ -75,7 +75,7 @@ class JournalEntry(PostgresPartitionedModel):
     Texts are on one line and shortened to the length of their column.
 
     at: By the clock of the database.
-    actor, action, outcome: See annals.access.journal.words.
+    actor, action, outcome: See annals.access.journal.actions.
     login: Of a person, or the client id of a program. Empty without a login.
     identity: Who that is. It stays when the login is renamed.
     entity, entity_id: The document that the request names.

@@ -35,7 +35,7 @@ ADMINISTER = (
     "auth.change_user",
 )
 
-# Without this permission marked fields are masked, for administrators too: history.masking.
+# Without this permission marked fields are masked, for administrators too: history.policy.masking.
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 

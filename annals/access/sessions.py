@@ -20,7 +20,7 @@ from django.utils import timezone
 from psycopg.types.numeric import Int4
 
 from annals.access.models import LogoutToken, ProviderSession
-from history.database import prepared
+from history.store.database import prepared
 
 PROVIDER: Final = "annals_provider"
 BEGAN: Final = "annals_began"

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from annals import env
+from annals.configuration import env
 from annals.demo import check, shop
 from annals.demo.client import LOGINS, DemoClient, DemoClientError
 from annals.demo.supervisor import (

@@ -15,7 +15,7 @@ from annals.demo.simulator import SimulatedMessage, generate_messages
 from annals.demo.supervisor import ANNALS_COMMAND, DemoProcess, DemoSupervisor, print_step
 from annals.embedded import logins, process
 from history.documents import exactjson
-from ingest.source.producer import KafkaProducer
+from ingest.kafka.producer import KafkaProducer
 
 # Few days, most of which the load fills, and a short wait until the consumer joins.
 SMALL_SETTINGS = {

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from annals.embedded import logins
-from history.base.error_text import describe
+from history.common.error_text import describe
 
 # The jobs by login, each with its interval in minutes.
 JOBS: Final = {

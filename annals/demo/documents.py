@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from annals.demo import words
+from annals.demo import vocabulary
 
 # Decimals are written as numbers, digit for digit: 17.90 stays 17.90.
 encode: Final = msgspec.json.Encoder(decimal_format="number").encode
@@ -19,7 +19,7 @@ _ENVELOPE_BYTES, _CHILD_ENVELOPE_BYTES = 287, 332
 _KOPECK: Final = Decimal("0.01")
 _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-_WORKFLOW_ORDER: Final = {code: place for place, (code, _) in enumerate(words.WORKFLOW)}
+_WORKFLOW_ORDER: Final = {code: place for place, (code, _) in enumerate(vocabulary.WORKFLOW)}
 _BIRTH_DAYS: Final = (date(1960, 1, 1).toordinal(), date(2005, 12, 31).toordinal())
 
 Item = dict[str, Any]
@@ -48,7 +48,7 @@ class SimulatedDocument:
 
     def fill_with_remark(self, rng: Random) -> None:
         if (room := self.count_missing_bytes() - len('"remark":"",')) > 24:
-            self.snapshot["remark"] = words.generate_remark(rng, room)
+            self.snapshot["remark"] = vocabulary.generate_remark(rng, room)
 
 
 class ChangeContext(NamedTuple):
@@ -73,11 +73,11 @@ def generate_id(rng: Random) -> str:
 def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
     """Fill an application with terms, then with lists and a remark up to its size."""
     rng, snapshot = turn.rng, document.snapshot
-    code, name, amounts, years, rates = rng.choice(words.OFFERS[document.role])
+    code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
     amount = Decimal(rng.randint(*amounts) * 1000)
     rate = Decimal(rng.randint(rates[0] * 10, rates[1] * 10)) / 10
     term = 12 * rng.randint(*years)
-    branch, office = rng.choice(words.BRANCHES)
+    branch, office = rng.choice(vocabulary.BRANCHES)
     snapshot |= {
         "pid": document.id,
         "type": code,
@@ -121,7 +121,7 @@ def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
 
 
 def _make_paper(turn: ChangeContext) -> Item:
-    code, name = turn.rng.choice(words.PAPERS)
+    code, name = turn.rng.choice(vocabulary.PAPERS)
     return {
         "pid": generate_id(turn.rng),
         "type": code,
@@ -134,7 +134,7 @@ def _make_paper(turn: ChangeContext) -> Item:
 
 
 def _make_comment(turn: ChangeContext) -> Item:
-    text = turn.rng.choice(words.SENTENCES)
+    text = turn.rng.choice(vocabulary.SENTENCES)
     return {"pid": generate_id(turn.rng), "at": turn.at, "by": turn.author, "text": text}
 
 
@@ -145,12 +145,12 @@ def change_product(document: SimulatedDocument, turn: ChangeContext) -> str | No
     """Make the due step of the workflow, or one or two other changes; at the end an outcome."""
     rng, snapshot = turn.rng, document.snapshot
     if turn.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
-        code, name = rng.choice(words.OUTCOMES)
+        code, name = rng.choice(vocabulary.OUTCOMES)
         snapshot |= {"status": code, "stage": name, "closedAt": turn.at}
-        return None if code == "WITHDRAWN" else words.ARCHIVE
+        return None if code == "WITHDRAWN" else vocabulary.ARCHIVE
     draw = rng.random()
     if draw < 0.02:
-        return words.CRM  # only the technical fields
+        return vocabulary.CRM  # only the technical fields
     if _advance_workflow(document, turn) and draw < 0.3:
         return None
     changes = rng.choices(*_WEIGHTED_CHANGES, k=1 + (draw > 0.8))
@@ -164,8 +164,8 @@ def _advance_workflow(document: SimulatedDocument, turn: ChangeContext) -> bool:
         Whether the status changed. A consumer loan skips the registration.
     """
     snapshot = document.snapshot
-    steps = len(words.WORKFLOW) - ("encumbrance" not in snapshot)
-    code, name = words.WORKFLOW[min(int(turn.progress * steps), steps - 1)]
+    steps = len(vocabulary.WORKFLOW) - ("encumbrance" not in snapshot)
+    code, name = vocabulary.WORKFLOW[min(int(turn.progress * steps), steps - 1)]
     if _WORKFLOW_ORDER[code] <= _WORKFLOW_ORDER[snapshot["status"]]:
         return False
     snapshot |= {"status": code, "stage": name}
@@ -180,7 +180,7 @@ def _change_terms(document: SimulatedDocument, turn: ChangeContext) -> str | Non
     if rng.random() < 0.6:
         step = Decimal(rng.choice((-15, -10, -7, -5, -3, 3, 5, 10))) / 10
         snapshot["rate"] = str(max(Decimal(snapshot["rate"]) + step, Decimal("3.0")))
-        return rng.choice((words.RATES, None))
+        return rng.choice((vocabulary.RATES, None))
     amount = Decimal(snapshot["amount"]) * rng.choice((85, 90, 95, 105, 110)) / 100
     snapshot["amount"] = f"{max(int(amount) // 1000, 30)}000.0"
     payment = (Decimal(snapshot["amount"]) / snapshot["term"]).quantize(_KOPECK)
@@ -210,7 +210,7 @@ def _work_on_papers(document: SimulatedDocument, turn: ChangeContext) -> str | N
     paper = rng.choice(snapshot["documents"])
     if paper["status"] == "NEW":
         paper["status"] = "RECOGNIZED"
-        return words.RECOGNIZER
+        return vocabulary.RECOGNIZER
     accepted = paper["status"] == "REJECTED" or rng.random() < 0.8
     reason = None if accepted else "Нечитаемая копия"
     paper.update(status="ACCEPTED" if accepted else "REJECTED", rejectReason=reason)
@@ -228,12 +228,12 @@ def _advance_encumbrance(document: SimulatedDocument, turn: ChangeContext) -> st
     else:
         number = turn.rng.randrange(10**8)
         pledge.update(submissionId=f"КУВД-001/{turn.at[:4]}-{number:08d}", status="SENT")
-    return words.REGISTRAR
+    return vocabulary.REGISTRAR
 
 
 def _change_manager(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    document.snapshot["manager"] = turn.rng.choice(words.STAFF)
-    return words.DISPATCHER
+    document.snapshot["manager"] = turn.rng.choice(vocabulary.STAFF)
+    return vocabulary.DISPATCHER
 
 
 # The changes of an application, and their weights.
@@ -260,17 +260,17 @@ def _make_participant(document: SimulatedDocument, turn: ChangeContext) -> tuple
     income = rng.randint(45, 600) * 1000
     return {
         "role": document.role,
-        "fullName": " ".join(words.generate_full_name(rng)),
+        "fullName": " ".join(vocabulary.generate_full_name(rng)),
         "clientId": str(rng.randrange(10**9, 10**10)),
         "income": f"{income}.0",
     }, {
         "birthDate": date.fromordinal(rng.randint(*_BIRTH_DAYS)).isoformat(),
         "phones": [
-            {"pid": generate_id(rng), "type": "MOBILE", "number": words.generate_phone(rng)}
+            {"pid": generate_id(rng), "type": "MOBILE", "number": vocabulary.generate_phone(rng)}
         ],
-        "employment": {"employer": rng.choice(words.EMPLOYERS), "months": rng.randint(3, 240)},
+        "employment": {"employer": rng.choice(vocabulary.EMPLOYERS), "months": rng.randint(3, 240)},
         "debtLoad": Decimal(rng.randint(500, 6500)).scaleb(-2),
-        "registrationAddress": words.generate_address(rng),
+        "registrationAddress": vocabulary.generate_address(rng),
         "passport": {"series": f"{rng.randrange(10**4):04d}", "number": f"{income:06d}"},
     }
 
@@ -278,17 +278,17 @@ def _make_participant(document: SimulatedDocument, turn: ChangeContext) -> tuple
 def _make_realty(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     rng = turn.rng
     return {
-        "type": rng.choice(words.REALTY),
+        "type": rng.choice(vocabulary.REALTY),
         "assessedAmount": f"{rng.randint(900, 20_000)}000.0",
         "area": Decimal(rng.randint(180, 1800)) / 10,
         "cadastralNumber": None,
     }, {
-        "address": words.generate_address(rng),
+        "address": vocabulary.generate_address(rng),
         "floor": rng.randint(1, 25),
         "owners": [
             {
                 "pid": generate_id(rng),
-                "name": " ".join(words.generate_full_name(rng)),
+                "name": " ".join(vocabulary.generate_full_name(rng)),
                 "share": "1/1",
             }
         ],
@@ -297,7 +297,7 @@ def _make_realty(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]
 
 def _make_car(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
     rng = turn.rng
-    brand, model = rng.choice(words.CARS)
+    brand, model = rng.choice(vocabulary.CARS)
     return {
         "brand": brand,
         "model": model,
@@ -312,7 +312,7 @@ def _make_car(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
 
 
 def _make_task(_: SimulatedDocument, turn: ChangeContext) -> tuple[Item, Item]:
-    code, name = turn.rng.choice(words.TASKS)
+    code, name = turn.rng.choice(vocabulary.TASKS)
     required = {"type": code, "name": name, "status": "NEW", "assignee": None}
     return required, {"dueAt": turn.at[:10], "priority": turn.rng.randint(1, 5)}
 
@@ -333,24 +333,28 @@ def change_child(document: SimulatedDocument, turn: ChangeContext) -> str | None
         case "participant-role" if is_frequent:
             snapshot["income"] = f"{rng.randint(45, 600) * 1000}.0"
         case "participant-role" if "phones" in snapshot and rng.random() < 0.5:
-            work = {"pid": generate_id(rng), "type": "WORK", "number": words.generate_phone(rng)}
+            work = {
+                "pid": generate_id(rng),
+                "type": "WORK",
+                "number": vocabulary.generate_phone(rng),
+            }
             snapshot["phones"] = [*snapshot["phones"], work][-2:]
         case "participant-role":
             snapshot["clientId"] = str(rng.randrange(10**9, 10**10))
-            return words.ACTUALIZATOR
+            return vocabulary.ACTUALIZATOR
         case "realty-info" if is_frequent:
             snapshot["assessedAmount"] = f"{rng.randint(900, 20_000)}000.0"
         case "realty-info":
             snapshot["cadastralNumber"] = f"77:{rng.randint(1, 20):02d}:{rng.randrange(10**7):07d}"
-            return words.REGISTRAR
+            return vocabulary.REGISTRAR
         case "product-car" if is_frequent:
             snapshot["vin"] = "X" + generate_id(rng)[:16].upper()
-            return words.CRM
+            return vocabulary.CRM
         case "product-car":
             snapshot["price"] += Decimal(rng.randint(1_000, 9_000) * 1_000).scaleb(-2)
         case _ if turn.last and snapshot["assignee"] is not None:
             snapshot["status"] = "DONE"
         case _:
             snapshot |= {"assignee": rng.choice(document.staff), "status": "IN_PROGRESS"}
-            return words.DISPATCHER
+            return vocabulary.DISPATCHER
     return None

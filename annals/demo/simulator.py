@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from annals.demo import words
+from annals.demo import vocabulary
 from annals.demo.documents import (
     ChangeContext,
     SimulatedDocument,
@@ -22,8 +22,8 @@ from annals.demo.documents import (
     encode,
     generate_id,
 )
-from history.entities import BY_NAME
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME
 
 T = TypeVar("T")
 APPLICATION: Final = "product-instance"
@@ -208,7 +208,7 @@ class _ApplicationLife:
         self.rng = rng = Random(f"annals {seed} {number}")
         self.twin = False
         loan = _choose_weighted(rng, _LOAN_WEIGHTS)
-        self._staff = rng.sample(words.STAFF, 3)
+        self._staff = rng.sample(vocabulary.STAFF, 3)
         self._id = generate_id(rng)
         product = self._draw_document(
             APPLICATION, loan, _PRODUCT_VERSIONS, (_CHILDREN_BELOW, 1.0), 0.02
@@ -276,7 +276,7 @@ def _make_next_version(document: SimulatedDocument, rng: Random, moment: int) ->
         change = ChangeType.DELETE
     else:
         service = (change_product if is_product else change_child)(document, turn)
-    client = service or rng.choice(words.FRONT_ENDS)
+    client = service or rng.choice(vocabulary.FRONT_ENDS)
     author = None if service else turn.author
     return SimulatedMessage(
         document.entity,
@@ -329,7 +329,9 @@ def _encode_value(
 
 def _choose_author(rng: Random, staff: Sequence[str]) -> str:
     """Choose an author: mostly one of the application's staff, sometimes another employee."""
-    return rng.choice(rng.choices((staff, words.STAFF, words.NEWCOMERS), (850, 142, 8))[0])
+    return rng.choice(
+        rng.choices((staff, vocabulary.STAFF, vocabulary.NEWCOMERS), (850, 142, 8))[0]
+    )
 
 
 def _choose_weighted(rng: Random, weights: Mapping[T, float]) -> T:

@@ -11,7 +11,7 @@ from pathlib import Path
 import django
 from django.core.management import call_command
 
-from annals.demo import words
+from annals.demo import vocabulary
 from annals.embedded import get_database_server, logins
 
 MARKS = Path(__file__).with_name("sensitive-fields.json")
@@ -28,7 +28,7 @@ def main(home: Path) -> None:
     ]
     call_command("grants", "--apply", *(word for option in login_options for word in option))
     call_command("partitions", "maintain", verbosity=0)
-    call_command("people", "import", str(words.PEOPLE))
+    call_command("people", "import", str(vocabulary.PEOPLE))
     call_command("labels", "load", str(MARKS))
 
 

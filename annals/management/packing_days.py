@@ -9,16 +9,15 @@ from operator import itemgetter
 from django.conf import settings
 from django.db import connection
 
-from history import packing
-from history.base.table import pluralize
-from history.daily import rebuild
-from history.daily.days import build_partition_name, is_packed
-from history.database import forms
-from history.entities import BY_TABLE, ENTITIES
-from history.partitions import catalog
-from history.partitions.exclusive import hold_run_lock, reconnect
-from history.partitions.maintain import MaintainOutcome
-from history.seals import day_snapshot
+from history.common.text_tables import pluralize
+from history.kinds.entities import BY_TABLE, ENTITIES
+from history.retention import catalog, packing
+from history.retention.maintain import MaintainOutcome
+from history.retention.run_lock import hold_run_lock, reconnect
+from history.retention.seals import day_snapshot
+from history.store.database import forms
+from history.store.days import table_swap
+from history.store.days.days import build_partition_name, is_packed
 from ingest.completeness.holds import find_days_to_hold
 
 # For how long a run of maintain packs days, and how many rows a second.
@@ -42,8 +41,8 @@ def pack_due(today: date, outcome: MaintainOutcome, advance: Callable[[int], Non
     SECONDS: the next run goes on; none while a process of an earlier release is connected. A day
     that fails is reported, and the others are packed."""
     with hold_run_lock():
-        rebuild.remove_left_triggers(connection.connection)
-        rebuild.guard_packed_days(connection.connection)
+        table_swap.remove_left_triggers(connection.connection)
+        table_swap.guard_packed_days(connection.connection)
         end = time.monotonic() + PACK_SECONDS
         for table, day in find_due_days(today):
             error: Exception | None = None

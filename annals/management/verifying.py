@@ -11,18 +11,18 @@ from django.core.management.base import OutputWrapper
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
-from history.archive.scrubbing import list_days_to_check, scrub_days
-from history.archive.store import ArchiveError, ArchiveStore
-from history.base import clock
-from history.base.error_text import describe
-from history.base.table import pluralize
-from history.entities import EntityKind
+from history.common import clock
+from history.common.error_text import describe
+from history.common.text_tables import pluralize
+from history.kinds.entities import EntityKind
 from history.kinds.kind import DayRows
 from history.management.progress import show_progress
 from history.models import ArchivedDay, DaySeal
-from history.seals import verification
-from history.seals.seal import NotSealableError
-from history.seals.verification import find_chain_fault, load_newest_seal, verify_days
+from history.retention.archive.scrubbing import list_days_to_check, scrub_days
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.seals import verification
+from history.retention.seals.seal import NotSealableError
+from history.retention.seals.verification import find_chain_fault, load_newest_seal, verify_days
 
 
 def verify_tables(

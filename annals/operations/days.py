@@ -23,18 +23,18 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import days as journal
-from history import complete_to, packing
-from history.admin.parts.cards import get_kind_title
-from history.base import clock
-from history.base.plain_text import format_figure
-from history.daily.days import DayState
-from history.database import forms
-from history.entities import BY_TABLE, ENTITIES
+from history.admin.components.cards import get_kind_title
+from history.common import clock
+from history.common.plain_text import format_figure
+from history.common.worker_shares import mark_expensive
+from history.completeness import complete_to
+from history.kinds.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
-from history.partitions import state
-from history.partitions.catalog import Partition
-from history.partitions.plan import PartitionPolicy, build_plans
-from history.requests.worker_shares import mark_expensive
+from history.retention import packing, runs
+from history.retention.catalog import Partition
+from history.retention.plan import PartitionPolicy, build_plans
+from history.store.database import forms
+from history.store.days.days import DayState
 from ingest.completeness.holds import find_days_to_hold
 from ingest.completeness.views import translate_reasons
 
@@ -238,7 +238,7 @@ def show_days(request: HttpRequest) -> HttpResponse:
             attrgetter("unpacked"),
         ),
         "states": STATES.items(),
-        "run": state.load_latest_run(),
+        "run": runs.load_latest_run(),
         "today": now.date(),
         "complete": complete_to.read_completeness(ENTITIES),
     }

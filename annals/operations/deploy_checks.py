@@ -14,17 +14,17 @@ from django.core.checks import CheckMessage, Info, Warning
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from annals import env
-from annals.access import address, grants
+from annals.access import client_address, grants
 from annals.access.grants import CONSUMER, WEB
-from annals.observe import health
+from annals.configuration import env
+from annals.operations import health
 from annals.operations.jobs import list_jobs
-from history.base.error_text import describe
-from history.base.table import pluralize
-from history.database import forms
-from history.entities import ENTITIES
-from ingest.source.brokers import Brokers
-from ingest.source.client import Unreachable
+from history.common.error_text import describe
+from history.common.text_tables import pluralize
+from history.kinds.entities import ENTITIES
+from history.store.database import forms
+from ingest.kafka.brokers import Brokers
+from ingest.kafka.client import Unreachable
 
 DOCS_PAGE: Final = "docs/first-hour.md"
 MIN_DIFFERENT_CHARACTERS: Final = 10  # how many different characters a key needs
@@ -119,7 +119,7 @@ def _check_web_settings() -> Iterator[Warning]:
             "address of the proxy.",
             "Name the addresses of the proxy itself, as 10.1.2.3.",
         )
-    if networks := address.find_wide_networks(settings.TRUSTED_PROXIES):
+    if networks := client_address.find_wide_networks(settings.TRUSTED_PROXIES):
         yield _make_warning(
             108,
             f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: whoever is in there chooses the "

@@ -6,9 +6,9 @@ from datetime import date, timedelta
 from django.conf import settings
 from django.db import connection
 
-from history.base import clock
-from history.capacity.loads import measure_loads
-from history.partitions.catalog import Partition
+from history.common import clock
+from history.retention.capacity.loads import measure_loads
+from history.retention.catalog import Partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from history.base import clock
-from history.gaps import run as gap_runs
+from history.common import clock
+from history.completeness.gaps import run as gap_runs
 from history.models import ArchivedDay
-from history.partitions import state
-from history.seals.verification import load_latest_checks
+from history.retention import runs
+from history.retention.seals.verification import load_latest_checks
 from ingest.models import JobRun
 from ingest.quarantine.screen import describe_outcome
 
@@ -48,7 +48,7 @@ class CronJob:
 
 def list_jobs() -> Iterator[CronJob]:
     """List the cron jobs that this installation needs."""
-    run, done_text = state.load_latest_run(), gettext("done")
+    run, done_text = runs.load_latest_run(), gettext("done")
     code = run.exit_code if run else 0
     words = {0: done_text, 1: gettext("not everything yet; the next run tries again")}
     yield CronJob(

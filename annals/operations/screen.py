@@ -13,30 +13,30 @@ from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 from prometheus_client.core import Metric
 
-from annals.access.journal.words import AccessOutcome
+from annals.access.journal.actions import AccessOutcome
 from annals.access.models import JournalEntry
-from annals.observe import metrics
-from annals.operations.disk import forecast_disk
-from annals.operations.jobs import list_jobs
-from annals.operations.pace import draw_pace
-from annals.operations.verdict import (
+from annals.operations import metrics_page
+from annals.operations.alert_checks import (
     MAX_PLACES,
     MetricValues,
     collect_values,
     count_by_reason,
     find_problems,
 )
-from history import complete_to
-from history.base import clock
-from history.base.plain_text import format_figure
-from history.base.silence import SILENT
-from history.entities import ENTITIES
-from history.gaps import read as gaps
+from annals.operations.disk import forecast_disk
+from annals.operations.jobs import list_jobs
+from annals.operations.pace_picture import draw_pace
+from history.common import clock
+from history.common.consumer_silence import SILENT
+from history.common.plain_text import format_figure
+from history.common.worker_shares import mark_expensive
+from history.completeness import complete_to
+from history.completeness.gaps import read as gaps
+from history.kinds.entities import ENTITIES
 from history.models import ArchivedDay, SealedDay
-from history.partitions import catalog
-from history.partitions.plan import PartitionPolicy
-from history.requests.worker_shares import mark_expensive
-from ingest.completeness import figures, losses
+from history.retention import catalog
+from history.retention.plan import PartitionPolicy
+from ingest.completeness import ledger_rows, losses
 from ingest.completeness.holds import find_days_to_hold
 from ingest.completeness.views import list_halted, translate_duration
 
@@ -47,7 +47,7 @@ NOT_DROPPED_PERIOD = timedelta(hours=26)
 @mark_expensive
 def show_operations(request: HttpRequest) -> HttpResponse:
     """Show the page Operations. Its problems come from the metrics, as the alerts do."""
-    values = collect_values([*metrics.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
+    values = collect_values([*metrics_page.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
     cron_jobs, days = list(list_jobs()), _describe_days(values)
     problems = find_problems(values, cron_jobs, days["disk"].full)
     context = {
@@ -68,7 +68,7 @@ def show_operations(request: HttpRequest) -> HttpResponse:
 
 def _describe_reading(values: MetricValues) -> dict[str, Any]:
     """Return figures about reading: how far, when messages are lost, and the quarantine."""
-    entries = figures.load_entries(count_quarantine=False)
+    entries = ledger_rows.load_entries(count_quarantine=False)
     forecasts = losses.forecast_losses(entries)
     first = next(iter(forecasts.values()), None)
     current = [entry for entry in entries if entry.current and not entry.retired]
@@ -99,7 +99,7 @@ def _count_days_not_dropped() -> Iterator[Metric]:
     These are the days that were old enough when the alert began to wait, without held days.
     """
     policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
-    yield from metrics.measure_tables(policy, ["overdue"])
+    yield from metrics_page.measure_tables(policy, ["overdue"])
 
 
 def _describe_days(values: MetricValues) -> dict[str, Any]:
@@ -126,5 +126,5 @@ def _count_refused() -> dict[str, Any]:
     )
     return {
         "refused": format_figure(refused.count()),
-        "strangers": format_figure(metrics.count_anonymous_refusals()),
+        "strangers": format_figure(metrics_page.count_anonymous_refusals()),
     }

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from history.masking.viewer import has_permission
+from history.policy.masking.viewer import has_permission
 
 READ_HISTORY = "history.view_history"
 READ_COMPLETENESS = "ingest.view_completeness"

@@ -10,11 +10,12 @@ import msgspec
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer
 
-from history.complete_to import StoreCompleteness
+from history.catalogue.people import NamedLogin
+from history.completeness.complete_to import StoreCompleteness
 from history.diff import MaybeJson
 from history.documents.exactjson import dumps
-from history.held_messages import OpenMessages, QuarantinedMessage
-from history.people import NamedLogin
+from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
+from history.store.versions import DamagedPlace
 from history.timeline import (
     Absence,
     BlamedLeaf,
@@ -28,7 +29,6 @@ from history.timeline import (
     budget,
 )
 from history.timeline.query import FallbackState
-from history.versions import DamagedPlace
 
 # missingVersions lists at most this many, the newest ones; missingCount is exact.
 MISSING_LISTED = 1000

@@ -5,10 +5,10 @@ from django.utils.translation import gettext as _
 from history import timeline
 from history.api import answers, describe
 from history.api.answers import AnswerData
-from history.api.call import ApiRequest, ApiView
-from history.entities import CHILDREN, SEARCH_VALUE_LENGTH
+from history.api.base_view import ApiRequest, ApiView
+from history.kinds.entities import CHILDREN, SEARCH_VALUE_LENGTH
 from history.timeline import BadParameterError, TimelineSort
-from history.timeline.keys import VersionIndex
+from history.timeline.version_index import VersionIndex
 
 
 @describe.describe_call(

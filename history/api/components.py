@@ -1,6 +1,5 @@
 """The shapes of answers, as JSON Schema: `components.schemas` of the OpenAPI document."""
 
-from history import trace
 from history.api.json_schema import (
     JsonSchema,
     describe_schema,
@@ -10,10 +9,11 @@ from history.api.json_schema import (
     make_object,
     make_ref,
 )
-from history.entities import BY_NAME
+from history.completeness import trace
+from history.documents.record import MAX_VERSION, ChangeType
+from history.kinds.entities import BY_NAME
 from history.models import FieldLabel, Person
-from history.reasons import REASONS
-from history.record import MAX_VERSION, ChangeType
+from history.store.quarantine_reasons import REASONS
 from history.timeline import Absence
 from history.timeline.query import FallbackState
 

@@ -11,12 +11,12 @@ from drf_spectacular.utils import (
 )
 
 from history.api import errors
-from history.api.call import ApiView
+from history.api.base_view import ApiView
 from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
 from history.api.json_schema import JsonSchema, make_enum, make_object, make_ref
 from history.api.parameters import TOKEN_LENGTH
-from history.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
-from history.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
+from history.documents.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
+from history.kinds.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
 from history.timeline import TimelineOrder, TimelineSort
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackState
 

@@ -30,13 +30,13 @@ from django.utils.translation import gettext_lazy as _
 from psycopg_pool import PoolTimeout
 from rest_framework import exceptions
 
-from history.base.language import choose_language
-from history.blocks.form import DamagedBlockError
+from history.common import deadline
+from history.common.deadline import TooLongError
+from history.common.language import choose_language
+from history.common.worker_shares import BusyError
 from history.documents.exactjson import dumps
-from history.need_to_know import NeedToKnowError, RuleFailedError
-from history.requests import deadline
-from history.requests.deadline import TooLongError
-from history.requests.worker_shares import BusyError
+from history.policy.need_to_know import NeedToKnowError, RuleFailedError
+from history.store.blocks.codec import DamagedBlockError
 from history.timeline import (
     ArchiveUnavailableError,
     BadParameterError,

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from history.base import zone
+from history.common import zone
 from history.timeline import BadParameterError
 
 E = TypeVar("E", bound=Enum)

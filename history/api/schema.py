@@ -13,7 +13,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
-from history.api.call import ReadOnlyView
+from history.api.base_view import ReadOnlyView
 from history.api.components import COMPONENTS
 
 

@@ -4,15 +4,15 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from history import trace
 from history.api import access, describe
 from history.api.answers import AnswerData
-from history.api.call import ApiRequest, ApiView
+from history.api.base_view import ApiRequest, ApiView
 from history.api.parameters import explain_choices, parse_whole_number
-from history.entities import BY_NAME, BY_TOPIC
-from history.record import ID_LENGTH, MAX_VERSION
+from history.completeness import trace
+from history.completeness.trace import MessagePosition
+from history.documents.record import ID_LENGTH, MAX_VERSION
+from history.kinds.entities import BY_NAME, BY_TOPIC
 from history.timeline import BadParameterError
-from history.trace import MessagePosition
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 10**18 - 1

@@ -6,11 +6,11 @@ from django.http import HttpResponseBase
 from django.urls import path, re_path
 from django.utils.decorators import decorator_from_middleware
 
-from history.addresses import APPLICATION_ID, ID
 from history.api import applications, trace, views
-from history.api.call import ApiView
+from history.api.base_view import ApiView
 from history.api.compression import Compression
-from history.entities import ROOT
+from history.common.addresses import APPLICATION_ID, ID
+from history.kinds.entities import ROOT
 
 ENTITY = f"history/<str:entity>/{ID}"
 APPLICATION = f"applications/{APPLICATION_ID}"

@@ -10,10 +10,10 @@ from rest_framework.request import Request
 from history import timeline
 from history.api import answers, describe
 from history.api.answers import AnswerData
-from history.api.call import ApiRequest, ApiView
+from history.api.base_view import ApiRequest, ApiView
 from history.api.errors import UnknownAddressError
 from history.api.parameters import parse_whole_number
-from history.record import MAX_VERSION, ChangeType
+from history.documents.record import MAX_VERSION, ChangeType
 from history.timeline import Include, TimelineSort
 
 LARGE_PAGE_SIZE = 100  # a larger one is expensive

@@ -5,7 +5,8 @@ Begin with `compare_snapshots` in `walk.py`; `align.py` matches the items of lis
 """
 
 from history.diff.change import MISSING, Change, ChangeKind, Diff, MaybeJson, Operation
-from history.diff.filter import (
+from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
+from history.diff.path_filter import (
     BadPathError,
     PathFault,
     find_values,
@@ -15,7 +16,6 @@ from history.diff.filter import (
     order_matching_first,
     parse_path,
 )
-from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.walk import compare_snapshots, list_changes, make_patch
 
 __all__ = [

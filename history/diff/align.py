@@ -11,11 +11,11 @@ from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from history.common import deadline
 from history.diff import identity
-from history.diff.equal import is_identical, make_fingerprint
+from history.diff.equality import is_identical, make_fingerprint
 from history.diff.path import name_item
 from history.documents.exactjson import Json, dumps
-from history.requests import deadline
 
 IndexPairs = list[tuple[int, int]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from history.diff.align import SimilarItems, align_lists
-from history.diff.equal import is_equal_number, is_identical
+from history.diff.equality import is_equal_number, is_identical
 from history.diff.identity import ListIdentity
 from history.diff.leaves import measure_longest_pointer
 from history.diff.path import escape_key

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
+from history.common import deadline
 from history.diff.align import ListAlignment, SimilarItems, align_lists
 from history.diff.change import MISSING, Change, Diff, MaybeJson, Operation
-from history.diff.equal import (
+from history.diff.equality import (
     ChangedKey,
     find_changed_keys,
     insert_removed_keys,
@@ -16,7 +17,6 @@ from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.leaves import MAX_PATH_CHARACTERS, LongPathsError
 from history.diff.path import escape_key, name_key
 from history.documents.exactjson import Json, dumps
-from history.requests import deadline
 
 
 def generate_list_operations(

@@ -1,7 +1,7 @@
 """The kinds of entities that this installation keeps: declared in a TOML file, checked at start."""
 
-from history.kinds.declared import KindsError, load_kinds, load_shipped_kinds
 from history.kinds.kind import DeclaredLabel, EntityKind, EnvelopeDeclaration, EnvelopeForm
+from history.kinds.kinds_file import KindsError, load_kinds, load_shipped_kinds
 
 __all__ = [
     "DeclaredLabel",

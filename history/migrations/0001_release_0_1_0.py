@@ -1,6 +1,6 @@
 """The tables of release 0.1.0, which had these fourteen migrations."""
 
-import history.gap_models
+import history.models
 import psqlextra.backend.migrations.operations.create_partitioned_model
 import psqlextra.manager.manager
 import psqlextra.models.partitioned
@@ -182,7 +182,7 @@ class Migration(migrations.Migration):
             ('pk', models.CompositePrimaryKey('entity', 'id', blank=True, editable=False, primary_key=True, serialize=False)),
             ('entity', models.CharField(max_length=40)),
             ('id', models.CharField(max_length=32)),
-            ('versions', history.gap_models.MultirangeField()),
+            ('versions', history.models.MultirangeField()),
             ('newest_day', models.DateField()),
             ('lowest', models.IntegerField()),
             ('judged', models.IntegerField(null=True)),

@@ -1,4 +1,4 @@
-"""When `gaps heal` asked for a gap; packed days, whose columns history.kind_tables adds to each
+"""When `gaps heal` asked for a gap; packed days, whose columns history.store.kind_tables adds to each
 table there is. Nothing counts any more what each service brings, nor notes how far `annals search
 index` came: these tables stay until the next release."""
 

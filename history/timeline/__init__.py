@@ -5,8 +5,23 @@ The API and the screens read versions through this package only. Begin with `fet
 `compose.py`.
 """
 
+from history.store.versions import VersionNumberRef
 from history.timeline.compose import LabelledChange, ValueOrigin, Version
 from history.timeline.gate import HistoryReader, OpenMessagesQuestion
+from history.timeline.moments import (
+    ApplicationState,
+    MissingPart,
+    VersionComparison,
+    compare_snapshots,
+    compare_versions,
+    fetch_application_at,
+    fetch_version,
+    fetch_version_at,
+    find_masked_values,
+    find_repeated_numbers,
+    select_open_at,
+    unmask_value,
+)
 from history.timeline.pages import TimelinePage, fetch_newest_version, fetch_page
 from history.timeline.query import (
     Absence,
@@ -33,19 +48,4 @@ from history.timeline.search import (
     select_messages_about,
     select_visible,
 )
-from history.timeline.states import (
-    ApplicationState,
-    MissingPart,
-    VersionComparison,
-    compare_snapshots,
-    compare_versions,
-    fetch_application_at,
-    fetch_version,
-    fetch_version_at,
-    find_masked_values,
-    find_repeated_numbers,
-    select_open_at,
-    unmask_value,
-)
 from history.timeline.values import BlamedLeaf, FieldValue, blame_leaves, fetch_field_history
-from history.versions import VersionNumberRef

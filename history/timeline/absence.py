@@ -2,7 +2,8 @@
 
 The store has no record of what retention removed. Its witnesses are createdAt in the snapshots, the
 moments of the versions that are left, and the list of archived days
-(docs/decisions/0018-missing-versions.md). What is in quarantine is known from history.quarantined.
+(docs/decisions/0018-missing-versions.md). What is in quarantine is known from
+history.store.quarantine_queries.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from datetime import UTC, datetime, time
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from history.base import clock
-from history.daily.window import Window
-from history.entities import EntityKind
-from history.record import ChangeType
+from history.common import clock
+from history.documents.record import ChangeType
+from history.kinds.entities import EntityKind
+from history.store.days.window import Window
+from history.store.versions import (
+    CLOCK_TOLERANCE,
+    VersionKey,
+    VersionWithPrevious,
+    parse_snapshot,
+)
 from history.timeline.gate import HistoryReader
 from history.timeline.query import (
     Absence,
@@ -24,7 +31,6 @@ from history.timeline.query import (
     OlderThanRetentionError,
     VersionFilters,
 )
-from history.versions import CLOCK_TOLERANCE, VersionKey, VersionWithPrevious, parse_snapshot
 
 
 def get_retention_start() -> datetime:

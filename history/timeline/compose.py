@@ -11,19 +11,24 @@ from typing import Any
 import msgspec
 
 from history import diff as differ
-from history import labels, people
+from history.catalogue import labels, people
+from history.catalogue.labels import FieldText
+from history.catalogue.people import NamedLogin, make_unnamed_login
+from history.common import deadline
 from history.diff import Change, Diff, ListIdentity, Operation, order_matching_first
 from history.documents.exactjson import Json, SnapshotCache, dumps
-from history.entities import EntityKind
-from history.held_messages import QuarantinedMessage, VersionRange
-from history.labels import FieldText
-from history.people import NamedLogin, make_unnamed_login
-from history.record import ChangeType
-from history.requests import deadline
+from history.documents.record import ChangeType
+from history.kinds.entities import EntityKind
+from history.store.quarantined_messages import QuarantinedMessage, VersionRange
+from history.store.versions import (
+    VersionRef,
+    VersionRow,
+    VersionWithPrevious,
+    parse_snapshot,
+)
 from history.timeline import absence, budget
 from history.timeline.gate import HistoryReader
 from history.timeline.query import Absence, Include
-from history.versions import VersionRef, VersionRow, VersionWithPrevious, parse_snapshot
 
 _NOTHING = Diff((), [])
 

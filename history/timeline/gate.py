@@ -18,17 +18,34 @@ from typing import Final, NamedTuple, TypeAlias
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from history import need_to_know, quarantined
-from history.blocks.form import DamagedBlockError
-from history.database import prepared
 from history.diff import BadPathError, PathFault
 from history.diff import parse_path as parse_path
 from history.documents.exactjson import Json
-from history.documents.fields import select_fields
-from history.entities import BY_NAME, EntityKind, get_root
-from history.held_messages import MessagePosition, OpenMessages, QuarantinedMessage, VersionRange
-from history.masking.mask import get_viewer_mask, is_path_into_mark, list_searchable_keys
-from history.masking.viewer import Viewer
+from history.documents.top_level_fields import select_fields
+from history.kinds.entities import BY_NAME, EntityKind, get_root
+from history.policy import need_to_know
+from history.policy.masking.mask import get_viewer_mask, is_path_into_mark, list_searchable_keys
+from history.policy.masking.viewer import Viewer
+from history.store import quarantine_queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.database import prepared
+from history.store.quarantined_messages import (
+    MessagePosition,
+    OpenMessages,
+    QuarantinedMessage,
+    VersionRange,
+)
+from history.store.versions import (
+    Damaged,
+    EntityRef,
+    FetchedVersions,
+    NewestVersion,
+    TimelinePosition,
+    VersionKey,
+    VersionRef,
+    VersionRow,
+    parse_snapshot,
+)
 from history.timeline.query import BadParameterError, TimelineQuery
 from history.timeline.sources import tables
 from history.timeline.sources.merged import (
@@ -40,17 +57,6 @@ from history.timeline.sources.merged import (
 from history.timeline.sources.old_service import OldServiceSource
 from history.timeline.sources.statements import FieldNames
 from history.timeline.sources.tables import SearchHits, TableSource
-from history.versions import (
-    Damaged,
-    EntityRef,
-    FetchedVersions,
-    NewestVersion,
-    TimelinePosition,
-    VersionKey,
-    VersionRef,
-    VersionRow,
-    parse_snapshot,
-)
 
 RowsByRef: TypeAlias = dict[VersionRef, VersionRow]
 _PATH_FAULTS = {
@@ -89,7 +95,9 @@ class OpenMessagesQuestion:
 
     @property
     def statement(self) -> prepared.Statement:
-        return quarantined.make_open_messages_query(self.kinds, self.documents, self.applications)
+        return quarantine_queries.make_open_messages_query(
+            self.kinds, self.documents, self.applications
+        )
 
 
 # What readers see who must not see the old service: none, which is never asked.
@@ -372,14 +380,14 @@ class HistoryReader:
         name its application; if there are any, two more queries find them by the children that the
         store has.
         """
-        decoded = quarantined.decode_open_messages(rows)
+        decoded = quarantine_queries.decode_open_messages(rows)
         messages = {message.position: message for message in decoded.messages}
         children: Mapping[EntityRef, set[str]] = {}
         if decoded.may_have_nameless_children:
             children = tables.fetch_children(question.applications)
             more = OpenMessagesQuestion((), children).statement if children else None
             more_messages = (
-                quarantined.decode_open_messages(prepared.fetch_rows(*more)).messages
+                quarantine_queries.decode_open_messages(prepared.fetch_rows(*more)).messages
                 if more
                 else ()
             )
@@ -387,7 +395,7 @@ class HistoryReader:
         visible_messages = sorted(
             self._select_tellable(messages.values()), key=_get_arrival, reverse=True
         )
-        max_messages = quarantined.MAX_MESSAGES
+        max_messages = quarantine_queries.MAX_MESSAGES
         owners = {
             (entity.name, id): applications for (entity, id), applications in children.items()
         }
@@ -406,7 +414,7 @@ class HistoryReader:
         self, entity: EntityKind, ranges: Iterable[VersionRange]
     ) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
         """Return the messages in quarantine with versions of these ranges. See find_by_versions."""
-        messages = quarantined.find_by_versions(entity, ranges)
+        messages = quarantine_queries.find_by_versions(entity, ranges)
         visible_messages = self._select_tellable(
             [message for messages_of_id in messages.values() for message in messages_of_id.values()]
         )
@@ -420,7 +428,7 @@ class HistoryReader:
         """Return the message that was stored out of quarantine as this version, if the viewer may
         know it.
         """
-        message = quarantined.find_resolved(entity, id, version)
+        message = quarantine_queries.find_resolved(entity, id, version)
         return message if message and self._select_tellable([message]) else None
 
     def may_be_archived(self, entity: EntityKind, id: str) -> bool:

@@ -8,15 +8,21 @@ from typing import TypeAlias
 
 from django.utils.translation import gettext as _
 
+from history.common import deadline
 from history.diff import is_touched
-from history.entities import ENTITIES, EntityKind
-from history.record import ID_LENGTH
-from history.requests import deadline
+from history.documents.record import ID_LENGTH
+from history.kinds.entities import ENTITIES, EntityKind
+from history.store.versions import (
+    Damaged,
+    DamagedPlace,
+    TimelinePosition,
+    VersionRow,
+    VersionWithPrevious,
+)
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
 from history.timeline.gate import HistoryReader
-from history.timeline.keys import VersionIndex, generate_pairs
 from history.timeline.query import (
     NO_FILTERS,
     BadParameterError,
@@ -28,13 +34,7 @@ from history.timeline.query import (
     make_unknown_error,
     read_token,
 )
-from history.versions import (
-    Damaged,
-    DamagedPlace,
-    TimelinePosition,
-    VersionRow,
-    VersionWithPrevious,
-)
+from history.timeline.version_index import VersionIndex, generate_pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import Any
 from django.core import signing
 from django.utils.translation import gettext as _
 
-from history.entities import EntityKind
-from history.record import ID_LENGTH, ChangeType
+from history.documents.record import ID_LENGTH, ChangeType
+from history.kinds.entities import EntityKind
 
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 500

@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from history.fallback import client
-from history.masking.viewer import Caller, Viewer
-from history.requests.accesses import AccessRecord
+from history.policy.access_record import AccessRecord
+from history.policy.masking.viewer import Caller, Viewer
+from history.timeline.fallback import client
 from history.timeline.gate import HistoryReader
 from history.timeline.sources import archive
 from history.timeline.sources.old_service import OldServiceSource

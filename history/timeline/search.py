@@ -15,12 +15,26 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from history import need_to_know
 from history.documents.exactjson import Json
-from history.entities import BY_NAME, CHILDREN, ENTITIES, SEARCH_VALUE_LENGTH, EntityKind, get_root
-from history.held_messages import NO_OPEN_MESSAGES, OpenMessages, QuarantinedMessage
-from history.record import ChangeType
-from history.search_index.keys import stored_values
+from history.documents.record import ChangeType
+from history.kinds.entities import (
+    BY_NAME,
+    CHILDREN,
+    ENTITIES,
+    SEARCH_VALUE_LENGTH,
+    EntityKind,
+    get_root,
+)
+from history.policy import need_to_know
+from history.store.quarantined_messages import NO_OPEN_MESSAGES, OpenMessages, QuarantinedMessage
+from history.store.search_index.keys import stored_values
+from history.store.versions import (
+    EntityRef,
+    NewestVersion,
+    VersionKey,
+    VersionRow,
+    parse_snapshot,
+)
 from history.timeline.gate import HistoryReader, OpenMessagesQuestion
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
@@ -30,7 +44,6 @@ from history.timeline.query import (
     issue_token,
     read_token,
 )
-from history.versions import EntityRef, NewestVersion, VersionKey, VersionRow, parse_snapshot
 
 ID_KEY = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them

@@ -7,18 +7,23 @@ from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 
-from history import labels
+from history.catalogue import labels
+from history.catalogue.labels import FieldText
+from history.common import deadline
 from history.diff import MISSING, MaybeJson, find_values, is_different
 from history.diff.blame import BlameWalk
 from history.diff.leaves import generate_leaves
 from history.documents.exactjson import Json, SnapshotCache, dumps
-from history.entities import EntityKind
-from history.labels import FieldText
-from history.requests import deadline
+from history.kinds.entities import EntityKind
+from history.store.versions import (
+    LAST,
+    VersionKey,
+    VersionWithPrevious,
+    parse_snapshot,
+)
 from history.timeline import budget, compose
 from history.timeline.compose import ValueOrigin, Version
 from history.timeline.gate import HistoryReader
-from history.timeline.keys import descend_versions
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     BadParameterError,
@@ -27,7 +32,7 @@ from history.timeline.query import (
     make_unknown_error,
     read_token,
 )
-from history.versions import LAST, VersionKey, VersionWithPrevious, parse_snapshot
+from history.timeline.version_index import descend_versions
 
 
 @dataclass(frozen=True, slots=True)

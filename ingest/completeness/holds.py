@@ -7,11 +7,11 @@ from typing import Final
 
 from django.db import connection
 
-from history.base import clock
-from history.base.silence import SILENT
-from history.base.table import pluralize
-from history.entities import BY_TOPIC, ENTITIES
-from ingest.completeness.figures import find_absent_topics, find_never_read_topics, load_entries
+from history.common import clock
+from history.common.consumer_silence import SILENT
+from history.common.text_tables import pluralize
+from history.kinds.entities import BY_TOPIC, ENTITIES
+from ingest.completeness.ledger_rows import find_absent_topics, find_never_read_topics, load_entries
 
 # Clocks of producers differ by less.
 CLOCK_TOLERANCE: Final = timedelta(hours=1)

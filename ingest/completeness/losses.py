@@ -7,11 +7,17 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 from typing import Any
 
-from history.base.silence import SILENT
-from history.base.table import pluralize
-from ingest.forecast import ASSUMED_RATE, Backlog, Outlook, SeenEnd, compute_catch_up
+from history.common.consumer_silence import SILENT
+from history.common.text_tables import pluralize
+from ingest.kafka.retention_forecast import (
+    ASSUMED_RATE,
+    Backlog,
+    Outlook,
+    SeenEnd,
+    compute_catch_up,
+)
+from ingest.messages.message import KafkaPartition
 from ingest.models import Ledger
-from ingest.source.message import KafkaPartition
 
 # As in the alert AnnalsLossNear.
 NEAR_SECONDS = 7_200.0

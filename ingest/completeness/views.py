@@ -12,15 +12,15 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from history.api import access, describe
 from history.api.answers import AnswerData
-from history.api.call import ApiRequest, ApiView
-from history.base.plain_text import format_figure
-from history.entities import BY_TOPIC
-from history.gaps import read as gaps
-from ingest.completeness import figures, losses
-from ingest.completeness.figures import as_json, find_faults, load_entries
+from history.api.base_view import ApiRequest, ApiView
+from history.common.plain_text import format_figure
+from history.completeness.gaps import read as gaps
+from history.kinds.entities import BY_TOPIC
+from ingest.completeness import ledger_rows, losses
+from ingest.completeness.ledger_rows import as_json, find_faults, load_entries
 from ingest.completeness.losses import LossForecast
+from ingest.messages.translated_sentences import translate_sentences
 from ingest.models import Ledger
-from ingest.sentences import translate_sentences
 
 COUNTS: Final = {
     "read": gettext_lazy("Read"),
@@ -35,7 +35,7 @@ COUNTS: Final = {
 
 def show_completeness(request: HttpRequest) -> HttpResponse:
     """Show the ledger, with the lag that the consumer recorded last: Kafka is not asked."""
-    entries = figures.load_entries()
+    entries = ledger_rows.load_entries()
     forecasts = losses.forecast_losses(entries)
     lines: dict[bool, list[Any]] = {True: [], False: []}
     # Where nobody reads, one sentence says it for all.
@@ -66,7 +66,7 @@ def show_completeness(request: HttpRequest) -> HttpResponse:
             "right": lines[False],
             "totals": totals,
             "counted": COUNTS.values(),
-            "faults": figures.find_faults(entries),
+            "faults": ledger_rows.find_faults(entries),
             "gaps": gaps.fetch_totals(),
             "pressing": [
                 (
@@ -87,12 +87,12 @@ def show_completeness(request: HttpRequest) -> HttpResponse:
                 ),
                 "",
             ),
-            "never_read": figures.find_never_read_topics(entries) if entries else [],
-            "undeclared": figures.find_undeclared_topics(entries),
-            "missing": figures.find_unexpectedly_absent_topics(entries),
+            "never_read": ledger_rows.find_never_read_topics(entries) if entries else [],
+            "undeclared": ledger_rows.find_undeclared_topics(entries),
+            "missing": ledger_rows.find_unexpectedly_absent_topics(entries),
             "absent": [
                 topic
-                for topic in figures.find_absent_topics(entries)
+                for topic in ledger_rows.find_absent_topics(entries)
                 if topic != BY_TOPIC[topic].topics[0]
             ],
             "halted": list_halted(entries),
@@ -104,7 +104,10 @@ def _needs_attention(entry: Ledger, loss: LossForecast | None) -> bool:
     """Return whether a topic partition is shown first: it is faulty or not read to its end."""
     behind = entry.lag != 0 and not entry.retired
     return bool(
-        list_halted([entry]) or behind or figures.find_faults([entry]) or (loss and loss.pressing)
+        list_halted([entry])
+        or behind
+        or ledger_rows.find_faults([entry])
+        or (loss and loss.pressing)
     )
 
 
@@ -171,10 +174,10 @@ class CompletenessCall(ApiView):
     permission = access.READ_COMPLETENESS
 
     def make_answer(self, request: ApiRequest) -> AnswerData:  # noqa: ARG002
-        ledger_rows = load_entries()
+        entries = load_entries()
         ledger = as_json(
-            ledger_rows,
-            find_faults(ledger_rows),
-            losses.as_json(losses.forecast_losses(ledger_rows)),
+            entries,
+            find_faults(entries),
+            losses.as_json(losses.forecast_losses(entries)),
         )
         return {**ledger, "gaps": gaps.fetch_totals().as_json()}

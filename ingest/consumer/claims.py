@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 from threading import Event
 
-from ingest import metrics
+from ingest.consumer import metrics
 from ingest.consumer.state_machine import StateMachine
 from ingest.consumer.writers import WriterThreads
-from ingest.source.client import Unreachable
-from ingest.source.kafka import GroupMember
-from ingest.source.message import KafkaPartition
+from ingest.kafka.client import Unreachable
+from ingest.kafka.source import GroupMember
+from ingest.messages.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
 

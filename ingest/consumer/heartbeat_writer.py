@@ -8,9 +8,9 @@ from functools import partial
 
 import psycopg
 
-from history.base.error_text import describe
+from history.common.error_text import describe
 from ingest.consumer.writers import WorkerThread
-from ingest.forecast import Outlook
+from ingest.kafka.retention_forecast import Outlook
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection

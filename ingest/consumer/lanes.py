@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from history.entities import BY_TOPIC
-from history.search_index.keys import KeyFingerprint
-from ingest.source.message import KafkaPartition
+from history.kinds.entities import BY_TOPIC
+from history.store.search_index.keys import KeyFingerprint
+from ingest.messages.message import KafkaPartition
 from ingest.store.batch import Batch, Claim, Claims, Limits
 
 # For how many entities a consumer remembers the search keys.

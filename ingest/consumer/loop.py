@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
-from history.daily.window import Window
-from ingest import metrics
+from history.store.days.window import Window
+from ingest.consumer import metrics
 from ingest.consumer.claims import OpenMember, PartitionClaimer
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.lanes import Lane
@@ -22,9 +22,9 @@ from ingest.consumer.state_machine import AdmissionVerdict, StateMachine
 from ingest.consumer.topic_watch import TopicWatch
 from ingest.consumer.totals import RunMeter, Totals
 from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
-from ingest.source.client import Unreachable
-from ingest.source.decode import DecodedMessage, decode_message
-from ingest.source.message import KafkaPartition, Message
+from ingest.kafka.client import Unreachable
+from ingest.messages.decode import DecodedMessage, decode_message
+from ingest.messages.message import KafkaPartition, Message
 from ingest.store.batch import Limits
 from ingest.store.ledger import FencedError
 

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.positions import Positions
 from ingest.consumer.writers import WorkerThread
-from ingest.forecast import Outlook
-from ingest.source.client import Unreachable
-from ingest.source.kafka import GroupMember
-from ingest.source.message import KafkaPartition
+from ingest.kafka.client import Unreachable
+from ingest.kafka.retention_forecast import Outlook
+from ingest.kafka.source import GroupMember
+from ingest.messages.message import KafkaPartition
 
 logger = logging.getLogger(__name__)
 

@@ -9,18 +9,18 @@ from functools import partial
 
 import psycopg
 
-from history.daily.window import Window
-from ingest import metrics
+from history.store.days.window import Window
+from ingest.consumer import metrics
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.positions import Positions, StandstillTimer, Tolerance
 from ingest.consumer.topic_census import TopicCensus
 from ingest.consumer.writers import WorkerThread
-from ingest.source.brokers import Bounds, BrokerSnapshot
-from ingest.source.client import Unreachable
-from ingest.source.decode import ExpiredVersion, RejectedMessage, decode
-from ingest.source.kafka import GroupMember
-from ingest.source.message import KafkaPartition, Message, TopicPartition
+from ingest.kafka.brokers import Bounds, BrokerSnapshot
+from ingest.kafka.client import Unreachable
+from ingest.kafka.source import GroupMember
+from ingest.messages.decode import ExpiredVersion, RejectedMessage, decode
+from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection

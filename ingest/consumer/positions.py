@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
-from ingest.source.message import KafkaPartition, LastMessage, TopicPartition
+from ingest.messages.message import KafkaPartition, LastMessage, TopicPartition
 from ingest.store.batch import Claim
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ingest.consumer.lanes import Flight, Lane, assign_lanes
 from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
-from ingest.source.decode import DecodedMessage
-from ingest.source.message import KafkaPartition, LastMessage, Message
+from ingest.messages.decode import DecodedMessage
+from ingest.messages.message import KafkaPartition, LastMessage, Message
 from ingest.store.batch import BadMessage, Claim, Limits, OffsetGap
 
 # How long to wait for the rebalance that explains why another consumer moved the ledger.

@@ -3,10 +3,10 @@
 import time
 from typing import Final
 
-from history.entities import BY_TOPIC
+from history.kinds.entities import BY_TOPIC
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
-from ingest.source.brokers import TopicRequest
-from ingest.source.kafka import GroupMember
+from ingest.kafka.brokers import TopicRequest
+from ingest.kafka.source import GroupMember
 
 ASK_SECONDS: Final = 10.0
 

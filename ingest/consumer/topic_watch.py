@@ -3,9 +3,9 @@
 import logging
 import time
 
-from ingest.source.brokers import TopicRequest, TopicStates
-from ingest.source.client import NothingToReadError
-from ingest.source.kafka import GroupMember
+from ingest.kafka.brokers import TopicRequest, TopicStates
+from ingest.kafka.client import NothingToReadError
+from ingest.kafka.source import GroupMember
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from ingest import metrics
+from ingest.consumer import metrics
 from ingest.store.batch import Batch
 from ingest.store.transaction import WriteResult
 

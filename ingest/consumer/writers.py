@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import psycopg
 
-from history.base.error_text import describe
-from history.failure.complaints import ExplainedError
-from history.failure.database import explain_no_connection, is_refused
-from ingest import metrics
+from history.common.complaints import ExplainedError
+from history.common.database_errors import explain_no_connection, is_refused
+from history.common.error_text import describe
+from ingest.consumer import metrics
 from ingest.consumer.lanes import Flight
-from ingest.source.message import TopicPartition
+from ingest.messages.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Claim, Claims, Ends
 from ingest.store.ledger import Connection, FencedError

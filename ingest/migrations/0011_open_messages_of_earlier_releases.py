@@ -7,8 +7,8 @@ ROWS = 100
 
 def fill(apps, schema_editor):
     """Fill ROWS rows at a time: each may hold a large message."""
-    from ingest.source.message import Message
-    from ingest.source.names import read_place
+    from ingest.messages.message import Message
+    from ingest.kafka.names import read_place
     from ingest.store.rejects import headers_from_json
 
     rows = apps.get_model("ingest", "Quarantined").objects.using(schema_editor.connection.alias)

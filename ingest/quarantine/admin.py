@@ -13,10 +13,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from history.base import clock
-from history.base.moments import when
-from history.entities import BY_NAME
-from history.reasons import REASONS
+from history.common import clock
+from history.common.moment_filter import when
+from history.kinds.entities import BY_NAME
+from history.store.quarantine_reasons import REASONS
 from ingest.models import Quarantined
 from ingest.quarantine import details, screen
 from ingest.quarantine.messages import UNSETTLED

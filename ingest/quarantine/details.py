@@ -1,6 +1,6 @@
 """Why a message was not stored, in the language of the page.
 
-The sentences are those of ingest.source and ingest.store.
+The sentences are those of ingest.kafka and ingest.store.
 """
 
 import re
@@ -10,7 +10,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_noop as _
 
-from ingest.sentences import translate_sentences
+from ingest.messages.translated_sentences import translate_sentences
 
 # The first one that fits counts.
 _DETAIL_TEMPLATES: Final = (

@@ -11,9 +11,9 @@ from typing import Any
 from psycopg import errors
 from psycopg.rows import namedtuple_row
 
-from history.daily.window import Window
-from ingest.source.message import Message
-from ingest.source.names import identify_message, read_place
+from history.store.days.window import Window
+from ingest.kafka.names import identify_message, read_place
+from ingest.messages.message import Message
 from ingest.store import missing_days, rejects, session
 from ingest.store.batch import EntityDay
 from ingest.store.ledger import Connection
@@ -56,7 +56,7 @@ class LockedMessage:
     message: Message
 
 
-# The details of ingest.source.decode begin with the field that is wrong.
+# The details of ingest.messages.decode begin with the field that is wrong.
 FIELD_OF_DETAIL = "coalesce(substring(detail from '^`([^`]{1,200})`'), '')"
 
 

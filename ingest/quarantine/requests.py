@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from history.daily.window import Window
+from history.store.days.window import Window
 from ingest.models import QuarantineRequest
 from ingest.quarantine.messages import UNSETTLED, MessageSelection, discard_messages, retry_messages
 from ingest.store.ledger import Connection

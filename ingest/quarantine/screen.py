@@ -21,13 +21,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from history.base import clock
-from history.base.plain_text import count_letters, format_figure
+from history.common import clock
+from history.common.plain_text import count_letters, format_figure
+from history.common.worker_shares import mark_expensive
+from history.documents.record import CLIENT_ID_LENGTH
 from history.management.numbers import MAX_ID
-from history.reasons import REASONS
-from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import mark_expensive
-from ingest.completeness import figures
+from history.store.quarantine_reasons import REASONS
+from ingest.completeness import ledger_rows
 from ingest.completeness.views import COUNTS, list_halted
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine import details
@@ -145,7 +145,7 @@ def show_quarantine(request: HttpRequest) -> HttpResponse:
             )
             for past_request in QuarantineRequest.objects.order_by("-id")[:MOST_REQUESTS]
         ],
-        "halted": list_halted(figures.load_entries(count_quarantine=False)),
+        "halted": list_halted(ledger_rows.load_entries(count_quarantine=False)),
         **admin.site.get_completeness(),  # type: ignore[attr-defined] # see history.admin.site.apps
         "may_ask": request.user.has_perm(ASK_PERMISSION),
     }

@@ -7,18 +7,18 @@ from operator import attrgetter
 
 import msgspec
 
-from history.daily.window import compute_day
-from history.entities import BY_NAME
-from history.record import Record
-from history.search_index.keys import (
+from history.documents.record import Record
+from history.kinds.entities import BY_NAME
+from history.store.days.window import compute_day
+from history.store.search_index.keys import (
     NONE_KNOWN,
     KeyFingerprint,
     KnownFingerprints,
     NewSearchKeys,
     SearchKeyRow,
 )
-from ingest.source.decode import DecodedMessage, Reason
-from ingest.source.message import LastMessage, Message, TopicPartition
+from ingest.messages.decode import DecodedMessage, Reason
+from ingest.messages.message import LastMessage, Message, TopicPartition
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100

@@ -10,9 +10,9 @@ from msgspec.structs import astuple
 from psycopg import errors, sql
 
 from history.documents.jsonb import MAX_AFTER_POINT, MAX_BEFORE_POINT
-from history.entities import EntityKind
-from history.record import Record
-from ingest.source.decode import Reason
+from history.documents.record import Record
+from history.kinds.entities import EntityKind
+from ingest.messages.decode import Reason
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.ledger import Connection
 from ingest.store.sqlstate import ErrorCause, classify_error, convert_shard_error

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple
 
-from history.daily.window import Window
-from history.record import UNSTORED_SPAN
-from ingest.source.message import KafkaPartition, Message, TopicPartition
+from history.documents.record import UNSTORED_SPAN
+from history.store.days.window import Window
+from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import DecodedRow, PartitionProgress
 from ingest.store.ledger import Connection
 

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 from psycopg import errors, sql
 
-from history.base import clock
-from history.blocks.stored import build_versions_query
-from history.daily import days
-from history.daily.canonical import build_encoding
-from history.daily.window import EPOCH, MICROSECONDS_PER_DAY, compute_day
-from history.entities import EntityKind
-from history.search_index.keys import SearchKeyRow
-from history.search_index.upsert import upsert_keys
+from history.common import clock
+from history.kinds.entities import EntityKind
+from history.store.blocks.queries import build_versions_query
+from history.store.days import days
+from history.store.days.canonical import build_encoding
+from history.store.days.window import EPOCH, MICROSECONDS_PER_DAY, compute_day
+from history.store.search_index.keys import SearchKeyRow
+from history.store.search_index.upsert import upsert_keys
 from ingest.store.batch import DecodedRow
 from ingest.store.copy import RowsDroppedError, copy_pieces, encode_rows, get_copy_columns
 from ingest.store.ledger import Connection

@@ -8,9 +8,9 @@ from typing import Final, LiteralString, NamedTuple
 import psycopg
 from msgspec.structs import astuple
 
-from ingest.forecast import Outlook
+from ingest.kafka.retention_forecast import Outlook
+from ingest.messages.message import CUT, LastMessage, TopicPartition
 from ingest.models import Pace
-from ingest.source.message import CUT, LastMessage, TopicPartition
 from ingest.store.batch import Claim, PartitionProgress
 
 logger = logging.getLogger(__name__)

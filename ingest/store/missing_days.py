@@ -9,13 +9,13 @@ import psycopg
 from django.conf import settings
 from psycopg import errors
 
-from history.base import clock
-from history.base.error_text import describe
-from history.base.table import pluralize
-from history.daily import days
-from history.daily.window import Window
-from history.entities import BY_NAME
-from ingest.source.client import ThrottledLog
+from history.common import clock
+from history.common.error_text import describe
+from history.common.text_tables import pluralize
+from history.kinds.entities import BY_NAME
+from history.store.days import days
+from history.store.days.window import Window
+from ingest.kafka.client import ThrottledLog
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
 

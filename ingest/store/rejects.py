@@ -7,11 +7,11 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from history.base import clock
-from ingest.source.client import Headers
-from ingest.source.decode import guess_day
-from ingest.source.message import Message, TopicPartition
-from ingest.source.names import identify_message, identify_service, read_place
+from history.common import clock
+from ingest.kafka.client import Headers
+from ingest.kafka.names import identify_message, identify_service, read_place
+from ingest.messages.decode import guess_day
+from ingest.messages.message import Message, TopicPartition
 from ingest.store.batch import BadMessage, Claims, PartitionProgress
 from ingest.store.ledger import Connection
 

@@ -3,10 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from history.daily.window import Window
-from history.entities import BY_NAME, EntityKind
-from ingest.source.decode import ExpiredVersion, Reason, RejectedMessage, decode
-from ingest.source.message import Message
+from history.kinds.entities import BY_NAME, EntityKind
+from history.store.days.window import Window
+from ingest.messages.decode import (
+    ExpiredVersion,
+    Reason,
+    RejectedMessage,
+    decode,
+)
+from ingest.messages.message import Message
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
 from ingest.store.ledger import Connection

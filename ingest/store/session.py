@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import connection as django_connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from history import distribution
-from history.database import forms, session
+from history.store import distribution
+from history.store.database import forms, session
 from ingest.store.ledger import Connection
 
 logger = logging.getLogger(__name__)

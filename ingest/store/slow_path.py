@@ -12,15 +12,15 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import tuple_row
 
-from history.blocks.form import DamagedBlockError
-from history.blocks.stored import build_damage_error, build_versions_query, read_documents
-from history.daily import days
-from history.daily.days import WHOLE_ROWS
-from history.daily.window import MICROSECONDS_PER_DAY, compute_day
-from history.entities import EntityKind
-from history.search_index.keys import NewSearchKeys
-from ingest.source.decode import Reason
-from ingest.source.message import Message
+from history.kinds.entities import EntityKind
+from history.store.blocks.codec import DamagedBlockError
+from history.store.blocks.queries import build_damage_error, build_versions_query, read_documents
+from history.store.days import days
+from history.store.days.days import WHOLE_ROWS
+from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
+from history.store.search_index.keys import NewSearchKeys
+from ingest.messages.decode import Reason
+from ingest.messages.message import Message
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.copy import (
     RefusedRow,

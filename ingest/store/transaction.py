@@ -13,10 +13,10 @@ from itertools import chain
 import psycopg
 from psycopg import errors
 
-from history.daily.window import Window
-from history.entities import BY_NAME, EntityKind
-from history.search_index.keys import KeyFingerprint, NewSearchKeys, SearchKeyRow
-from ingest.source.message import Message, TopicPartition
+from history.kinds.entities import BY_NAME, EntityKind
+from history.store.days.window import Window
+from history.store.search_index.keys import KeyFingerprint, NewSearchKeys, SearchKeyRow
+from ingest.messages.message import Message, TopicPartition
 from ingest.store import empty_offsets, ledger, missing_days, rejects, session
 from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
 from ingest.store.fast_path import copy_rows, store_search_keys

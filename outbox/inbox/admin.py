@@ -9,7 +9,7 @@ from django.utils.translation import ngettext
 
 from outbox.inbox.models import Waiting
 from outbox.inbox.queue import decode_headers, discard_messages, retry_messages
-from outbox.read_only import ReadOnlyAdmin
+from outbox.operations.read_only_admin import ReadOnlyAdmin
 
 _SHOWN_BYTES = 20_000
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from confluent_kafka import Message as Raw
 
-from outbox.message import IDEMPOTENCY_KEY
+from outbox.recording.message import IDEMPOTENCY_KEY
 
 Headers = Sequence[tuple[str, bytes | None]]
 

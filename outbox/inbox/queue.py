@@ -10,9 +10,9 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from outbox import days
-from outbox.database import connect
-from outbox.days import TABLE_COUNT
+from outbox.database import day_tables
+from outbox.database.day_tables import TABLE_COUNT
+from outbox.database.sessions import connect
 from outbox.inbox.message import Headers, Message, MessageHandler, format_name
 
 logger = logging.getLogger(__name__)
@@ -416,6 +416,6 @@ SELECT EXISTS (
 def truncate_expired_identities(keep_days: int, alias: str) -> list[str]:
     """Truncate the expired tables of identities, and return their names."""
     with connect(alias) as connection:
-        return days.truncate_expired_tables(
+        return day_tables.truncate_expired_tables(
             connection, "inbox_done", keep_days, _HAS_RECENT.format(keep_days=keep_days)
         )

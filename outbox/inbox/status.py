@@ -6,7 +6,7 @@ from typing import Any
 from django.db import connections
 
 from outbox.inbox.models import WaitingState
-from outbox.status import FAILURE_PREFIX, format_metric
+from outbox.operations.status import FAILURE_PREFIX, format_metric
 
 _WAITING = """
 SELECT handler, state, count(*),

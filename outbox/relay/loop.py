@@ -12,15 +12,15 @@ from time import monotonic, sleep
 
 import psycopg
 
-from outbox import database
 from outbox.conf import Backoff, OutboxConf
-from outbox.database import Connection
+from outbox.database import sessions
+from outbox.database.sessions import Connection
+from outbox.operations.status import FAILURE_PREFIX
+from outbox.recording.writer import CHANNEL
 from outbox.relay import membership, queue
 from outbox.relay.membership import LeaseLostError, RelayMembership
 from outbox.relay.queue import DueDocument, DueReader, SendFailure, SendOutcome
 from outbox.relay.sender import VersionSender
-from outbox.status import FAILURE_PREFIX
-from outbox.writer import CHANNEL
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class RelayLoop:
         self._sender.start_client()
         while not self.stop.is_set():
             try:
-                with database.connect(self.alias) as connection:
+                with sessions.connect(self.alias) as connection:
                     self._run_connected(connection)
                     return
             except LeaseLostError:

@@ -8,8 +8,8 @@ from time import monotonic
 
 import psycopg
 
-from outbox.database import Connection
-from outbox.writer import BUCKETS
+from outbox.database.sessions import Connection
+from outbox.recording.writer import BUCKETS
 
 logger = logging.getLogger(__name__)
 

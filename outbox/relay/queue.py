@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from outbox import days
-from outbox.database import Connection
-from outbox.message import RecordedVersion
-from outbox.status import WAITING_DOCUMENTS
+from outbox.database import day_tables
+from outbox.database.sessions import Connection
+from outbox.operations.status import WAITING_DOCUMENTS
+from outbox.recording.message import RecordedVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class DueReader:
         parameters = {
             "keys": [due.document for due in documents],
             "sent": [due.sent for due in documents],
-            "slots": days.select_slots(since, until),
+            "slots": day_tables.select_slots(since, until),
             "chain": _CHAIN_VERSIONS,
             "rows": self._rows,
             "bytes": _CHUNK_BYTES,
@@ -258,7 +258,9 @@ def truncate_expired_messages(
     connection: Connection, keep_days: int, show_life: Callable[[], None]
 ) -> list[str]:
     """Truncate the expired tables of sent versions, and return their names."""
-    return days.truncate_expired_tables(connection, "outbox_message", keep_days, _UNSENT, show_life)
+    return day_tables.truncate_expired_tables(
+        connection, "outbox_message", keep_days, _UNSENT, show_life
+    )
 
 
 def _select_consecutive(due: DueDocument, versions: list[RecordedVersion]) -> list[RecordedVersion]:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.conf import OutboxConf
 from outbox.errors import WrongSettings
-from outbox.message import IDEMPOTENCY_KEY
+from outbox.recording.message import IDEMPOTENCY_KEY
 from outbox.relay.queue import SendFailure, SendOutcome, VersionChain
 
 logger = logging.getLogger(__name__)

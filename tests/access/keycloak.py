@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import requests
 
 from annals.embedded import process
-from tests import need
+from tests import required_programs
 from tests.access.real_provider import AUDIENCE, SCOPE, SECRET, DeclaredProvider
 from tests.consuming import wait_until
 
@@ -40,10 +40,10 @@ def get_cache_folder() -> Path:
 
 def install_keycloak() -> Path:
     """The folder with the server: fetched once with Maven, checked and built."""
-    need.need_java()
+    required_programs.need_java()
     home = get_cache_folder()
     if not home.exists():
-        need.need_program("mvn", "maven")
+        required_programs.need_program("mvn", "maven")
     home.parent.mkdir(parents=True, exist_ok=True)
     with process.hold_file_lock(home.with_name("keycloak.lock")):
         if not home.exists():

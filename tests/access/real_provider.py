@@ -16,7 +16,7 @@ import requests
 from requests.cookies import RequestsCookieJar
 
 from annals.embedded import process
-from history.base import private_files
+from history.common import private_files
 from tests import npm
 
 HERE = Path(__file__).parent / "provider"

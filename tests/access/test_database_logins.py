@@ -11,8 +11,8 @@ import pytest
 from annals.access.grants import LIMITS, WEB
 from annals.embedded import logins, process
 from annals.embedded.postgres import EmbeddedPostgres
-from history.database.session import SESSION
-from history.partitions.exclusive import RUN_LOCK
+from history.retention.run_lock import RUN_LOCK
+from history.store.database.session import SESSION
 from tests.consuming import ProductDatabase, run_command
 from tests.docs_blocks.pages import SPANS, of
 from tests.forked import get_forker
@@ -101,7 +101,7 @@ def test_consumer_does_not_start_when_session_lost_its_settings(
 ) -> None:
     """A pooler drops them: PgBouncer with ignore_startup_parameters = options."""
     env = make_environment(database, logins.CONSUMER, tmp_path)
-    lost = {"history.database.session.SESSION_MARK": "annals.lost"}
+    lost = {"history.store.database.session.SESSION_MARK": "annals.lost"}
     result = get_forker().run_command(
         "consume", env=env | {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}, constants=lost
     )

@@ -13,10 +13,10 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 
-from annals.handling import DeadlineMiddleware
-from history.requests import deadline, worker_shares
-from history.requests.deadline import RequestWork
-from history.requests.worker_shares import BusyError, PlacePool
+from annals.web.deadline_middleware import DeadlineMiddleware
+from history.common import deadline, worker_shares
+from history.common.deadline import RequestWork
+from history.common.worker_shares import BusyError, PlacePool
 from tests.consuming import wait_until
 from tests.db.store import Store
 

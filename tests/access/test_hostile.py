@@ -232,7 +232,7 @@ def test_request_log_names_program(
     store_with_application: Store,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "annals.observe.requests"):
+    with caplog.at_level(logging.INFO, "annals.web.request_log"):
         send_with_token(client, issuer.make_token())
     assert [record.user for record in caplog.records if hasattr(record, "user")] == ["audit-system"]
 

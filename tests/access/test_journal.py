@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from annals.access.journal.actions import AccessAction, classify_route
 from annals.access.journal.read import generate_lines
-from annals.access.journal.words import AccessAction, classify_route
 from annals.access.local_logins import create_break_glass_link, create_break_glass_login
 from annals.access.models import JournalEntry
 from history.timeline.sources.tables import TableSource

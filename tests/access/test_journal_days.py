@@ -17,12 +17,12 @@ from annals.access.grants import CONSUMER, WEB
 from annals.access.journal import write
 from annals.access.journal.days import ROWS, TABLE, create_coming_days
 from annals.access.models import JournalEntry
-from annals.observe.health import show_readiness
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.days import build_partition_name
+from annals.operations.health import show_readiness
 from history.models import DaySeal, FieldLabel, LateRow, MaintainRun
-from history.seals.seal import seal_day
+from history.retention.seals.seal import seal_day
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.days import build_partition_name
 from tests.db.as_role import refused
 from tests.db.partitioned import raw, run, transactional_db
 from tests.db.store import T0, Store

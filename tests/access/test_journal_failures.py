@@ -17,7 +17,7 @@ from prometheus_client import REGISTRY
 from annals.access.journal.days import create_coming_days
 from annals.access.local_logins import create_break_glass_link, create_break_glass_login
 from annals.access.models import JournalEntry
-from history.daily.days import build_partition_name
+from history.store.days.days import build_partition_name
 from tests.access.test_permissions import ENTITY
 from tests.consuming import wait_until
 from tests.db.partitioned import raw, transactional_db

@@ -15,9 +15,9 @@ from django.db import IntegrityError, connection
 from django.test import Client
 
 from annals.access.journal import read, screen, write
+from annals.access.journal.actions import AccessAction
 from annals.access.journal.days import TABLE
 from annals.access.journal.read import JournalFilters, generate_lines
-from annals.access.journal.words import AccessAction
 from annals.access.models import JournalEntry, format_user_identity
 from annals.access.roles import ROLES
 from history.models import Person

@@ -30,8 +30,8 @@ from annals.access.local_logins import (
 from annals.access.management.commands.breakglass import Command as Breakglass
 from annals.access.models import BreakGlass, Identity, JournalEntry, LogoutToken, ProviderSession
 from annals.access.roles import disable_demo_logins
-from annals.observe.metrics import count_anonymous_refusals
-from history.requests.accesses import AccessRecord
+from annals.operations.metrics_page import count_anonymous_refusals
+from history.policy.access_record import AccessRecord
 from tests.db.commands import command
 from tests.db.partitioned import transactional_db
 from tests.db.store import Store

@@ -16,10 +16,11 @@ from django.core.management import CommandError
 from django.db import connection
 
 from annals.access.models import JournalEntry
-from history import labels, masking
+from history.catalogue import labels
 from history.documents.jsonb import to_store
-from history.entities import BY_NAME, ROOT
+from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel, SearchKey
+from history.policy import masking
 from tests.access.test_masking_properties import (
     fetch_whole_answer,
     find_key_paths,
@@ -338,7 +339,7 @@ def test_privacy_officer_unmasks_value_with_reason(
     assert "из них букв или цифр — не меньше 3" in requested.content.decode()
     assert "novalidate" in requested.content.decode()
     form = {"path": "/passport", "reason": "complaint 17\nforged"}
-    with caplog.at_level(logging.WARNING, logger="history.masking"):
+    with caplog.at_level(logging.WARNING, logger="history.policy.masking"):
         answer = officer.post(UNMASK, form)
     assert find_leaks(answer.content, SECRETS) == ["4509-112233"]
     assert answer.headers["Cache-Control"] == "no-store"

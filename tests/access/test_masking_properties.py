@@ -22,8 +22,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from annals.access.models import JournalEntry
-from history import labels
-from history.entities import BY_NAME, ENTITIES, ROOT, EntityKind
+from history.catalogue import labels
+from history.kinds.entities import (
+    BY_NAME,
+    ENTITIES,
+    ROOT,
+    EntityKind,
+)
 from history.models import FieldLabel
 from tests.db.store import Store, minute
 

@@ -15,12 +15,13 @@ import pytest
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history import need_to_know, timeline
-from history.entities import BY_NAME, ROOT
-from history.masking.viewer import Caller
+from history import timeline
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ROOT
 from history.models import SearchKey
-from history.need_to_know import Application
-from history.record import ChangeType
+from history.policy import need_to_know
+from history.policy.masking.viewer import Caller
+from history.policy.need_to_know import Application
 from tests.access.issuer import LocalIssuer
 from tests.access.test_hostile import send_with_token
 from tests.access.test_masking_properties import (

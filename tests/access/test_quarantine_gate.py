@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.entities import BY_NAME, ROOT, EntityKind
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ROOT, EntityKind
 from tests.access.test_masking_properties import (
     fetch_whole_answer,
     find_leaks,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from annals import env
+from annals.configuration import env
 from annals.embedded import process
 from annals.embedded.broker import KafkaConfig, KafkaServer
 from annals.embedded.process import EmbeddedError

@@ -22,10 +22,10 @@ from typing import Any
 import psycopg
 import requests
 
-from annals import env
+from annals.configuration import env
 from annals.embedded import process
 from annals.embedded.postgres import EmbeddedPostgres
-from tests import need
+from tests import required_programs
 from tests.consuming import run_command, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,7 +228,7 @@ class AttackedSite:
     ) -> Iterator[AttackedWeb]:
         """The web server behind nginx as docker/nginx/nginx.conf configures it. changes: to that
         text. Its waits are a second, so that attacks need not last."""
-        program = need.nginx()
+        program = required_programs.nginx()
         environment = self.make_environment(settings) | {"DATABASE_URL": self.web_url}
         with run_gunicorn(environment, self.folder) as web:
             (port,) = process.choose_free_ports([None])
@@ -289,10 +289,10 @@ def run_gunicorn(
     """
     (port,) = process.choose_free_ports([None])
     log = folder / f"web-{secrets.token_hex(4)}.log"
-    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *arguments]
+    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.web.server", *arguments]
     with log.open("w") as file:
         server = subprocess.Popen(
-            [*program, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
+            [*program, "--bind", f"127.0.0.1:{port}", "annals.web.wsgi"],
             cwd=root, env=env, stdout=file, stderr=file,
         )  # fmt: skip
     web = AttackedWeb(port, log, env["DATABASE_URL"], server.pid)

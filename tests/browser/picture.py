@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
-from tests import need
+from tests import required_programs
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 # The locale of the browser, which writes the dates.
@@ -34,7 +34,7 @@ ENCODE = """async ([png, quality]) => {
 
 def launch_browser(playwright: Playwright) -> Browser:
     """Debian's Chromium. Without it the test is skipped, or fails in CI."""
-    return playwright.chromium.launch(executable_path=need.need_chromium(), args=FLAGS)
+    return playwright.chromium.launch(executable_path=required_programs.need_chromium(), args=FLAGS)
 
 
 def keep_picture(browser: Browser, png: bytes, stem: str | Path, language: str) -> None:

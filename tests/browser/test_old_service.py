@@ -9,9 +9,9 @@ from django.conf import settings
 from playwright.sync_api import Page, expect
 from pytest_django import DjangoDbBlocker
 
-from annals import env
-from history.base import clock
-from history.fallback import client as calls
+from annals.configuration import env
+from history.common import clock
+from history.timeline.fallback import client as calls
 from tests.browser.conftest import Open
 from tests.browser.picture import take_in_both_languages
 from tests.browser.test_screens import has_no_overflow

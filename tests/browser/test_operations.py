@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 from pytest_django import DjangoDbBlocker
 
-from history.base import clock
-from history.entities import ROOT
+from history.common import clock
+from history.kinds.entities import ROOT
 from ingest.models import JobRun, Ledger, Pace, Quarantined
 from tests.browser.conftest import BrowserFaults, Open
 from tests.browser.test_axe import axe_source as axe_source

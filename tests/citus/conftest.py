@@ -12,9 +12,9 @@ import pytest
 import pytest_django
 from django.core.management import call_command
 
-from history.base import clock
-from history.daily import days
-from history.entities import ENTITIES
+from history.common import clock
+from history.kinds.entities import ENTITIES
+from history.store.days import days
 from tests.citus.cluster import Citus, database, disconnect, served_by
 
 HERE = Path(__file__).parent

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from history.distribution import DISTRIBUTED_BY
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
+from history.store.distribution import DISTRIBUTED_BY
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, served_by

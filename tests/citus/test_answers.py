@@ -9,7 +9,7 @@ from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from history.entities import EntityKind
+from history.kinds.entities import EntityKind
 from tests.citus.cluster import Citus
 from tests.db.store import Store
 from tests.oracle.checks import OracleApi

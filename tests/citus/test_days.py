@@ -9,16 +9,16 @@ import psycopg
 import pytest
 from django.db import connection
 
-from history.base import clock
-from history.daily import days
-from history.daily.days import DayState
-from history.daily.window import Window
-from history.distribution.disk_use import measure_disk_use
-from history.entities import CHILDREN, get_root
-from history.partitions import catalog
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
-from history.search_index.backfill import remove_old_keys
+from history.common import clock
+from history.kinds.entities import CHILDREN, get_root
+from history.retention import catalog
+from history.retention.maintain import execute_plans
+from history.retention.plan import PartitionPolicy
+from history.retention.search_keys import remove_old_keys
+from history.store.days import days
+from history.store.days.days import DayState
+from history.store.days.window import Window
+from history.store.distribution.disk_use import measure_disk_use
 from tests.citus.cluster import Citus
 
 TODAY = clock.now().date()

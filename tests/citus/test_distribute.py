@@ -15,19 +15,19 @@ from django.db.migrations.operations import AddField, AddIndex
 from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
 
-from annals.observe.server_checks import check_server_settings
-from history import distribution
-from history.base import clock
-from history.daily import days
-from history.distributing import steps as needed
-from history.distributing.steps import find_left_out
-from history.distribution import DISTRIBUTED_BY
-from history.entities import CHILDREN, ENTITIES, get_root
+from annals.operations import distribution_steps as needed
+from annals.operations.distribution_steps import find_left_out
+from annals.operations.server_checks import check_server_settings
+from history.common import clock
+from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.models import VERSION_MODELS, LateRow
-from ingest import rights
+from history.store import distribution
+from history.store.days import days
+from history.store.distribution import DISTRIBUTED_BY
+from ingest.store import rights
 from tests.citus.cluster import Citus, served_by
-from tests.killed import ProcessKilled, kill_before_statement
-from tests.shape import parse_shaped
+from tests.command_shapes import parse_shaped
+from tests.kill_points import ProcessKilled, kill_before_statement
 
 CHILD = CHILDREN[0]
 TODAY = clock.now().date()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from history.daily import days
-from history.daily.window import Window
-from history.entities import CHILDREN, get_root
-from history.gaps.scan import find_changed_days
+from history.completeness.gaps.scan import find_changed_days
+from history.kinds.entities import CHILDREN, get_root
+from history.store.days import days
+from history.store.days.window import Window
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
 from tests.db.partitioned import NOW, TODAY, raw

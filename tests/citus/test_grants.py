@@ -4,8 +4,8 @@ from django.core.management import call_command
 from django.db import connection
 
 from annals.access.grants import CONSUMER, WEB
-from annals.observe.server_checks import _find_faults_of_servers
-from history.entities import get_root
+from annals.operations.server_checks import _find_faults_of_servers
+from history.kinds.entities import get_root
 from tests.citus.cluster import Citus, disconnect
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from history.daily import days
-from history.entities import get_root
-from history.search_index.keys import SearchKey, SearchKeyRow
-from history.search_index.upsert import upsert_keys
+from history.kinds.entities import get_root
+from history.store.days import days
+from history.store.search_index.keys import SearchKey, SearchKeyRow
+from history.store.search_index.upsert import upsert_keys
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
@@ -19,7 +19,7 @@ from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
 from tests.db import test_transaction as plain
 from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
-from tests.killed import ProcessKilled, kill_before_statement
+from tests.kill_points import ProcessKilled, kill_before_statement
 from tests.messages import CHILD_TOPIC, NOW, make_value
 
 __all__ = ["ingested", "on_worker"]

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 from psycopg.conninfo import make_conninfo
 
-from history.base import private_files
+from history.common import private_files
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, served_by

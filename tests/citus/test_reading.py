@@ -9,8 +9,9 @@ import pytest
 from django.db import connection
 from psycopg.rows import tuple_row
 
-from history import distribution, timeline
-from history.entities import BY_NAME, ROOT
+from history import timeline
+from history.kinds.entities import BY_NAME, ROOT
+from history.store import distribution
 from history.timeline import TimelineQuery, TimelineSort, VersionFilters
 from tests.citus.cluster import Citus
 from tests.db.store import HOST, T0, Store

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from history.daily import days
-from history.daily.canonical import Connection
-from history.entities import CHILDREN, get_root
-from history.seals import day_snapshot, late_rows
-from history.seals.seal import seal_day
-from history.seals.verification import verify_days
+from history.kinds.entities import CHILDREN, get_root
+from history.retention.seals import day_snapshot, late_rows
+from history.retention.seals.seal import seal_day
+from history.retention.seals.verification import verify_days
+from history.store.days import days
+from history.store.days.canonical import Connection
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import day, raw
@@ -144,8 +144,8 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
     """The coordinator's own tables have no bytes: a day is not empty because of that."""
     from django.db import connection
 
-    from history.partitions import catalog
-    from history.seals.finished import find_days_to_seal
+    from history.retention import catalog
+    from history.retention.seals.nightly import find_days_to_seal
 
     with raw() as plain:
         days.create_partition(plain, get_root().table, OLD)

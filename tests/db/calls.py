@@ -12,7 +12,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.test import Client
 
-from annals.handling import Utf8Request
+from annals.web.deadline_middleware import Utf8Request
 from history.documents.exactjson import loads
 
 
@@ -45,7 +45,7 @@ def error(response: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def handler() -> WSGIHandler:
-    """Django with the requests of annals.wsgi."""
+    """Django with the requests of annals.web.wsgi."""
     made = WSGIHandler()
     made.request_class = Utf8Request
     return made

@@ -13,12 +13,17 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from history import timeline
-from history.daily.window import Window
-from history.entities import BY_TOPIC, ENTITIES, ROOT, EntityKind
-from ingest.completeness import figures
+from history.kinds.entities import (
+    BY_TOPIC,
+    ENTITIES,
+    ROOT,
+    EntityKind,
+)
+from history.store.days.window import Window
+from ingest.completeness import ledger_rows
+from ingest.messages.decode import decode_message
+from ingest.messages.message import Message, TopicPartition
 from ingest.quarantine.messages import MessageSelection, retry_messages
-from ingest.source.decode import decode_message
-from ingest.source.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Limits, OffsetGap
 from ingest.store.ledger import Claim
@@ -143,7 +148,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
 
 def faults() -> list[str]:
     """What `annals ledger` would complain of; also whether the tables hold what it says."""
-    entries = figures.load_entries()
+    entries = ledger_rows.load_entries()
     stored: dict[str, int] = {}
     for entry in entries:
         table = BY_TOPIC[entry.topic].table
@@ -154,7 +159,7 @@ def faults() -> list[str]:
         if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
     with translation.override("en"):
-        return figures.find_faults(entries) + wrong
+        return ledger_rows.find_faults(entries) + wrong
 
 
 OURS = (

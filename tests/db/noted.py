@@ -3,10 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from history.base import clock
-from history.entities import ROOT
-from history.gap_models import GapRun
-from history.models import MaintainRun
+from history.common import clock
+from history.kinds.entities import ROOT
+from history.models import GapRun, MaintainRun
 from ingest.models import Ledger, Quarantined
 
 

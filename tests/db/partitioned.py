@@ -11,11 +11,8 @@ import pytest_django
 from django.db import connection
 
 from annals.access.models import JournalEntry
-from history.base import clock
-from history.daily import days
-from history.daily.window import Window
-from history.database import forms
-from history.entities import BY_TOPIC, ENTITIES
+from history.common import clock
+from history.kinds.entities import BY_TOPIC, ENTITIES
 from history.models import (
     ArchivedDay,
     ChangedRow,
@@ -28,8 +25,11 @@ from history.models import (
     SealedDay,
     VerifiedTable,
 )
-from history.partitions import catalog
-from history.partitions.plan import FindHeldDays, PartitionPolicy
+from history.retention import catalog
+from history.retention.plan import FindHeldDays, PartitionPolicy
+from history.store.database import forms
+from history.store.days import days
+from history.store.days.window import Window
 from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
 from tests.db.commands import Ran, command
 from tests.db.noted import ledger_row

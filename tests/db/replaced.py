@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from django.conf import settings
 
-from annals import env
-from history.base import clock
-from history.fallback import client as calls
+from annals.configuration import env
+from history.common import clock
+from history.timeline.fallback import client as calls
 from tests.old_service import OldServiceServer
 
 

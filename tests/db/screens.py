@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
-from history import labels
+from history.catalogue import labels
 from history.models import FieldLabel, Person
 from tests.db.store import Store
 

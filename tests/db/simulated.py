@@ -8,9 +8,9 @@ import msgspec
 import psycopg
 
 from annals.demo.simulator import SimulatedMessage, generate_messages
-from history.daily import days
-from history.daily.canonical import list_columns
-from history.entities import BY_NAME, ENTITIES
+from history.kinds.entities import BY_NAME, ENTITIES
+from history.store.days import days
+from history.store.days.canonical import list_columns
 from tests.messages import SIMULATED
 
 TABLES = [BY_NAME[name].table for name in SIMULATED]

@@ -70,9 +70,9 @@ def _page(address: str) -> tuple[int, str]:
 
 
 def _ingest(topic: str, *values: Any) -> dict[str, Any]:
-    from history.daily.window import Window
-    from ingest.source.decode import decode_message
-    from ingest.source.message import Message, TopicPartition
+    from history.store.days.window import Window
+    from ingest.messages.decode import decode_message
+    from ingest.messages.message import Message, TopicPartition
     from ingest.store import ledger
     from ingest.store.batch import Batch, Limits
     from ingest.store.session import open_connection

@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 
 from history import timeline
-from history.daily.days import build_partition_name, compute_bounds
-from history.entities import BY_NAME, ROOT, EntityKind
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ROOT, EntityKind
+from history.store.days.days import build_partition_name, compute_bounds
 
 # For questions of tests: nobody in particular asks, and sees what is masked only masked.
 HOST = timeline.make_host_reader()

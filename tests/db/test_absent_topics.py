@@ -9,12 +9,12 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from annals.observe import metrics
-from annals.operations.verdict import collect_values
-from history import complete_to
-from history.base import clock
-from history.entities import BY_TOPIC, ENTITIES
-from ingest.completeness import figures, holds
+from annals.operations import metrics_page
+from annals.operations.alert_checks import collect_values
+from history.common import clock
+from history.completeness import complete_to
+from history.kinds.entities import BY_TOPIC, ENTITIES
+from ingest.completeness import holds, ledger_rows
 from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
 from ingest.store.session import open_connection
@@ -56,14 +56,14 @@ def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
     assert fresh.complete_to is not None
     assert clock.now() - fresh.complete_to < timedelta(minutes=1)
     assert (fresh.lag_messages, fresh.silence) == (0, None)
-    entries = figures.load_entries()
-    assert figures.find_never_read_topics(entries) == []
-    assert list(figures.find_absent_topics(entries)) == [
+    entries = ledger_rows.load_entries()
+    assert ledger_rows.find_never_read_topics(entries) == []
+    assert list(ledger_rows.find_absent_topics(entries)) == [
         topic for topic in BY_TOPIC if topic in MIGRATION
     ]
-    assert collect_values(metrics.STORE_COLLECTOR.collect())["annals_store_topics_never_read"] == {
-        (): 0
-    }
+    assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
+        "annals_store_topics_never_read"
+    ] == {(): 0}
 
 
 def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
@@ -80,7 +80,7 @@ def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: N
 def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=10)
     answer([*LIVE, *MIGRATION], [])
-    assert set(figures.find_never_read_topics(figures.load_entries())) == set(MIGRATION)
+    assert set(ledger_rows.find_never_read_topics(ledger_rows.load_entries())) == set(MIGRATION)
     assert holds.find_days_to_hold({(TABLE, DAY)}) != {}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
@@ -101,16 +101,16 @@ def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -
     ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)
     assert "2 messages" in holds.find_days_to_hold({(TABLE, DAY)})[TABLE, DAY]
-    assert deleted not in figures.find_absent_topics(figures.load_entries())
+    assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
 def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
     answer(LIVE[1:], [lost, *MIGRATION])
-    assert collect_values(metrics.STORE_COLLECTOR.collect())["annals_store_topics_never_read"] == {
-        (): 1
-    }
+    assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
+        "annals_store_topics_never_read"
+    ] == {(): 1}
     client.force_login(User.objects.create_superuser("reader"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     page = client.get("/admin/completeness/")

@@ -7,8 +7,8 @@ from urllib.parse import quote, urljoin
 import pytest
 from django.test import Client
 
-from history.admin.parts import links
-from history.entities import BY_NAME, ROOT
+from history.admin.components import links
+from history.kinds.entities import BY_NAME, ROOT
 from tests.db.calls import data
 from tests.db.screens import A1
 from tests.db.store import Store, minute

@@ -10,10 +10,10 @@ from django.test import Client
 
 from annals.access import sessions
 from annals.access.models import JournalEntry
-from history import labels
-from history.entities import ROOT
+from history.catalogue import labels
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
 from history.models import FieldLabel
-from history.record import ChangeType
 from ingest.models import Ledger
 from tests.db.noted import ledger_row
 from tests.db.screens import A1, WHOLE, link, text, walk

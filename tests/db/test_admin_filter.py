@@ -6,7 +6,7 @@ import re
 import pytest
 from django.test import Client
 
-from history import labels
+from history.catalogue import labels
 from history.models import FieldLabel, Person
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import Store

@@ -8,10 +8,10 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from annals.observe.metrics import count_gaps
-from history.base import clock
-from history.entities import ROOT
-from history.gap_models import VersionGap
+from annals.operations.metrics_page import count_gaps
+from history.common import clock
+from history.kinds.entities import ROOT
+from history.models import VersionGap
 from tests.db.noted import gaps_ran, held_version
 from tests.db.screens import link, text, walk
 

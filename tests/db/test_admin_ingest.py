@@ -6,12 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history.base import clock
-from history.entities import ENTITIES
-from history.reasons import REASONS
+from history.common import clock
+from history.kinds.entities import ENTITIES
+from history.store.quarantine_reasons import REASONS
 from ingest.consumer.positions import Breaker, Tolerance
+from ingest.messages.decode import Reason
 from ingest.models import Ledger, Quarantined
-from ingest.source.decode import Reason
 from tests.db.noted import held, ledger_row
 from tests.db.screens import text
 

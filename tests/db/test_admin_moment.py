@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from history.base import clock
+from history.common import clock
 from history.models import ArchivedDay
 from tests.db.noted import held_version
 from tests.db.screens import A1, text

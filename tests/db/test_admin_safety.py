@@ -10,9 +10,9 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import Settings
 
-from history import labels
-from history.admin.parts.cards import OPEN_ROWS
-from history.admin.parts.links import MOST_ROWS
+from history.admin.components.cards import OPEN_ROWS
+from history.admin.components.links import MOST_ROWS
+from history.catalogue import labels
 from history.models import FieldLabel, Person
 from history.timeline import budget
 from tests.db.screens import A1, SCREENS, WHOLE, link, text

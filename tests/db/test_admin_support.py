@@ -17,12 +17,13 @@ from django.test import Client
 from django.utils import translation
 from django.utils.formats import date_format
 
-from history import complete_to, labels
-from history.admin.parts.clerk import moment_words
-from history.complete_to import StoreCompleteness
-from history.masking.mask import make_token
+from history.admin.reading_aids import moment_words
+from history.catalogue import labels
+from history.completeness import complete_to
+from history.completeness.complete_to import StoreCompleteness
+from history.documents.record import ChangeType
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
-from history.record import ChangeType
+from history.policy.masking.mask import make_token
 from tests.db.noted import held_version
 from tests.db.screens import A1, WHOLE, link, text
 from tests.db.store import T0, Store, queries

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 
-from history import labels
+from history.catalogue import labels
 from history.models import FieldLabel
 from tests.db.screens import A1, WHOLE, text
 from tests.db.store import Store, minute

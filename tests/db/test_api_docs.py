@@ -15,7 +15,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from history.api.errors import ERROR_KINDS
 from history.api.urls import urlpatterns
-from tests import need
+from tests import required_programs
 from tests.db.store import Store
 
 # These tests fill more than the partitions, so pytest-django's fixture empties every table.
@@ -42,7 +42,7 @@ def served_address(live_server: LiveServer) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("language, text", BLOCKS, ids=[language for language, _ in BLOCKS])
 def test_documented_example_runs(served_address: dict[str, str], language: str, text: str) -> None:
     if language == "sh":
-        need.curl()
+        required_programs.curl()
     command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
     done = subprocess.run(command, env=served_address, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr

@@ -56,7 +56,7 @@ def test_every_call_shows_all_digits_of_number(
 
 
 @pytest.mark.parametrize(
-    "place", ["history.timeline.fetch_page", "history.api.call.encode_answer", COMMON]
+    "place", ["history.timeline.fetch_page", "history.api.base_view.encode_answer", COMMON]
 )
 def test_unexpected_error_is_answered_with_request_id(
     auditor: Client, store: Store, monkeypatch: pytest.MonkeyPatch, place: str

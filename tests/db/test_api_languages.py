@@ -18,11 +18,11 @@ from annals.access.oidc.discovery import get_discoveries
 from annals.access.oidc.providers import Provider
 from history import timeline
 from history.api.errors import ERROR_KINDS
-from history.blocks.form import DamagedBlockError
-from history.entities import BY_NAME
-from history.need_to_know import NeedToKnowError
-from history.requests.deadline import TooLongError
-from history.requests.worker_shares import BusyError
+from history.common.deadline import TooLongError
+from history.common.worker_shares import BusyError
+from history.kinds.entities import BY_NAME
+from history.policy.need_to_know import NeedToKnowError
+from history.store.blocks.codec import DamagedBlockError
 from tests.access.issuer import CLIENT, LocalIssuer
 from tests.access.test_masking_properties import set_marks
 from tests.db.store import T0, Store

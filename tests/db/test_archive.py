@@ -9,18 +9,23 @@ from typing import IO, Any
 import pytest
 from django.conf import settings
 
-from annals import env
-from history.archive import manifest, parquet, read, write
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveError, ArchiveStore
-from history.archive.write import DayArchiver, archive_day
-from history.daily import days
-from history.daily.canonical import Connection, compute_digest, encode_row
-from history.daily.days import release_day
-from history.entities import BY_NAME, ENTITIES
+from annals.configuration import env
+from history.kinds.entities import BY_NAME, ENTITIES
 from history.models import ArchivedDay
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import build_plans
+from history.retention.archive import (
+    manifest,
+    parquet,
+    read,
+    write,
+)
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import DayArchiver, archive_day
+from history.retention.maintain import execute_plans
+from history.retention.plan import build_plans
+from history.store.days import days
+from history.store.days.canonical import Connection, compute_digest, encode_row
+from history.store.days.days import release_day
 from history.timeline.sources.archive import ArchiveSource
 from tests.db import simulated
 from tests.db.partitioned import TABLE, insert, names, policy, raw, retire, run, stored

@@ -9,17 +9,22 @@ from typing import IO
 import pytest
 from psycopg import sql
 
-from history.archive import manifest, parquet, read, write
-from history.archive.decisions import forget_day
-from history.archive.manifest import Manifest
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveError, ArchiveStore
-from history.archive.write import DayArchiver, archive_day
-from history.daily import days
-from history.daily.canonical import Connection
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from history.models import ArchivedDay
-from history.partitions.maintain import execute_plans
+from history.retention.archive import (
+    manifest,
+    parquet,
+    read,
+    write,
+)
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.operator_decisions import forget_day
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import DayArchiver, archive_day
+from history.retention.maintain import execute_plans
+from history.store.days import days
+from history.store.days.canonical import Connection
 from tests.db.partitioned import TABLE, day, insert, names, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")

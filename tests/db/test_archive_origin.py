@@ -11,16 +11,16 @@ import pytest
 from django.conf import settings
 from msgspec.structs import replace
 
-from annals import env
-from annals.access.journal.words import ActorKind
+from annals.access.journal.actions import ActorKind
 from annals.access.models import JournalEntry
-from history.archive import manifest, provenance, read
-from history.archive.scrubbing import list_days_to_check, scrub_days
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver, archive_day
-from history.daily.canonical import Connection
+from annals.configuration import env
 from history.models import ArchivedDay
-from history.partitions.maintain import execute_plans
+from history.retention.archive import manifest, provenance, read
+from history.retention.archive.scrubbing import list_days_to_check, scrub_days
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver, archive_day
+from history.retention.maintain import execute_plans
+from history.store.days.canonical import Connection
 from tests.db.commands import command
 from tests.db.partitioned import TABLE, insert, names, policy, raw, run
 from tests.db.test_archive_generations import (

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from django.db import connection
 
-from history.capacity.loads import PACKED_SHARE, measure_loads
-from history.partitions import catalog
+from history.retention import catalog
+from history.retention.capacity.loads import PACKED_SHARE, measure_loads
 from tests.db import simulated
 from tests.db.commands import printed
 from tests.db.partitioned import raw

@@ -9,13 +9,13 @@ from django.conf import settings
 
 from annals.access.models import JournalEntry
 from annals.management import comparing
-from history.base import clock
-from history.entities import BY_NAME
+from history.common import clock
+from history.kinds.entities import BY_NAME
 from history.models import FieldLabel
+from tests.command_shapes import parse_shaped
 from tests.db.commands import command
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
-from tests.shape import parse_shaped
 
 PERSON = BY_NAME["participant-role"]
 VALUE = "17.9-of-somebody"

@@ -10,12 +10,12 @@ import pytest
 from django.core.management import CommandError
 from django.test import Client
 
-from history import complete_to
-from history.base import clock
-from history.entities import BY_NAME, ROOT
-from ingest.completeness import figures
+from history.common import clock
+from history.completeness import complete_to
+from history.kinds.entities import BY_NAME, ROOT
+from ingest.completeness import ledger_rows
+from ingest.messages.message import TopicPartition
 from ingest.models import Ledger, RetiredTopic
-from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
@@ -69,9 +69,9 @@ def test_finished_topic_neither_freezes_nor_hides_completeness() -> None:
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, end_known_at=NOW - timedelta(days=30))
     assert get_completeness() == (NOW - timedelta(days=30), 0)
-    figures.retire_topic(TWIN_TOPIC, "the migration ended")
+    ledger_rows.retire_topic(TWIN_TOPIC, "the migration ended")
     assert get_completeness() == (NOW - timedelta(minutes=2), 0)
-    assert figures.unretire_topic(TWIN_TOPIC)
+    assert ledger_rows.unretire_topic(TWIN_TOPIC)
     assert get_completeness() == (NOW - timedelta(days=30), 0)
 
 
@@ -115,18 +115,18 @@ def test_heartbeat_proves_nothing_while_brokers_do_not_answer(ingested: Ingested
 def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
     """Nothing is known of the end while no consumer has seen it: the lag is unknown, not 0."""
     ingested.write(make_value(id="a"))
-    [entry] = [each for each in figures.load_entries() if each.topic == TOPIC]
+    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
     assert entry.lag is None
     write_heartbeat(ingested.claims[SOURCE], 5, time.monotonic())
     ingested.write(make_value(id="b"))
-    [entry] = [each for each in figures.load_entries() if each.topic == TOPIC]
+    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
     assert entry.lag == 3
     ingested.store(
         ingested.batch(
             make_value(id="c"), make_value(id="d"), make_value(id="e"), make_value(id="f")
         )
     )
-    [entry] = [each for each in figures.load_entries() if each.topic == TOPIC]
+    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
     assert (entry.lag, entry.high_watermark) == (0, 6)
 
 
@@ -184,7 +184,7 @@ def test_check_names_topic_of_removed_kind_until_retired() -> None:
 def test_metrics_leave_out_retired_topic(client: Client) -> None:
     add_read_partition(TOPIC)
     add_read_partition(TWIN_TOPIC, high_watermark=99)
-    figures.retire_topic(TWIN_TOPIC, "the migration ended")
+    ledger_rows.retire_topic(TWIN_TOPIC, "the migration ended")
     text = client.get("/metrics").content.decode()
     for name in ("annals_store_lag", "annals_store_seen_timestamp_seconds"):
         assert f'{name}{{partition="0",topic="{TOPIC}"}}' in text

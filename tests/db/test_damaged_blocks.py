@@ -13,19 +13,21 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from history import packing, timeline, trace
-from history.archive.store import ArchiveStore as Files
-from history.archive.write import DayArchiver
-from history.blocks import form, stored
-from history.blocks.form import DamagedBlockError
-from history.daily import canonical, days
-from history.daily.canonical import Connection
-from history.entities import BY_NAME, get_root
+from history import timeline
+from history.completeness import trace
+from history.kinds.entities import BY_NAME, get_root
 from history.models import SearchKey
-from history.partitions.maintain import MaintainOutcome
-from history.seals import verification
-from history.seals.finished import seal_days
-from history.seals.seal import seal_day
+from history.retention import packing
+from history.retention.archive.store import ArchiveStore as Files
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import MaintainOutcome
+from history.retention.seals import verification
+from history.retention.seals.nightly import seal_days
+from history.retention.seals.seal import seal_day
+from history.store.blocks import codec, queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.days import canonical, days
+from history.store.days.canonical import Connection
 from history.timeline import (
     HistoryReader,
     TimelineOrder,
@@ -80,7 +82,7 @@ def pack(plain: Connection) -> None:
 
 
 def block(plain: Connection, id: str = "A1", day: date = DAY) -> dict[str, Any]:
-    names = ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK_COLUMNS]
+    names = ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
     rows = plain.execute(
         f"SELECT {', '.join(names)} FROM {_table(id)} WHERE id = %s AND packed IS NOT NULL"
         " AND (updated_at AT TIME ZONE 'UTC')::date = %s",
@@ -125,8 +127,8 @@ def flips(value: Any) -> list[Any]:
 def _moments(value: datetime) -> Iterator[datetime]:
     """Those of the same day: another day is another partition."""
     for bit in range(36):
-        micros = int((value - stored.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
-        other = stored.EPOCH + timedelta(microseconds=micros)
+        micros = int((value - queries.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
+        other = queries.EPOCH + timedelta(microseconds=micros)
         if other.date() == value.date():
             yield other
 
@@ -250,7 +252,7 @@ def stream(plain: Connection) -> Any:
 
 
 @pytest.mark.parametrize(
-    "column", ["version", "updated_at", "type", "client_id", "author", *stored.BLOCK_COLUMNS]
+    "column", ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
 )
 def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     column: str, plain: Connection
@@ -280,18 +282,18 @@ def test_blocks_of_the_first_form_are_read(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """They were written before blocks had a checksum."""
-    packed = form.BlockPacker.pack_block
+    packed = codec.BlockPacker.pack_block
 
-    def without_checksum(self: form.BlockPacker, rows: Any) -> Any:
+    def without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
         row, found = packed(self, rows)
         if found is None:
             return row, None
         number = (
-            int.from_bytes(found.packed[: form.DICTIONARY_NUMBER_BYTES]) & ~(1 << 31)
-        ).to_bytes(form.DICTIONARY_NUMBER_BYTES)
-        keys = (found.keys or b"")[: -form.CHECKSUM] or None
+            int.from_bytes(found.packed[: codec.DICTIONARY_NUMBER_BYTES]) & ~(1 << 31)
+        ).to_bytes(codec.DICTIONARY_NUMBER_BYTES)
+        keys = (found.keys or b"")[: -codec.CHECKSUM] or None
         return row, found._replace(
-            keys=keys, packed=number + found.packed[form.DICTIONARY_NUMBER_BYTES :]
+            keys=keys, packed=number + found.packed[codec.DICTIONARY_NUMBER_BYTES :]
         )
 
     fill(plain)
@@ -301,7 +303,7 @@ def test_blocks_of_the_first_form_are_read(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(form.BlockPacker, "pack_block", without_checksum)
+        patch.setattr(codec.BlockPacker, "pack_block", without_checksum)
         pack(plain)
     row = block(plain)
     assert len(row["keys"]) % 8 == 0
@@ -311,7 +313,7 @@ def test_blocks_of_the_first_form_are_read(
     assert isinstance(said, DamagedBlockError)
     write(plain, row, {"packed": row["packed"]})
     packing.pack_day(plain, ROOT, DAY)
-    assert len(block(plain)["keys"]) % 8 == form.CHECKSUM
+    assert len(block(plain)["keys"]) % 8 == codec.CHECKSUM
     after = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
@@ -321,7 +323,7 @@ def test_blocks_of_the_first_form_are_read(
 def test_the_form_of_the_checksum_stays_as_it_is() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
-    found = form.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
+    found = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
     assert found.hex() == "9049da57"
 
 

@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from history import packing, timeline
-from history.daily import canonical, days
-from history.daily.canonical import Connection
-from history.daily.day_reading import open_day
-from history.entities import get_root
-from history.export import run
-from history.export.days import choose_days
+from history import timeline
+from history.kinds.entities import get_root
 from history.models import SearchKey
-from history.seals import verification
-from history.seals.seal import seal_day
-from history.search_index import backfill
+from history.retention import packing, search_keys
+from history.retention.export import run
+from history.retention.export.days import choose_days
+from history.retention.seals import verification
+from history.retention.seals.seal import seal_day
+from history.store.days import canonical, days
+from history.store.days.canonical import Connection
+from history.store.days.day_reading import open_day
 from history.timeline.sources import statements, tables
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute
@@ -202,9 +202,9 @@ def test_search_index_is_whole_when_day_is_packed_meanwhile(
         for part in reversed(pointer.strip("/").split("/")):
             data = {part: data, "text": "x" * 900}
         store.add(f"B{number:03}", 0, data, minute(60 + number / 10))
-    monkeypatch.setattr(backfill, "PAGES_AT_ONCE", 4)
-    [target] = [each for each in backfill.list_targets() if each.entity is ROOT]
-    with closing(backfill.backfill_target(target)) as steps:  # type: ignore[type-var]
+    monkeypatch.setattr(search_keys, "PAGES_AT_ONCE", 4)
+    [target] = [each for each in search_keys.list_targets() if each.entity is ROOT]
+    with closing(search_keys.backfill_target(target)) as steps:  # type: ignore[type-var]
         for _ in range(3):
             next(steps)
         packing.pack_day(plain, ROOT, DAY)

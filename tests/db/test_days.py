@@ -11,11 +11,11 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.day_locks import hold_day_lock
-from history.daily.days import DayState
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.day_locks import hold_day_lock
+from history.store.days.days import DayState
 from tests.db.partitioned import NOW, TABLE, TODAY, day, half_dropped, insert, names, raw, stored
 
 pytestmark = pytest.mark.usefixtures("tables")

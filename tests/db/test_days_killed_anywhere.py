@@ -9,21 +9,21 @@ import pytest
 from django.db import connection as django_connection
 from django.db import connections
 
-from history import packing
-from history.archive import manifest
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver
-from history.daily import days
-from history.daily.canonical import stream_versions
-from history.daily.window import Window
 from history.models import ArchivedDay
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
+from history.retention import packing
+from history.retention.archive import manifest
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.plan import PartitionPolicy
+from history.store.days import days
+from history.store.days.canonical import stream_versions
+from history.store.days.window import Window
 from tests.consuming import wait_until
 from tests.db.partitioned import TABLE, TABLES, TODAY, advisory_locks, drop_partitions, names, raw
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
-from tests.killed import ProcessKilled, kill_before_statement
+from tests.kill_points import ProcessKilled, kill_before_statement
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -10,15 +10,15 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from annals import env
 from annals.access.grants import WEB
+from annals.configuration import env
 from annals.operations.days import STATES, TableDay
-from history.base import clock
-from history.daily import days
-from history.daily.days import DayState
-from history.entities import BY_TABLE
+from history.common import clock
+from history.kinds.entities import BY_TABLE
 from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
-from history.partitions.catalog import Partition
+from history.retention.catalog import Partition
+from history.store.days import days
+from history.store.days.days import DayState
 from ingest.completeness.views import translate_reasons
 from ingest.models import RetiredTopic
 from tests.db import noted

@@ -18,13 +18,14 @@ from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
-from annals import embedded, env
-from annals.access import address
+from annals import embedded
+from annals.access import client_address
+from annals.configuration import env
 from annals.operations.deploy_checks import check_first_hour
-from history.base import clock
-from history.gap_models import GapRun
+from history.common import clock
+from history.models import GapRun
+from ingest.kafka import source
 from ingest.models import JobRun
-from ingest.source import kafka
 from tests.db.noted import gaps_ran, maintain_ran
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ NOBODY = "127.0.0.1:9"
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers at once."""
-    monkeypatch.setattr(kafka, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(source, "TIMEOUT_SECONDS", 0.2)
 
 
 def set_settings(settings: Settings, **values: str) -> None:
@@ -44,7 +45,7 @@ def set_settings(settings: Settings, **values: str) -> None:
     settings.ANNALS = env.read_settings(values)
     settings.KAFKA = {"bootstrap.servers": values.get("KAFKA_BOOTSTRAP_SERVERS", "")}
     settings.OIDC_PROVIDERS = ()
-    settings.TRUSTED_PROXIES = address.load_trusted_proxies(settings.ANNALS)
+    settings.TRUSTED_PROXIES = client_address.load_trusted_proxies(settings.ANNALS)
 
 
 def production(settings: Settings) -> None:
@@ -92,7 +93,7 @@ def test_missing_and_wide_proxy_networks_are_listed(
     settings.TRUSTED_PROXIES = ()
     assert list_warning_ids() == ["W107", "I100"]
     wide = env.read_settings({"ANNALS_TRUSTED_PROXIES": "10.1.2.3,10.0.0.0/8"})
-    settings.TRUSTED_PROXIES = address.load_trusted_proxies(wide)
+    settings.TRUSTED_PROXIES = client_address.load_trusted_proxies(wide)
     assert list_warning_ids() == ["W108", "I100"]
 
 

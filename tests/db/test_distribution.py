@@ -7,9 +7,9 @@ import pytest
 from django.db import connection
 from psycopg import errors
 
-from history import distribution
-from history.database import base
-from history.distribution import DISTRIBUTED_BY
+from history.store import distribution
+from history.store.database import base
+from history.store.distribution import DISTRIBUTED_BY
 from tests.db.partitioned import raw
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from annals import env
+from annals.configuration import env
 
 DOCKER = Path(__file__).parents[2] / "docker"
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*)|:\?[^}]*)\}")

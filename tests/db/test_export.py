@@ -16,24 +16,24 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from history import packing
-from history.archive import parquet
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.daily import days
-from history.daily.canonical import Connection
+from history.common import clock
 from history.documents import exactjson
-from history.entities import get_root
-from history.export import days as choose
-from history.export import run
-from history.partitions.maintain import execute_plans
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import get_root
+from history.retention import packing
+from history.retention.archive import parquet
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.export import days as choose
+from history.retention.export import run
+from history.retention.maintain import execute_plans
+from history.store.days import days
+from history.store.days.canonical import Connection
+from tests.command_shapes import parse_shaped
 from tests.db import simulated
 from tests.db.commands import command
 from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, policy, raw, stored
 from tests.db.store import Store as Rows
-from tests.shape import parse_shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 

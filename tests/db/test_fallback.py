@@ -9,17 +9,18 @@ import pytest
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history import labels, masking
-from history.base import clock
-from history.entities import BY_NAME, ROOT
-from history.fallback import client as calls
-from history.fallback.answer import has_no_document, parse_answer_page
+from history.catalogue import labels
+from history.common import clock
+from history.common.worker_shares import BusyError
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
-from history.record import ChangeType
-from history.requests.worker_shares import BusyError
+from history.policy import masking
+from history.store.versions import TimelineSubject, VersionRow
+from history.timeline.fallback import client as calls
+from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import TableSource
-from history.versions import TimelineSubject, VersionRow
 from tests.apache import certificates
 from tests.db.noted import held_version
 from tests.db.replaced import use

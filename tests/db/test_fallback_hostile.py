@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from history.fallback import client
+from history.timeline.fallback import client
 from tests.consuming import wait_until
 from tests.db.replaced import use
 from tests.db.store import Store, minute

@@ -14,13 +14,13 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from annals.access import grants
-from annals.observe import metrics
+from annals.operations import metrics_page
+from annals.operations.alert_checks import collect_values
 from annals.operations.deploy_checks import check_first_hour
-from annals.operations.verdict import collect_values
-from history.daily import days
-from history.daily.canonical import Connection
-from history.database import forms
 from history.models import SealedDay
+from history.store.database import forms
+from history.store.days import days
+from history.store.days.canonical import Connection
 from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
@@ -124,7 +124,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
         ]
         assert named in warning.msg
         run("maintain")
-        assert collect_values(metrics.STORE_COLLECTOR.collect())[
+        assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
             "annals_store_earlier_sessions"
         ] == {(): 1}
         assert "waits until no process of an earlier release is connected" in (

@@ -14,15 +14,21 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
-from history.base import clock
-from history.daily.days import build_partition_name
-from history.daily.window import Window
-from history.entities import ROOT
-from history.gap_models import GapDay, GapDocument, GapPending, GapRun, VersionGap
-from history.gaps import judge, read, scan
-from history.gaps.run import GapsOutcome, find_gaps
-from history.record import ChangeType
-from history.versions import CLOCK_TOLERANCE
+from history.common import clock
+from history.completeness.gaps import judge, read, scan
+from history.completeness.gaps.run import GapsOutcome, find_gaps
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
+from history.models import (
+    GapDay,
+    GapDocument,
+    GapPending,
+    GapRun,
+    VersionGap,
+)
+from history.store.days.days import build_partition_name
+from history.store.days.window import Window
+from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
 from tests.db.commands import printed
 from tests.db.ingested import empty
@@ -289,7 +295,7 @@ def test_killed_gap_run_loses_and_doubles_nothing(
             raise KilledError
 
     for module in ("scan", "judge", "run"):
-        monkeypatch.setattr(f"history.gaps.{module}.lock", lock)
+        monkeypatch.setattr(f"history.completeness.gaps.{module}.lock", lock)
     with suppress(KilledError):
         run_gaps()
     monkeypatch.undo()

@@ -15,10 +15,10 @@ from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER, WEB
 from annals.access.local_logins import create_break_glass_login, disable_break_glass_login
-from history.base import clock
-from history.entities import ENTITIES, ROOT
-from history.failure.sentences import explain_error
-from history.seals.seal import seal_day
+from history.common import clock
+from history.common.error_sentences import explain_error
+from history.kinds.entities import ENTITIES, ROOT
+from history.retention.seals.seal import seal_day
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from history import labels
-from history.labels import LabelCatalogue, LabelsFileError
+from history.catalogue import labels
+from history.catalogue.labels import LabelCatalogue, LabelsFileError
 from history.models import FieldLabel
 
 LOAN = "product-instance"

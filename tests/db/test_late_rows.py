@@ -10,21 +10,21 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveStore as Archive
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.window import Window
-from history.entities import ROOT
+from history.common import clock
+from history.kinds.entities import ROOT
 from history.models import ArchivedDay, DaySeal, LateRow
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
-from history.seals import late_rows
-from history.seals import seal as sealing
-from history.seals.seal import seal_day
-from history.seals.verification import SealVerdict, find_chain_fault, verify_days
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveStore as Archive
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.plan import PartitionPolicy
+from history.retention.seals import late_rows
+from history.retention.seals import seal as sealing
+from history.retention.seals.seal import seal_day
+from history.retention.seals.verification import SealVerdict, find_chain_fault, verify_days
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.window import Window
 from ingest.quarantine.messages import MessageSelection, retry_messages
 from ingest.store.batch import DecodedRow
 from ingest.store.fast_path import copy_rows

@@ -12,11 +12,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from ingest.completeness import figures
+from ingest.completeness import ledger_rows
 from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
 from ingest.consumer.writers import RetryingWriter
-from ingest.source.message import Message, TopicPartition
+from ingest.messages.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap
 from ingest.store.ledger import Claim, FencedError
@@ -208,7 +208,7 @@ def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), b"bad", source=again)
     assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
-    current = {entry.topic_id: entry.current for entry in figures.load_entries()}
+    current = {entry.topic_id: entry.current for entry in ledger_rows.load_entries()}
     assert (current["made-again"], current[SOURCE.topic_id]) == (True, False)
     assert faults() == []
 
@@ -225,7 +225,7 @@ def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> N
     pouring.start()
     try:
         for _ in range(150):
-            assert figures.find_faults(figures.load_entries()) == []
+            assert ledger_rows.find_faults(ledger_rows.load_entries()) == []
     finally:
         stop.set()
         pouring.join(10)
@@ -236,7 +236,7 @@ def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
     ingested.writer.write(ingested.batch(make_value()), ingested.claims, {SOURCE: 51})
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
-    lags = {entry.topic: entry.lag for entry in figures.load_entries()}
+    lags = {entry.topic: entry.lag for entry in ledger_rows.load_entries()}
     assert lags == {SOURCE.topic: 50, TWIN_SOURCE.topic: 7, CHILD_SOURCE.topic: None}
 
 
@@ -270,7 +270,7 @@ def test_late_heartbeat_does_not_look_newer_than_claim(ingested: Ingested) -> No
         time.sleep(0.01)  # and goes on: it reaches only brokers that are away
         ledger.record_heartbeat(plain, {claims[SOURCE]: None}, None, answered=())
     result = {
-        entry.topic_id: entry for entry in figures.load_entries() if entry.topic == SOURCE.topic
+        entry.topic_id: entry for entry in ledger_rows.load_entries() if entry.topic == SOURCE.topic
     }
     assert [result[item].current for item in ("made-again", SOURCE.topic_id)] == [True, False]
     [old] = query("SELECT high_watermark FROM ingest_ledger WHERE topic_id = %s", SOURCE.topic_id)
@@ -293,7 +293,7 @@ def test_partition_is_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with open_connection() as plain:
         ledger.record_halts(plain, {claim: "5 bad messages in a row"})
-        [entry] = [entry for entry in figures.load_entries() if entry.topic == SOURCE.topic]
+        [entry] = [entry for entry in ledger_rows.load_entries() if entry.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
         assert ledger.claim_partition(plain, SOURCE, 0).halted
         claim = claim_all()[SOURCE]

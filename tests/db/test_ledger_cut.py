@@ -4,8 +4,8 @@ import psycopg
 import pytest
 from django.db import connection as django_connection
 
-from ingest.completeness import figures
-from ingest.source.message import LastMessage, TopicPartition
+from ingest.completeness import ledger_rows
+from ingest.messages.message import LastMessage, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap, PartitionProgress
 from ingest.store.session import open_connection
@@ -51,9 +51,9 @@ def test_log_that_was_cut_is_read_from_its_start(plain_connection: psycopg.Conne
     # It grows beyond where the first log ended: the newest one goes on, not the first.
     again = ledger.claim_partition(plain_connection, SOURCE, 0, 500)
     assert (again.source, again.next_offset) == (cut.source, 40)
-    entries = figures.load_entries()
+    entries = ledger_rows.load_entries()
     assert [entry.current for entry in entries].count(True) == 1
-    assert figures.find_faults(entries) == []
+    assert ledger_rows.find_faults(entries) == []
 
 
 def test_each_cut_of_a_log_has_its_own_row(plain_connection: psycopg.Connection) -> None:
@@ -72,7 +72,7 @@ def test_replaced_log_is_read_from_its_start_once(plain_connection: psycopg.Conn
     write_batch(plain_connection, cut, 40)
     again = ledger.claim_partition(plain_connection, SOURCE, 3, cut={SOURCE})
     assert (again.source, again.next_offset) == (cut.source, 40)
-    assert [(entry.log_cut, entry.state) for entry in figures.load_entries()] == [
+    assert [(entry.log_cut, entry.state) for entry in ledger_rows.load_entries()] == [
         (True, "log cut since"),
         (False, "reading"),
     ]

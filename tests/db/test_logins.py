@@ -12,10 +12,10 @@ from django.db import connection
 
 from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, list_web_rights
-from history.base import private_files
-from history.database import privileges
-from history.entities import ROOT
-from ingest import rights
+from history.common import private_files
+from history.kinds.entities import ROOT
+from history.store.database import privileges
+from ingest.store import rights
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, member, url_of

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from django.db import DataError, IntegrityError, OperationalError, ProgrammingError, connection
 
-from annals.observe.logs import ConsoleFormatter, JsonFormatter, request_id
-from history.base.error_text import describe
+from annals.operations.logs import ConsoleFormatter, JsonFormatter, request_id
+from history.common.error_text import describe
 
 pytestmark = pytest.mark.django_db
 

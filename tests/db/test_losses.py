@@ -12,12 +12,12 @@ from django.db import connection
 from django.test import Client
 from prometheus_client.core import Metric
 
-from annals.observe.metrics import StoreCollector
-from history.entities import BY_TOPIC
-from ingest.completeness import figures, losses
-from ingest.forecast import DeletionForecast, Outlook, PartitionLog
+from annals.operations.metrics_page import StoreCollector
+from history.kinds.entities import BY_TOPIC
+from ingest.completeness import ledger_rows, losses
+from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
+from ingest.messages.message import TopicPartition
 from ingest.models import Ledger, RetiredTopic
-from ingest.source.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.commands import printed
@@ -62,7 +62,7 @@ def four_partitions_behind(db: None) -> None:
 
 
 def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
-    forecasts = losses.forecast_losses(figures.load_entries(), now=NOW)
+    forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     first, second, third = forecasts.items()
     assert (first[0], first[1].seconds, first[1].unread) == ((TOPICS[0], 0), 630.0, 24_000)
     # 50 are read a second, 20 come.
@@ -72,12 +72,12 @@ def test_losses_are_sorted_by_urgency(four_partitions_behind: None) -> None:
 
 
 def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) -> None:
-    later = losses.forecast_losses(figures.load_entries(), now=NOW + timedelta(minutes=5))
+    later = losses.forecast_losses(ledger_rows.load_entries(), now=NOW + timedelta(minutes=5))
     assert later[TOPICS[0], 0].seconds == 330.0
     assert later[TOPICS[0], 0].unread == 24_000 + 300 * 10
     assert later[TOPICS[1], 0].unread == 3_000
     assert (
-        losses.forecast_losses(figures.load_entries(), now=NOW + timedelta(days=1))[
+        losses.forecast_losses(ledger_rows.load_entries(), now=NOW + timedelta(days=1))[
             TOPICS[1], 0
         ].seconds
         == 0
@@ -86,7 +86,7 @@ def test_forecast_advances_while_no_consumer_runs(four_partitions_behind: None) 
 
 def test_catch_up_is_endless_when_as_much_arrives_as_is_read(four_partitions_behind: None) -> None:
     Ledger.objects.update(reading_rate=20.0)
-    assert losses.forecast_losses(figures.load_entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
+    assert losses.forecast_losses(ledger_rows.load_entries(), now=NOW)[TOPICS[0], 0].catch_up == inf
 
 
 def test_catch_up_of_halted_partition_is_endless(
@@ -94,7 +94,7 @@ def test_catch_up_of_halted_partition_is_endless(
 ) -> None:
     """And nothing waits for it."""
     Ledger.objects.filter(topic=TOPICS[0]).update(halted_at=NOW, halted_why="bad")
-    forecasts = losses.forecast_losses(figures.load_entries(), now=NOW)
+    forecasts = losses.forecast_losses(ledger_rows.load_entries(), now=NOW)
     assert (forecasts[TOPICS[0], 0].catch_up, forecasts[TOPICS[0], 0].halted) == (inf, True)
     assert forecasts[TOPICS[2], 0].catch_up == 100 / 40
     output = printed("ledger", "--offline")

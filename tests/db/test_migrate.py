@@ -13,8 +13,8 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from annals.management.commands import migrate
-from history import schema
-from history.failure.sentences import explain_error
+from history.common import schema
+from history.common.error_sentences import explain_error
 from ingest.management.actions.consume import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until

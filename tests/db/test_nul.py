@@ -11,18 +11,18 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from annals import env
-from history.archive import parquet
-from history.archive.store import ArchiveStore as Files
-from history.archive.write import DayArchiver
-from history.daily import days
-from history.daily.window import Window
+from annals.configuration import env
 from history.documents.exactjson import dumps
 from history.documents.jsonb import to_store
-from history.entities import ROOT
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
+from history.retention.archive import parquet
+from history.retention.archive.store import ArchiveStore as Files
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.plan import PartitionPolicy
+from history.store.days import days
+from history.store.days.window import Window
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
 from tests.db.partitioned import raw
 from tests.db.store import Store

@@ -16,10 +16,10 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from history.base import clock
-from history.entities import BY_NAME, PARTS, ROOT
+from history.common import clock
+from history.kinds.entities import BY_NAME, PARTS, ROOT
+from ingest.messages.message import Message
 from ingest.models import Quarantined
-from ingest.source.message import Message
 from ingest.store.session import open_connection
 from tests.db.commands import printed
 from tests.db.ingested import CHILD_SOURCE, Ingested

@@ -12,17 +12,22 @@ from django.test import Client
 from prometheus_client.core import GaugeMetricFamily, Metric
 from pytest_django import Settings
 
-from annals import env
+from annals.configuration import env
 from annals.metrics import REGISTER
 from annals.operations import jobs
+from annals.operations.alert_checks import (
+    CHECKS,
+    Alert,
+    Threshold,
+    collect_values,
+    find_problems,
+)
 from annals.operations.disk import forecast_disk
-from annals.operations.pace import HEIGHT, draw_pace
-from annals.operations.verdict import CHECKS, Alert, Threshold, collect_values, find_problems
-from history.base import clock
-from history.daily.days import DayState
-from history.gap_models import GapRun
-from history.models import MaintainRun
-from history.partitions.catalog import Partition
+from annals.operations.pace_picture import HEIGHT, draw_pace
+from history.common import clock
+from history.models import GapRun, MaintainRun
+from history.retention.catalog import Partition
+from history.store.days.days import DayState
 from ingest.models import JobRun, Pace
 from ingest.store import ledger
 from ingest.store.session import open_connection

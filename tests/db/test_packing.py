@@ -23,27 +23,40 @@ from pyarrow import parquet
 
 from annals.demo.simulator import generate_messages
 from annals.management import packing_days
-from history import packing
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveStore as Files
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.blocks import dictionaries, form, stored
-from history.blocks.form import DamagedBlockError
-from history.daily import canonical, days
-from history.daily.canonical import Connection, stream_versions
-from history.daily.window import Window
-from history.entities import BY_NAME, BY_TOPIC, ENTITIES, EntityKind, get_root
-from history.gap_models import GapDay, GapDocument, VersionGap
-from history.kind_tables import create_missing
-from history.models import DaySeal, PackDictionary, SealedDay, SearchKey
-from history.partitions.maintain import MaintainOutcome
-from history.record import ChangeType, Record
-from history.seals import late_rows, verification
-from history.seals.seal import seal_day
+from history.common import clock
+from history.documents.record import ChangeType, Record
+from history.kinds.entities import (
+    BY_NAME,
+    BY_TOPIC,
+    ENTITIES,
+    EntityKind,
+    get_root,
+)
+from history.models import (
+    DaySeal,
+    GapDay,
+    GapDocument,
+    PackDictionary,
+    SealedDay,
+    SearchKey,
+    VersionGap,
+)
+from history.retention import packing
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveStore as Files
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import MaintainOutcome
+from history.retention.seals import late_rows, verification
+from history.retention.seals.seal import seal_day
+from history.store.blocks import codec, dictionaries, queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.days import canonical, days
+from history.store.days.canonical import Connection, stream_versions
+from history.store.days.window import Window
+from history.store.kind_tables import create_missing
 from history.timeline import pages, query
-from ingest.source.decode import decode
-from ingest.source.message import Message
+from ingest.messages.decode import decode
+from ingest.messages.message import Message
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
 from tests.db.partitioned import raw, read_all_to_end, run
@@ -125,7 +138,7 @@ def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection)
             plain, entity, days.locate_day(plain, entity.table, DAY).child
         )
         done = packing.pack_day(plain, entity, DAY)
-        assert done.rows == len(before) == stored.count_versions(plain, _table(plain, entity))
+        assert done.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
         assert rows(plain, entity) == before
         found = canonical.compute_digest(plain, entity, _table(plain, entity))
         assert (found.rows, found.finish()) == (digest.rows, digest.finish())
@@ -153,14 +166,14 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
     assert found
     of_blocks = plain.execute(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
-        f" FROM {stored.build_versions_query(TASK)} AS stored WHERE in_block"
+        f" FROM {queries.build_versions_query(TASK)} AS stored WHERE in_block"
     ).fetchall()
     assert {each[0] for each in of_blocks} & mixed
     assert set(of_blocks) <= expected
     for (keys,) in found:
         ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys) - 7, 8)]
         assert ago == sorted(ago, reverse=True)
-        assert len(ago) < form.MOST_VERSIONS
+        assert len(ago) < codec.MOST_VERSIONS
 
 
 def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +204,7 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
 def test_pack_refuses_table_with_other_versions(
     where: str, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    pack = form.BlockPacker.pack_block
+    pack = codec.BlockPacker.pack_block
 
     def wrong(self: Any, made: Any) -> Any:
         return pack(self, [(*made[0][:-1], made[0][-1] + b" "), *made[1:]])
@@ -199,7 +212,7 @@ def test_pack_refuses_table_with_other_versions(
     fill(plain)
     before = rows(plain, ROOT)
     if where == "block":
-        monkeypatch.setattr(form.BlockPacker, "pack_block", wrong)
+        monkeypatch.setattr(codec.BlockPacker, "pack_block", wrong)
     else:  # the server stored other bytes
         monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
@@ -216,7 +229,7 @@ def test_pack_refuses_table_with_other_versions(
 
 def test_pack_holds_large_document_in_memory_once() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
-    made = list(map(form.BlockPacker(None).pack_block, form.split_into_blocks(versions)))
+    made = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
     with raw() as plain:
         tracemalloc.start()
         packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
@@ -435,7 +448,7 @@ def test_gaps_and_search_keys_are_read_from_blocks(plain: Connection) -> None:
 
 def test_migration_adds_block_columns_to_older_tables(plain: Connection) -> None:
     with connection.cursor() as cursor:
-        columns = ", ".join(f"DROP {name}" for name in stored.BLOCK_COLUMNS)
+        columns = ", ".join(f"DROP {name}" for name in queries.BLOCK_COLUMNS)
         cursor.execute(f"ALTER TABLE {TASK.table} {columns}, ALTER data SET NOT NULL")
         with pytest.raises(ProgrammingError):
             cursor.execute(f"SELECT packed FROM {TASK.table}")
@@ -455,11 +468,11 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
     found = blocks(plain)
-    expected = [form.unpack_documents(packed, _of(packed)) for *_, packed in found]
+    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in found]
 
     def read(_: int) -> bool:
         return [
-            form.unpack_documents(packed, _of(packed)) for *_, packed in found * 20
+            codec.unpack_documents(packed, _of(packed)) for *_, packed in found * 20
         ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:
@@ -467,4 +480,4 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
 
 
 def _of(packed: bytes) -> Any:
-    return dictionaries.get_dictionary(form.get_dictionary_number(packed))
+    return dictionaries.get_dictionary(codec.get_dictionary_number(packed))

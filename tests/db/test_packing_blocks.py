@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from history.daily import days
-from history.entities import get_root
+from history.kinds.entities import get_root
 from history.models import PackDictionary
-from history.packing import pack_day
+from history.retention.packing import pack_day
+from history.store.days import days
+from history.store.versions import VersionKey
 from history.timeline.sources.tables import TableSource
-from history.versions import VersionKey
 from tests.db.partitioned import raw
 from tests.db.store import T0, Store, minute
 

@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 from psycopg import errors, sql
 
-from history import packing
-from history.daily import canonical, days, doubled
-from history.daily.canonical import Connection, compute_digest, stream_versions
-from history.entities import ROOT
+from history.kinds.entities import ROOT
 from history.models import DaySeal, DoubledVersion
-from history.seals import verification
-from history.seals.seal import NotSealableError, add_seal, seal_day
-from ingest.source.decode import Reason
+from history.retention import packing
+from history.retention.seals import verification
+from history.retention.seals.seal import NotSealableError, add_seal, seal_day
+from history.store.days import canonical, days, doubled_versions
+from history.store.days.canonical import Connection, compute_digest, stream_versions
+from ingest.messages.decode import Reason
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, run
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
@@ -69,7 +69,9 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
     doubled_day: Ingested, plain: Connection
 ) -> None:
     place = days.locate_day(plain, TABLE, OLD)
-    assert [key[:2] for key in doubled.find_doubled_versions(plain, ROOT, place.child)] == [
+    assert [
+        key[:2] for key in doubled_versions.find_doubled_versions(plain, ROOT, place.child)
+    ] == [
         *(("a", version) for version in range(3)),
         ("b", 3),
     ]

@@ -8,13 +8,13 @@ import pytest
 from django.db import connection as django_connection
 
 from annals.management.packing_days import pack_due
-from history import packing
-from history.blocks.form import CanonicalRow
-from history.daily import days
-from history.daily.canonical import stream_versions
-from history.entities import ROOT
+from history.kinds.entities import ROOT
 from history.models import SealedDay
-from history.partitions.maintain import MaintainOutcome
+from history.retention import packing
+from history.retention.maintain import MaintainOutcome
+from history.store.blocks.codec import CanonicalRow
+from history.store.days import days
+from history.store.days.canonical import stream_versions
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, names, raw, read_all_to_end
 from tests.db.store import Store

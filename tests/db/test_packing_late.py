@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from history import packing
-from history.daily import days, rebuild
-from history.daily.canonical import Connection, stream_versions
-from history.entities import ROOT
+from history.kinds.entities import ROOT
 from history.models import LateRow, SealedDay
-from history.partitions import catalog
-from ingest.source.decode import Reason
+from history.retention import catalog, packing
+from history.store.days import days, table_swap
+from history.store.days.canonical import Connection, stream_versions
+from ingest.messages.decode import Reason
 from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
@@ -117,7 +116,7 @@ def test_writer_that_waited_for_swap_reads_blocks(
     packed: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It began before the day was packed, and its rows are repeats."""
-    settle = rebuild.TableWatch.settle
+    settle = table_swap.TableWatch.settle
     done: list[Any] = []
     thread = threading.Thread(target=lambda: done.append(packed.write(*FIRST, old("z", 0))))
 
@@ -128,7 +127,7 @@ def test_writer_that_waited_for_swap_reads_blocks(
         return settle(self, *given)
 
     packing.unpack_day(plain, ROOT, OLD)
-    monkeypatch.setattr(rebuild.TableWatch, "settle", slowly)
+    monkeypatch.setattr(table_swap.TableWatch, "settle", slowly)
     packing.pack_day(plain, ROOT, OLD)
     thread.join(20)
     assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)

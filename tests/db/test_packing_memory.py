@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from psycopg import sql
 
-from history import packing
-from history.blocks.form import MOST_BYTES
-from history.daily import canonical, days
-from history.daily.canonical import Connection
-from history.entities import ROOT
-from history.packing import SAMPLE_BYTES, _Rewrite
+from history.kinds.entities import ROOT
+from history.retention import packing
+from history.retention.packing import SAMPLE_BYTES, _Rewrite
+from history.store.blocks.codec import MOST_BYTES
+from history.store.days import canonical, days
+from history.store.days.canonical import Connection
 from tests.db.partitioned import TABLE
 from tests.db.store import T0
 

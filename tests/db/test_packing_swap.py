@@ -14,18 +14,18 @@ from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER
 from annals.management import packing_days
-from history import packing
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveError
-from history.archive.store import ArchiveStore as Archive
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.blocks import dictionaries
-from history.daily import days, rebuild
-from history.daily.canonical import Connection, stream_versions
-from history.entities import ROOT
+from history.common import clock
+from history.kinds.entities import ROOT
 from history.models import ChangedRow, PackAttempt, PackDictionary, SealedDay
-from history.partitions.maintain import MaintainOutcome
+from history.retention import packing
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError
+from history.retention.archive.store import ArchiveStore as Archive
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import MaintainOutcome
+from history.store.blocks import dictionaries
+from history.store.days import days, table_swap
+from history.store.days.canonical import Connection, stream_versions
 from tests.db.as_role import acting_as
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw, read_all_to_end, run
@@ -237,8 +237,8 @@ def test_swap_refuses_other_number_of_versions(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """The numbers are compared too where counting is cheap: a defect of the notes is found."""
-    monkeypatch.setattr(rebuild.TableWatch, "settle", lambda *_: 0)
-    monkeypatch.setattr(rebuild.TableWatch, "add_noted_rows", lambda *_: 0)
+    monkeypatch.setattr(table_swap.TableWatch, "settle", lambda *_: 0)
+    monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
     def write() -> None:
         with raw() as other:
@@ -256,7 +256,7 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
     call_command("grants", "--apply", verbosity=0)
     with (
         pytest.raises(KeyboardInterrupt),
-        rebuild.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
+        table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
     ):
         raise KeyboardInterrupt
     assert triggers(plain) == ["annals_note_change", "annals_note_truncate"]
@@ -309,13 +309,13 @@ def test_notes_of_a_table_that_is_gone_are_removed(
     """A run was killed, and the day was dropped before the next one packed."""
     with (
         pytest.raises(KeyboardInterrupt),
-        rebuild.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
+        table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
     ):
         raise KeyboardInterrupt
     insert(plain, "late", 1)
     assert ChangedRow.objects.count() == 1
     days.drop_partition(plain, TABLE, DAY)
-    rebuild.remove_left_triggers(plain)
+    table_swap.remove_left_triggers(plain)
     assert ChangedRow.objects.count() == 0
 
 
@@ -428,7 +428,7 @@ def test_maintain_guards_days_packed_by_earlier_release(
 ) -> None:
     packed(plain)
     plain.execute(f"DROP TRIGGER annals_refuse_packed ON {PARTITION}")
-    rebuild.guard_packed_days(plain)
+    table_swap.guard_packed_days(plain)
     with pytest.raises(errors.UniqueViolation):
         insert(plain, "a", 3, 3)
 
@@ -487,7 +487,7 @@ def test_restore_keeps_rows_written_meanwhile(
     archive = Archive(str(tmp_path))
     DayArchiver(archive).archive(plain, TABLE, DAY)
     plain.execute(f"DELETE FROM {TABLE} WHERE id <> 'a'")
-    from history.archive import restore as restoring
+    from history.retention.archive import restore as restoring
 
     fill = restoring._load_archived_rows
 

@@ -16,10 +16,11 @@ from django.test import Client
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from history import labels, timeline
-from history.entities import BY_NAME, ROOT
+from history import timeline
+from history.catalogue import labels
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
-from history.record import ChangeType
 from history.timeline import (
     TimelineOrder,
     TimelinePage,

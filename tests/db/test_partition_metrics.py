@@ -7,14 +7,14 @@ from django.conf import settings
 from django.db import connection
 from prometheus_client.core import Metric
 
-from annals import env
-from annals.observe import metrics
-from history.daily import days
-from history.daily.canonical import Connection
-from history.entities import BY_NAME
+from annals.configuration import env
+from annals.operations import metrics_page
+from history.kinds.entities import BY_NAME
 from history.models import DaySeal, VerifiedTable
-from history.partitions.plan import SPARE_DAYS
-from history.seals.seal import seal_day
+from history.retention.plan import SPARE_DAYS
+from history.retention.seals.seal import seal_day
+from history.store.days import days
+from history.store.days.canonical import Connection
 from tests.db.noted import held
 from tests.db.partitioned import TABLE, TABLES, insert, retire, run
 from tests.messages import get_today
@@ -39,9 +39,9 @@ def few_days(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_partitions_of_each_table_are_measured(few_days: None, plain: Connection) -> None:
     for number in (-5, -4, 0):
         days.create_partition(plain, TABLE, get_today() + timedelta(days=number))
-    actual = get_values(list(metrics.measure_tables()))
+    actual = get_values(list(metrics_page.measure_tables()))
     journal = 1
-    assert len(actual) == len(metrics.TABLE_METRICS) * (len(TABLES) + journal)
+    assert len(actual) == len(metrics_page.TABLE_METRICS) * (len(TABLES) + journal)
     names = ("missing", "overdue")
     assert [actual[f"annals_store_days_{name}", TABLE] for name in names] == [4 + SPARE_DAYS, 2]
     assert actual["annals_store_days_missing", TABLES[1]] == 5 + SPARE_DAYS
@@ -53,21 +53,21 @@ def test_days_ahead_end_at_first_missing_day(
 ) -> None:
     for number in numbers:
         days.create_partition(plain, TABLE, get_today() + timedelta(days=number))
-    actual = get_values(list(metrics.measure_tables()))
+    actual = get_values(list(metrics_page.measure_tables()))
     assert actual["annals_store_days_ahead", TABLE] == ahead
 
 
 def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> None:
-    assert list(metrics.report_last_run()) == []
+    assert list(metrics_page.report_last_run()) == []
     days.create_partition(plain, TABLE, get_today() - timedelta(days=5))
     message = held(day=get_today() - timedelta(days=5))
     retire()
     assert run("maintain")[0] == 1
-    actual = get_values(list(metrics.report_last_run()))
+    actual = get_values(list(metrics_page.report_last_run()))
     assert (actual["annals_maintain_held",], actual["annals_maintain_exit_code",]) == (1, 1)
     message.delete()
     run("maintain")
-    actual = get_values(list(metrics.report_last_run()))
+    actual = get_values(list(metrics_page.report_last_run()))
     assert actual["annals_maintain_exit_code",] == 0
     assert actual["annals_maintain_held",] == 0
     age = datetime.now(UTC).timestamp() - actual["annals_maintain_timestamp_seconds",]
@@ -75,7 +75,7 @@ def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> N
 
 
 def test_verification_has_no_metrics_before_first_seal() -> None:
-    assert get_values(list(metrics.report_verification())) == {}
+    assert get_values(list(metrics_page.report_verification())) == {}
 
 
 def test_verification_is_reported_for_each_table(plain: Connection) -> None:
@@ -84,21 +84,21 @@ def test_verification_is_reported_for_each_table(plain: Connection) -> None:
     insert(plain, datetime(old.year, old.month, old.day, 12, tzinfo=UTC), "a")
     created = seal_day(plain, BY_NAME["product-instance"], old)
     since, faults = "annals_verify_timestamp_seconds", "annals_verify_faults"
-    assert get_values(list(metrics.report_verification())) == {
+    assert get_values(list(metrics_page.report_verification())) == {
         (since, TABLE): created.sealed_at.timestamp()
     }
     assert run("verify", str(old))[0] == 0  # of one day only: the table waits for its check
-    assert (faults, TABLE) not in get_values(list(metrics.report_verification()))
+    assert (faults, TABLE) not in get_values(list(metrics_page.report_verification()))
     assert run("verify")[0] == 0
-    first = get_values(list(metrics.report_verification()))
+    first = get_values(list(metrics_page.report_verification()))
     assert first[faults, TABLE] == 0
     assert first[since, TABLE] > created.sealed_at.timestamp()
     plain.execute(f"UPDATE {TABLE} SET author = 'x'")
     DaySeal.objects.update(digest="f" * 64)
     assert run("verify", "--entity", "product-car")[0] == 0
-    assert get_values(list(metrics.report_verification()))[faults, TABLE] == 0
+    assert get_values(list(metrics_page.report_verification()))[faults, TABLE] == 0
     assert run("verify")[0] == 1
-    second = get_values(list(metrics.report_verification()))
+    second = get_values(list(metrics_page.report_verification()))
     assert second[faults, TABLE] == 2  # the day and the chain
     assert second[since, TABLE] > first[since, TABLE]
     assert second[faults, TABLES[1]] == 0

@@ -11,15 +11,15 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from annals import env
-from history.base import clock
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.days import build_partition_name
-from history.partitions import state
-from history.partitions.maintain import MaintainOutcome, execute_plans
-from history.partitions.plan import SPARE_DAYS, build_plans
-from history.partitions.state import load_statuses
+from annals.configuration import env
+from history.common import clock
+from history.retention import runs
+from history.retention.maintain import MaintainOutcome, execute_plans
+from history.retention.plan import SPARE_DAYS, build_plans
+from history.retention.runs import load_statuses
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.days import build_partition_name
 from tests.db.commands import command
 from tests.db.partitioned import (
     TABLE,
@@ -249,7 +249,7 @@ def test_run_with_fast_clock_does_not_stay_latest(
         move(at)
         done = run("maintain")
         assert done[0] == 0, done
-        latest = state.load_latest_run()
+        latest = runs.load_latest_run()
         assert latest is not None
         assert latest.started_at == at
         assert latest.search_keys_before == (at - timedelta(days=3)).date()
@@ -266,7 +266,7 @@ def test_maintain_refuses_wrong_clock(
     code, _, err = run("maintain", "--force")
     assert (code, names()) == (2, there)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
-    latest = state.load_latest_run()
+    latest = runs.load_latest_run()
     assert latest is not None
     assert latest.exit_code == 2
     assert abs(latest.started_at - right) < timedelta(minutes=5)

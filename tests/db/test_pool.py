@@ -12,8 +12,8 @@ from django.db import OperationalError, connection, connections
 from django.test import Client
 
 from annals.embedded import process
-from annals.observe import metrics
-from history.database import base
+from annals.operations import metrics_page
+from history.store.database import base
 from tests.db.partitioned import raw
 from tests.db.store import Store
 
@@ -108,7 +108,7 @@ def test_the_page_says_so_and_names_the_request(
     def away(*_: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(metrics.STORE_COLLECTOR, "collect", away)
+    monkeypatch.setattr(metrics_page.STORE_COLLECTOR, "collect", away)
     client.raise_request_exception = False
     page = client.get("/admin/operations/", headers={"X-Request-ID": "night-7"})
     assert page.status_code == 503

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from django.core.management import CommandError
 
-from history.daily import days
-from history.daily.window import Window
-from history.entities import BY_TOPIC, ROOT
-from history.record import Record
+from history.documents.record import Record
+from history.kinds.entities import BY_TOPIC, ROOT
+from history.store.days import days
+from history.store.days.window import Window
+from ingest.messages.decode import Reason, RejectedMessage, decode
+from ingest.messages.message import Message
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, MessageSelection, retry_messages
-from ingest.source.decode import Reason, RejectedMessage, decode
-from ingest.source.message import Message
 from ingest.store import retry_store
 from ingest.store.session import open_connection
 from tests.db.commands import printed
@@ -125,7 +125,7 @@ def test_retry_keeps_version_of_message_when_its_kind_is_gone(
     # Its own copy: an entry that is put back comes last, and other tests see the order.
     others = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
     for module in ("decode", "names"):
-        monkeypatch.setattr(f"ingest.source.{module}.BY_TOPIC", others)
+        monkeypatch.setattr(f"ingest.kafka.{module}.BY_TOPIC", others)
     assert retry_selected() == {"retrying": 1}
     [quarantine_rows] = quarantined()
     assert (quarantine_rows["reason"], quarantine_rows["first_reason"]) == (

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from history.entities import BY_NAME
-from ingest import metrics
+from history.kinds.entities import BY_NAME
+from ingest.consumer import metrics
 from ingest.consumer.writers import AbandonedError, RetryingWriter
-from ingest.source.decode import Reason
-from ingest.source.message import TopicPartition
+from ingest.messages.decode import Reason
+from ingest.messages.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.ledger import Connection
 from ingest.store.session import open_connection

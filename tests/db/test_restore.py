@@ -12,17 +12,17 @@ import pytest
 from django.conf import settings
 from django.db import connection as django_connection
 
-from annals import env
-from history.archive import manifest
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveError, ArchiveStore
-from history.archive.write import DayArchiver
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.days import DayState
-from history.partitions import catalog
-from history.partitions.exclusive import RUN_LOCK
-from history.partitions.maintain import execute_plans
+from annals.configuration import env
+from history.retention import catalog
+from history.retention.archive import manifest
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.run_lock import RUN_LOCK
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.days import DayState
 from tests.db.partitioned import TABLE, day, half_dropped, insert, policy, raw, run
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 

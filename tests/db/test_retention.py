@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from history.daily import days
-from history.daily.window import Window
-from history.entities import ROOT
+from history.kinds.entities import ROOT
 from history.models import MaintainRun
-from history.search_index import backfill as search_retention
+from history.retention import search_keys as search_retention
+from history.store.days import days
+from history.store.days.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection

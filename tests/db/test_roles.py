@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from annals.access import roles
-from history.masking.viewer import has_explicit_permission, has_permission
+from history.policy.masking.viewer import has_explicit_permission, has_permission
 
 pytestmark = pytest.mark.django_db
 

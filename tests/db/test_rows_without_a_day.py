@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from django.core.management import call_command
 
-from history.base import clock
-from history.daily import days
-from history.daily.canonical import Connection
-from history.daily.days import DayState
-from history.daily.window import Window
-from history.entities import ROOT
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import SPARE_DAYS, PartitionPolicy
+from history.common import clock
+from history.kinds.entities import ROOT
+from history.retention.maintain import execute_plans
+from history.retention.plan import SPARE_DAYS, PartitionPolicy
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.days import DayState
+from history.store.days.window import Window
 from ingest.completeness.holds import find_unsettled_days
 from ingest.store import missing_days, slow_path
 from ingest.store.session import open_connection

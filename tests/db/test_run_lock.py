@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from history.partitions.exclusive import RUN_LOCK, NoRunLockError, hold_run_lock, reconnect
+from history.retention.run_lock import (
+    RUN_LOCK,
+    NoRunLockError,
+    hold_run_lock,
+    reconnect,
+)
 from tests.db.partitioned import advisory_locks, raw
 from tests.db.test_archive_origin import archive_rows_of_day, decide, ids, place, store
 

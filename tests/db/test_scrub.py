@@ -9,22 +9,22 @@ import msgspec
 import pytest
 from django.conf import settings
 
-from annals.observe import metrics
-from history.archive import manifest, parquet, scrubbing
-from history.archive.manifest import Manifest
-from history.archive.parquet import ArchiveFileWriter, hash_row
-from history.archive.scrubbing import list_days_to_check, scrub_days
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver
-from history.daily import days
-from history.daily.canonical import DayDigest
-from history.entities import ROOT
+from annals.operations import metrics_page
+from history.kinds.entities import ROOT
 from history.models import ArchivedDay, DaySeal
-from history.partitions.maintain import execute_plans
-from history.seals.seal import seal_day
+from history.retention.archive import manifest, parquet, scrubbing
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.parquet import ArchiveFileWriter, hash_row
+from history.retention.archive.scrubbing import list_days_to_check, scrub_days
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.seals.seal import seal_day
+from history.store.days import days
+from history.store.days.canonical import DayDigest
+from tests.command_shapes import parse_shaped
 from tests.db.partitioned import TABLE, day, insert, policy, raw, run
 from tests.db.test_export import fill
-from tests.shape import parse_shaped
 
 FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
 
@@ -229,7 +229,7 @@ def test_scrub_accepts_generation_of_interrupted_run(
     def killed(*_: Any) -> None:
         raise OSError("killed")
 
-    monkeypatch.setattr("history.archive.write.seal_archived_rows", killed)
+    monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", killed)
     assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
     found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
     assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
@@ -256,7 +256,7 @@ def test_scrub_metrics_count_days_with_fault(archive: ArchiveStore, tmp_path: Pa
     def values() -> dict[str, float]:
         return {
             sample.name: sample.value
-            for family in metrics.report_archive()
+            for family in metrics_page.report_archive()
             for sample in family.samples
         }
 

@@ -9,17 +9,17 @@ import pytest
 from django.conf import settings
 from psycopg import sql
 
-from annals import env
 from annals.access.models import JournalEntry
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver
-from history.daily import canonical, days
-from history.daily.canonical import Connection
-from history.entities import BY_NAME
+from annals.configuration import env
+from history.kinds.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
-from history.partitions.maintain import execute_plans
-from history.seals.seal import GENESIS, seal_day
-from history.seals.verification import find_chain_fault, load_newest_seal, verify_days
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.seals.seal import GENESIS, seal_day
+from history.retention.seals.verification import find_chain_fault, load_newest_seal, verify_days
+from history.store.days import canonical, days
+from history.store.days.canonical import Connection
 from tests.db import simulated
 from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
 

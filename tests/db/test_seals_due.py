@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from annals import env
+from annals.configuration import env
 from annals.management.actions.partitions import PartitionsRun
-from history.base import clock
-from history.daily import days
-from history.daily.canonical import Connection
-from history.entities import BY_NAME, CHILDREN, ENTITIES
+from history.common import clock
+from history.kinds.entities import BY_NAME, CHILDREN, ENTITIES
 from history.kinds.kind import DayRows
 from history.models import DaySeal, MaintainRun
-from history.partitions.exclusive import RUN_LOCK
-from history.seals import finished
-from history.seals.seal import seal_day
+from history.retention.run_lock import RUN_LOCK
+from history.retention.seals import nightly
+from history.retention.seals.seal import seal_day
+from history.store.days import days
+from history.store.days.canonical import Connection
 from ingest.models import Ledger, Quarantined
 from tests.db.noted import held
 from tests.db.partitioned import (
@@ -202,7 +202,7 @@ def test_lost_connection_while_sealing_stops_no_other_day(
             plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return seal_day(plain, rows, day)
 
-    monkeypatch.setattr(finished, "seal_day", fatal)
+    monkeypatch.setattr(nightly, "seal_day", fatal)
     read_all_to_end()
     fill(8, 7)
     code, out, _ = run("maintain", "--json")

@@ -11,10 +11,11 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 
 from history import timeline
-from history.entities import BY_NAME, ENTITIES
+from history.kinds.entities import BY_NAME, ENTITIES
 from history.models import SearchKey
-from history.search_index import backfill, keys
-from ingest.source.message import Message
+from history.retention import search_keys
+from history.store.search_index import keys
+from ingest.messages.message import Message
 from tests.db.ingested import Ingested, query
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute
@@ -26,7 +27,7 @@ PERSON, REALTY = "participant-role", "realty-info"
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several transactions for a partition of a test."""
-    monkeypatch.setattr(backfill, "PAGES_AT_ONCE", 1)
+    monkeypatch.setattr(search_keys, "PAGES_AT_ONCE", 1)
 
 
 def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
@@ -107,7 +108,9 @@ def test_backfill_indexes_key_declared_later(
     assert run_search_command(capsys) == {"rows": 5, "keys": 7}
     task = BY_NAME["product-task"]
     declared = replace(task, search=(("taskClient", "/clientId"),))
-    monkeypatch.setattr(backfill, "ENTITIES", (*(e for e in ENTITIES if e is not task), declared))
+    monkeypatch.setattr(
+        search_keys, "ENTITIES", (*(e for e in ENTITIES if e is not task), declared)
+    )
     monkeypatch.setitem(keys.BY_NAME, task.name, declared)
     monkeypatch.setitem(keys.LOOKUPS, task.name, keys._make_lookup(("/clientId",)))
     assert run_search_command(capsys) == {"rows": 6, "keys": 8}
@@ -122,7 +125,7 @@ def test_keys_of_interrupted_backfill_stay(
         documents_without_keys.add(
             "A1", version, {"number": f"N{version}", "text": "x" * 200}, version
         )
-    plain, left = backfill._index_pages, [3]
+    plain, left = search_keys._index_pages, [3]
 
     def index(*args: Any) -> Any:
         left[0] -= 1
@@ -131,7 +134,7 @@ def test_keys_of_interrupted_backfill_stay(
         return plain(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(backfill, "_index_pages", index)
+        patch.setattr(search_keys, "_index_pages", index)
         with pytest.raises(CommandError, match="It ended after"):
             run_search_command(capsys)
     first = SearchKey.objects.count()
@@ -143,15 +146,15 @@ def test_keys_of_interrupted_backfill_stay(
 def test_backfill_goes_on_when_day_leaves_meanwhile(
     documents_without_keys: Store, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = backfill.list_targets
+    plain = search_keys.list_targets
 
-    def targets() -> list[backfill.BackfillTarget]:
+    def targets() -> list[search_keys.BackfillTarget]:
         chosen = plain()
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
         return chosen
 
-    monkeypatch.setattr("history.search_index.backfill.list_targets", targets)
+    monkeypatch.setattr("history.retention.search_keys.list_targets", targets)
     assert run_search_command(capsys)["rows"] == 4
 
 
@@ -174,8 +177,8 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
             return sum(
                 step.rows
                 for _ in range(6)
-                for target in backfill.list_targets()
-                for step in backfill.backfill_target(target)
+                for target in search_keys.list_targets()
+                for step in search_keys.backfill_target(target)
             )
         finally:
             connection.close()
@@ -194,7 +197,9 @@ def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
 
     def index() -> int:
         try:
-            return sum(s.keys for t in backfill.list_targets() for s in backfill.backfill_target(t))
+            return sum(
+                s.keys for t in search_keys.list_targets() for s in search_keys.backfill_target(t)
+            )
         finally:
             connection.close()
 

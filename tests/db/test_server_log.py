@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from annals.access.grants import CONSUMER, WEB
-from history.database.session import QUIET_LOG
+from history.store.database.session import QUIET_LOG
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.messages import NOW, make_value

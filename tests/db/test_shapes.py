@@ -9,14 +9,14 @@ import pytest
 from django.conf import settings
 from django.core.management import get_commands, load_command_class
 
-from history.base import clock
-from history.entities import ROOT
+from history.common import clock
+from history.kinds.entities import ROOT
 from ingest.models import Ledger
 from ingest.store.batch import OffsetGap
+from tests.command_shapes import load_shapes, parse_shaped
 from tests.db.commands import command
 from tests.db.ingested import Ingested, quarantined
 from tests.messages import SOURCE, make_value
-from tests.shape import load_shapes, parse_shaped
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -11,22 +11,33 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from history.archive.store import ArchiveStore as Files
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.daily import days
-from history.daily.window import Window
-from history.entities import BY_NAME, ROOT, EntityKind, get_root
-from history.packing import pack_day
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
-from history.record import ChangeType
+from history.common import clock
+from history.documents.record import ChangeType
+from history.kinds.entities import (
+    BY_NAME,
+    ROOT,
+    EntityKind,
+    get_root,
+)
+from history.retention.archive.store import ArchiveStore as Files
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.packing import pack_day
+from history.retention.plan import PartitionPolicy
+from history.store.days import days
+from history.store.days.window import Window
+from history.store.versions import (
+    FIRST,
+    LAST,
+    TimelinePosition,
+    VersionKey,
+    VersionRow,
+)
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.archive import ArchiveSource
 from history.timeline.sources.merged import MergedSource, SupplementSource, VersionSource
 from history.timeline.sources.old_service import OldServiceSource
 from history.timeline.sources.tables import TableSource
-from history.versions import FIRST, LAST, TimelinePosition, VersionKey, VersionRow
 from tests.db.partitioned import raw
 from tests.db.store import Store, minute
 

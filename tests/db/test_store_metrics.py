@@ -11,13 +11,13 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from annals import env
 from annals import metrics as annals_metrics
+from annals.configuration import env
 from annals.embedded import process
-from annals.observe.metrics import StoreCollector
+from annals.operations.metrics_page import StoreCollector
 from history import metrics as history_metrics
-from history.entities import BY_NAME, ENTITIES
-from ingest import metrics as ingest_metrics
+from history.kinds.entities import BY_NAME, ENTITIES
+from ingest.consumer import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from tests.db.noted import held, ledger_row
 from tests.messages import NOW

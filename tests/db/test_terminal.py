@@ -3,9 +3,9 @@
 import pytest
 from django.core.management import call_command
 
-from history.base import clock
-from history.entities import ROOT
-from history.gap_models import VersionGap
+from history.common import clock
+from history.kinds.entities import ROOT
+from history.models import VersionGap
 from ingest.models import Quarantined
 from tests.db.commands import command, printed
 from tests.db.noted import held

@@ -9,10 +9,16 @@ from django.db import connection
 from django.test import Client
 
 from history import timeline
-from history.daily.days import build_partition_name
-from history.entities import BY_NAME, ENTITIES, ROOT, EntityKind
-from history.record import ChangeType
-from history.requests import deadline
+from history.common import deadline
+from history.documents.record import ChangeType
+from history.kinds.entities import (
+    BY_NAME,
+    ENTITIES,
+    ROOT,
+    EntityKind,
+)
+from history.store.days.days import build_partition_name
+from history.store.versions import LAST, VersionKey
 from history.timeline import (
     BadParameterError,
     NoVersionError,
@@ -23,9 +29,8 @@ from history.timeline import (
     VersionFilters,
     compose,
 )
-from history.timeline.keys import EntityVersions
 from history.timeline.sources import statements
-from history.versions import LAST, VersionKey
+from history.timeline.version_index import EntityVersions
 from tests.db.screens import A1, WHOLE
 from tests.db.store import HOST, T0, Store, minute, queries
 

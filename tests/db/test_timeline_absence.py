@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from history import timeline
-from history.entities import ROOT
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
+from history.store.versions import CLOCK_TOLERANCE, VersionKey
 from history.timeline import (
     Absence,
     NotFoundError,
@@ -23,7 +24,6 @@ from history.timeline import (
     TimelineQuery,
     absence,
 )
-from history.versions import CLOCK_TOLERANCE, VersionKey
 from tests.db.screens import A1, text
 from tests.db.store import HOST, T0, Store, minute
 

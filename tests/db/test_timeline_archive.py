@@ -11,19 +11,20 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from annals import env
-from history import labels, masking
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveStore
-from history.archive.write import DayArchiver
-from history.daily import days
-from history.entities import BY_NAME, ROOT
+from annals.configuration import env
+from history.catalogue import labels
+from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
-from history.partitions.maintain import execute_plans
-from history.partitions.plan import PartitionPolicy
+from history.policy import masking
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import execute_plans
+from history.retention.plan import PartitionPolicy
+from history.store.days import days
+from history.store.versions import FetchedVersions
 from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page
 from history.timeline.sources.tables import TableSource
-from history.versions import FetchedVersions
 from tests.db.partitioned import raw
 from tests.db.store import HOST
 from tests.db.store import Store as Rows

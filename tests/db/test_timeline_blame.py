@@ -9,8 +9,8 @@ from django.db import connection
 
 from history import timeline
 from history.documents.exactjson import Json, SnapshotCache
-from history.entities import ROOT
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
 from history.timeline import NoVersionError, compose
 from history.timeline.sources import statements
 from tests.db.store import HOST, Store, queries

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 
 from history import timeline
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from history.models import SearchKey
 from tests.db.store import HOST, T0, Store, minute
 

@@ -9,13 +9,13 @@ import pytest
 from django.test import Client
 
 from history import timeline
-from history.daily import days
-from history.documents.fields import FIELD_BYTES, select_fields
 from history.documents.jsonb import to_store
-from history.entities import get_root
+from history.documents.record import ChangeType
+from history.documents.top_level_fields import FIELD_BYTES, select_fields
+from history.kinds.entities import get_root
 from history.models import FieldLabel, SearchKey
-from history.packing import pack_day
-from history.record import ChangeType
+from history.retention.packing import pack_day
+from history.store.days import days
 from history.timeline.sources.tables import fetch_newest_documents
 from tests.db.partitioned import raw
 from tests.db.screens import text

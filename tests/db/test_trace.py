@@ -14,12 +14,18 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from annals.access.models import JournalEntry
-from history import quarantined, trace
-from history.base import clock
-from history.daily.window import Window
-from history.entities import ROOT
-from history.record import UNSTORED_SPAN
-from history.trace import BrokerBounds, Fate, FateState, MessagePosition
+from history.common import clock
+from history.completeness import trace
+from history.completeness.trace import (
+    BrokerBounds,
+    Fate,
+    FateState,
+    MessagePosition,
+)
+from history.documents.record import UNSTORED_SPAN
+from history.kinds.entities import ROOT
+from history.store import quarantine_queries
+from history.store.days.window import Window
 from ingest.models import Ledger, Quarantined, Unstored
 from ingest.quarantine import messages
 from ingest.store import empty_offsets
@@ -378,7 +384,7 @@ def resent_versions() -> None:
 
 def list_offsets() -> dict[int, int]:
     """The offset of the message of each version."""
-    versions = quarantined.find_by_versions(ROOT, [("A1", 0, 9)])["A1"]
+    versions = quarantine_queries.find_by_versions(ROOT, [("A1", 0, 9)])["A1"]
     return {number: each.position.offset for number, each in versions.items()}
 
 

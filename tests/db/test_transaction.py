@@ -12,15 +12,15 @@ import pytest
 from django.core.management import call_command
 from psycopg.errors import DeadlockDetected
 
-from history.blocks.stored import BLOCK_COLUMNS
-from history.daily import days
-from history.entities import BY_NAME, ROOT
+from history.kinds.entities import BY_NAME, ROOT
+from history.store.blocks.queries import BLOCK_COLUMNS
+from history.store.days import days
 from ingest.consumer.lanes import Lane
 from ingest.consumer.writers import RetryingWriter
+from ingest.messages.decode import Reason, decode_message
+from ingest.messages.message import Message
 from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
-from ingest.source.decode import Reason, decode_message
-from ingest.source.message import Message
 from ingest.store import transaction as writing
 from ingest.store.batch import Batch, Limits
 from ingest.store.copy import RowsDroppedError

@@ -13,7 +13,7 @@ from django.test import Client
 
 from annals.access.grants import WEB
 from annals.access.journal import days as journal
-from history import labels
+from history.catalogue import labels
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
 from ingest.store.session import open_connection

@@ -25,7 +25,7 @@ FILES: Final[Mapping[str, bytes]] = {
 TOPIC: Final = "top-storage.export.product-car"
 OLD: Final = {"ANNALS_FALLBACK_URL": "http://127.0.0.1:1", "ANNALS_FALLBACK_UNTIL": "2100-01-01"}
 LIST: Final = "partitions list"
-SOON: Final = {"ingest.source.producer.TIMEOUT_SECONDS": 0.5}
+SOON: Final = {"ingest.kafka.producer.TIMEOUT_SECONDS": 0.5}
 
 
 @dataclass(frozen=True)

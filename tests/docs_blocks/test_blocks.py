@@ -13,17 +13,17 @@ import yaml
 from django.core.management import CommandError, get_commands, load_command_class
 from django.urls import resolve
 
-from annals import env
 from annals.access.oidc import providers
-from history.base import private_files
-from history.daily.window import Window
-from history.kinds import declared
-from history.need_to_know import Application
-from outbox import answer as request
+from annals.configuration import env
+from history.common import private_files
+from history.kinds import kinds_file
+from history.policy.need_to_know import Application
+from history.store.days.window import Window
 from outbox import conf
-from outbox.answer import VersionRequest
 from outbox.inbox import conf as inbox_conf
 from outbox.inbox import message
+from outbox.relay import answer as request
+from outbox.relay.answer import VersionRequest
 from scripts.pages import ROOT
 from tests.docs_blocks.pages import (
     LINES,
@@ -124,7 +124,7 @@ def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text(text)
     [form] = set(re.findall(r"^\[\[(\w+)\]\]", text, re.MULTILINE))
     readers: dict[str, Callable[[Path], tuple[object, ...]]] = {
-        "provider": providers.read_providers, "kind": declared.read_kinds_file
+        "provider": providers.read_providers, "kind": kinds_file.read_kinds_file
     }  # fmt: skip
     assert len(readers[form](tmp_path / "file.toml")) == 1
 

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from annals.embedded.postgres import EmbeddedPostgres
-from history.base import private_files
-from history.daily import days
-from history.entities import ENTITIES, EntityKind
+from history.common import private_files
+from history.kinds.entities import ENTITIES, EntityKind
+from history.store.days import days
 from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
 from tests.docs_blocks.pages import HERE, SHELL, Block, commands, lines, of_annals
 from tests.forked import CommandForker, CommandResult
@@ -49,7 +49,7 @@ NOT_SET_HERE: Final = ("W105", "W106", "W116", "W121")
 # Without a broker: the commands that ask it say so, and answer from the database.
 ASK_KAFKA: Final = ("check", "ledger")
 SOON: Final = {
-    f"ingest.source.{module}.TIMEOUT_SECONDS": 0.2 for module in ("kafka", "brokers", "retention")
+    f"ingest.kafka.{module}.TIMEOUT_SECONDS": 0.2 for module in ("kafka", "brokers", "retention")
 }
 WORD: Final = "of-the-tests"
 

@@ -21,8 +21,8 @@ import psycopg
 
 from annals.embedded import logins
 from annals.embedded.broker import EmbeddedBroker, KafkaServer
-from history.daily import days
-from history.entities import ENTITIES, ROOT
+from history.kinds.entities import ENTITIES, ROOT
+from history.store.days import days
 from tests.apache.broker import Apache
 from tests.consuming import (
     ConsumerStarter,

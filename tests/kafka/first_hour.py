@@ -16,16 +16,16 @@ if __name__ == "__main__":
     from django.test import Client
 
     from annals.access.local_logins import create_break_glass_login
-    from annals.observe import metrics
+    from annals.operations import metrics_page
+    from annals.operations.alert_checks import collect_values, find_problems
     from annals.operations.deploy_checks import check_first_hour
     from annals.operations.jobs import list_jobs
-    from annals.operations.verdict import collect_values, find_problems
-    from history.base import clock
+    from history.common import clock
     from history.models import SealedDay
 
     client = Client(SERVER_NAME="localhost", headers={"Accept-Language": "en"})
     client.force_login(create_break_glass_login("operator", clock.now()))
-    found = find_problems(collect_values(metrics.STORE_COLLECTOR.collect()), list_jobs())
+    found = find_problems(collect_values(metrics_page.STORE_COLLECTOR.collect()), list_jobs())
     page = client.get("/admin/operations/")
     checks = check_first_hour(databases=["default"])
     print(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from annals.embedded.broker import EmbeddedBroker, KafkaServer
-from history.entities import ENTITIES
-from tests import need
+from history.kinds.entities import ENTITIES
+from tests import required_programs
 from tests.apache.broker import Apache
 from tests.kafka import brokers
 
@@ -36,8 +36,8 @@ def apache_node(run_apache: Apache) -> Apache:
 def run_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """Apache Kafka with all listeners, one for the run: only tests/conftest.py imports it. Tests
     may stop it and leave it stopped."""
-    need.need_java()
-    need.need_maven()
+    required_programs.need_java()
+    required_programs.need_maven()
     # A client left over from another test must not make the topics that a later one deleted.
     settings = {"auto.create.topics.enable": "false"}
     node = Apache(

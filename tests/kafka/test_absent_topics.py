@@ -13,7 +13,7 @@ import pytest
 
 from annals.embedded import logins
 from annals.embedded.broker import KafkaServer
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.consuming import (
     LIVE_TOPICS,
     OWNER_URL,

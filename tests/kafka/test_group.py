@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from annals.embedded.broker import KafkaServer
-from ingest.source import kafka
-from ingest.source.message import KafkaPartition
+from ingest.kafka import source as kafka_source
+from ingest.messages.message import KafkaPartition
 from tests.apache.broker import Apache
 from tests.consuming import ROOT, ConsumerStarter, ProductDatabase, produce_messages, wait_until
 from tests.kafka import brokers
@@ -34,7 +34,7 @@ class GroupMember:
 
     def __init__(self, broker: KafkaServer, group: str) -> None:
         self.partitions: list[int] = []
-        self.source = kafka.GroupMember(
+        self.source = kafka_source.GroupMember(
             *(broker.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
         )
@@ -76,7 +76,7 @@ def test_client_that_never_rejoins_is_replaced(apache: Apache, group: str) -> No
     brokers.create_topics(apache, [SHARED], PARTITIONS)
     assigned: list[list[tuple[str, int]]] = []
     lost: list[bool] = []
-    source = kafka.GroupMember(
+    source = kafka_source.GroupMember(
         *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
         *(assigned.append, lambda: lost.append(True), lambda: lost.append(True)),
     )
@@ -107,9 +107,9 @@ def test_member_without_partitions_is_not_replaced(
 ) -> None:
     """More members than partitions: one waits, however long."""
     brokers.create_topics(apache, [SHARED], 1)
-    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 1)
+    monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 1)
     sources = [
-        kafka.GroupMember(
+        kafka_source.GroupMember(
             *(apache.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(lambda _: None, lambda: None, lambda: None),
         )
@@ -134,8 +134,8 @@ def test_offsets_of_group_on_apache_kafka_are_kept(
     consumer = Consumer({**apache.make_client_config(), "group.id": group})
     consumer.commit(offsets=[committed], asynchronous=False)
     consumer.close()
-    monkeypatch.setattr(kafka, "STUCK_AFTER_SESSIONS", 0)
-    source = kafka.GroupMember(
+    monkeypatch.setattr(kafka_source, "STUCK_AFTER_SESSIONS", 0)
+    source = kafka_source.GroupMember(
         *(apache.get_bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),
     )
@@ -153,7 +153,7 @@ def test_offsets_of_group_on_apache_kafka_are_kept(
 # After its first message the client delivers nothing. Annals is not asked and not informed, as with
 # a client that lost its way to the brokers.
 DEAF = """
-from ingest.source import kafka
+from ingest.kafka import kafka
 
 poll, deaf = kafka.GroupMember.poll, []
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from annals.embedded.broker import KafkaServer
+from tests.command_shapes import parse_shaped
 from tests.consuming import (
     OWNER_URL,
     ROOT,
@@ -21,7 +22,6 @@ from tests.consuming import (
 )
 from tests.messages import TOPIC, make_value
 from tests.processes import consumers, database, server
-from tests.shape import parse_shaped
 
 pytestmark = pytest.mark.kafka
 __all__ = ["consumers", "database", "server"]

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from annals.embedded.broker import KafkaServer
 from history.documents.jsonb import from_store
-from ingest.source.client import NOT_READABLE
+from ingest.kafka.client import NOT_READABLE
 from tests.consuming import ConsumerStarter, ProductDatabase, produce_messages
 from tests.kafka.raw_producer import open_raw_producer
 from tests.messages import EXPIRED, HOSTILE, NOW, STRANGE, TOPIC, make_value

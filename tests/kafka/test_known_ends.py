@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from annals.embedded.broker import KafkaServer
-from history.entities import ROOT
+from history.kinds.entities import ROOT
 from tests.consuming import (
     ConsumerStarter,
     MessageFeed,

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from annals.embedded.broker import KafkaServer
-from history.entities import ENTITIES
-from ingest.source.retention import BrokerForecaster
+from history.kinds.entities import ENTITIES
+from ingest.kafka.retention import BrokerForecaster
 from tests.consuming import ConsumerStarter
 from tests.kafka import brokers
 from tests.messages import make_value

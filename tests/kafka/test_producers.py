@@ -14,7 +14,7 @@ import pytest
 
 from annals.embedded import logins
 from annals.embedded.broker import KafkaServer
-from tests import need
+from tests import required_programs
 from tests.consuming import ROOT, ConsumerStarter, ProductDatabase, run_command
 from tests.messages import TOPIC
 from tests.processes import consumers, database, server
@@ -26,7 +26,7 @@ PRODUCERS = ROOT / "examples" / "producers"
 TIMELINE = """
 import json
 from history import timeline
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from tests.db.store import HOST
 page = timeline.page(HOST, timeline.Query(entity=BY_NAME["product-instance"], id="A1"))
 print(json.dumps([[each.version, each.author.login, each.client_id,
@@ -78,8 +78,8 @@ def test_python_example_is_stored(
 def test_java_example_is_stored(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer, tmp_path: Path
 ) -> None:
-    need.need_java()
-    need.need_program("mvn", "maven")
+    required_programs.need_java()
+    required_programs.need_program("mvn", "maven")
     folder = shutil.copytree(PRODUCERS / "java", tmp_path / "java")
     maven = ("mvn", "--batch-mode", "--quiet", "compile", "exec:java", "-Dexec.args={}")
     run_and_compare(consumers, database, broker, folder, *maven)
@@ -90,4 +90,6 @@ def test_java_example_is_stored(
 def test_go_example_is_stored(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    run_and_compare(consumers, database, broker, PRODUCERS / "go", need.go(), "run", ".")
+    run_and_compare(
+        consumers, database, broker, PRODUCERS / "go", required_programs.go(), "run", "."
+    )

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from annals.embedded import process
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.consuming import (
     LIVE_TOPICS,

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from annals.embedded.broker import KafkaServer
 from annals.embedded.process import choose_free_ports
-from tests import need
+from tests import required_programs
 from tests.apache.broker import USER, Apache
 from tests.consuming import (
     ConsumerStarter,
@@ -145,8 +145,8 @@ def list_listening_addresses(port: int) -> list[tuple[str, int]]:
 @pytest.fixture
 def guarded_broker(tmp_path: Path) -> Iterator[Apache]:
     """Apache Kafka of its own that asks for rights: its login has none yet."""
-    need.need_java()
-    need.need_maven()
+    required_programs.need_java()
+    required_programs.need_maven()
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",  # of the listeners without a password

@@ -15,11 +15,11 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from annals.embedded.broker import EmbeddedBroker, KafkaServer
-from history.entities import ENTITIES
-from ingest.source.producer import KafkaProducer
+from history.kinds.entities import ENTITIES
+from ingest.kafka.producer import KafkaProducer
+from tests.command_shapes import parse_shaped
 from tests.consuming import wait_until
 from tests.kafka import brokers
-from tests.shape import parse_shaped
 
 pytestmark = pytest.mark.kafka
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from history.search_index.keys import KeyFingerprint
+from history.store.search_index.keys import KeyFingerprint
 from ingest.consumer import writers
 from ingest.consumer.writers import RetryingWriter
-from ingest.source.decode import decode_message
-from ingest.source.message import Message, TopicPartition
+from ingest.messages.decode import decode_message
+from ingest.messages.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Claim, Limits
 from ingest.store.ledger import Connection

@@ -11,25 +11,25 @@ import psycopg
 from psycopg import errors, sql
 
 from annals.management.actions import partitions
-from history import packing
-from history.archive import manifest, restore, write
-from history.archive.manifest import Manifest
-from history.archive.rows import MergedDayRows
-from history.archive.store import ArchiveError, ArchiveStore
-from history.base import clock
-from history.blocks import dictionaries, form
-from history.blocks.dictionaries import Dictionary
-from history.blocks.stored import count_versions
-from history.daily import days, rebuild
-from history.daily.canonical import Connection
-from history.daily.days import DayState
-from history.daily.window import Window
-from history.database import forms
-from history.entities import EntityKind
-from history.seals import finished, seal
+from history.common import clock
+from history.kinds.entities import EntityKind
+from history.retention import packing
+from history.retention.archive import manifest, restore, write
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.rows import MergedDayRows
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.seals import nightly, seal
+from history.store.blocks import codec, dictionaries
+from history.store.blocks.dictionaries import Dictionary
+from history.store.blocks.queries import count_versions
+from history.store.database import forms
+from history.store.days import days, table_swap
+from history.store.days.canonical import Connection
+from history.store.days.days import DayState
+from history.store.days.window import Window
+from ingest.messages.decode import ExpiredVersion, RejectedMessage, decode
+from ingest.messages.message import Message
 from ingest.quarantine import messages
-from ingest.source.decode import ExpiredVersion, RejectedMessage, decode
-from ingest.source.message import Message
 from ingest.store import fast_path, missing_days, retry_store, transaction
 
 # Replaces an attribute of a module or class, which must exist.
@@ -140,7 +140,7 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 
 
 def _empty_days_sealed(replace: Replace) -> None:
-    due, check = finished.find_days_to_seal, seal._check_rows
+    due, check = nightly.find_days_to_seal, seal._check_rows
 
     def settled(existing: Any, today: date, after_days: int, _: Any) -> Any:
         return due(existing, today, after_days, lambda _: {})
@@ -149,7 +149,7 @@ def _empty_days_sealed(replace: Replace) -> None:
         if rows:
             check(table, day, rows)
 
-    replace(finished, "with_rows", set)
+    replace(nightly, "with_rows", set)
     replace(partitions, "due", settled)
     replace(seal, "_check_rows", check_some)
 
@@ -163,9 +163,9 @@ def _blocks_not_looked_into(replace: Replace) -> None:
 
 
 def _swapped_uncompared(replace: Replace) -> None:
-    pack = form.BlockPacker.pack_block
+    pack = codec.BlockPacker.pack_block
     replace(
-        form.BlockPacker,
+        codec.BlockPacker,
         "pack_block",
         lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]),
     )
@@ -184,7 +184,7 @@ def _dictionary_not_kept(replace: Replace) -> None:
 
 def _block_of_two_applications(replace: Replace) -> None:
     def cut(rows: Any) -> Any:
-        return form.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
+        return codec.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
     replace(packing, "cut", cut)
     replace(packing._Rewrite, "_compare_versions", lambda *_: None)
@@ -198,20 +198,20 @@ def _only_noted_rows_kept(replace: Replace) -> None:
     )
 
     def add(self: Any, connection: Connection, entity: EntityKind, place: days.DayTable) -> int:
-        return rebuild.add_missing_rows(connection, entity, place, noted.format(old=place.child))
+        return table_swap.add_missing_rows(connection, entity, place, noted.format(old=place.child))
 
-    replace(rebuild.TableWatch, "add_noted_rows", add)
-    replace(rebuild.TableWatch, "settle", add)
-    replace(rebuild, "count_cheaply", lambda *_: None)
+    replace(table_swap.TableWatch, "add_noted_rows", add)
+    replace(table_swap.TableWatch, "settle", add)
+    replace(table_swap, "count_cheaply", lambda *_: None)
 
 
 def _packed_day_unguarded(replace: Replace) -> None:
-    replace(rebuild, "guard", lambda *_: None)
+    replace(table_swap, "guard", lambda *_: None)
 
 
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
     """As the release before: the consumer looks into blocks of days before its own today."""
-    replace(rebuild, "guard", lambda *_: None)
+    replace(table_swap, "guard", lambda *_: None)
     replace(fast_path, "_server_time", lambda _: clock.now())
 
 

@@ -14,7 +14,7 @@ from typing import IO, Any
 import psycopg
 from psycopg import sql
 
-from history.archive.store import ArchiveStore
+from history.retention.archive.store import ArchiveStore
 
 _this_thread = threading.local()
 _UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}

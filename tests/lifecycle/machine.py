@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from history.seals.seal import YOUNGEST_DAYS
+from history.retention.seals.seal import YOUNGEST_DAYS
 from tests.lifecycle.checks import Step, check
 from tests.lifecycle.consumer import listening
 from tests.lifecycle.faults import installed

@@ -7,7 +7,7 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple
 
-from history.entities import BY_NAME, EntityKind
+from history.kinds.entities import BY_NAME, EntityKind
 
 ROOT, CHILD = BY_NAME["product-instance"], BY_NAME["participant-role"]
 ENTITIES = (ROOT, CHILD)

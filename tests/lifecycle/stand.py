@@ -26,13 +26,13 @@ from django.db import connection
 from psycopg.conninfo import make_conninfo
 
 from annals.management.actions import partitions
-from history import entities
-from history.base import clock
-from history.blocks import dictionaries
-from history.blocks.dictionaries import Dictionary
-from history.database import forms
-from history.entities import EntityKind
-from history.partitions import plan, strategy
+from history.common import clock
+from history.kinds import entities
+from history.kinds.entities import EntityKind
+from history.retention import plan, strategy
+from history.store.blocks import dictionaries
+from history.store.blocks.dictionaries import Dictionary
+from history.store.database import forms
 from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.store import fast_path, session
 from tests.lifecycle.sent import ENTITIES

@@ -11,8 +11,8 @@ import psycopg
 from django.db import connection
 from psycopg import errors
 
-from history.entities import BY_NAME
-from history.seals.seal import YOUNGEST_DAYS
+from history.kinds.entities import BY_NAME
+from history.retention.seals.seal import YOUNGEST_DAYS
 from ingest.consumer.writers import AbandonedError
 from ingest.store.ledger import FencedError
 from tests.lifecycle.checks import Step

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from history.documents.jsonb import to_store
-from history.record import Record
+from history.documents.record import Record
 from tests.db.store import T0
 from tests.oracle.reference import KINDS, ROOT
 from tests.oracle.values import ExactNumber, Value

@@ -24,19 +24,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from psycopg import sql
 
-from history.archive import provenance
-from history.archive.store import ArchiveStore as Files
-from history.archive.write import archive_day
-from history.blocks import dictionaries
-from history.blocks import stored as stored_rows
-from history.blocks.dictionaries import Dictionary
-from history.blocks.form import BlockPacker, split_into_blocks
-from history.daily import canonical, days, rebuild
-from history.entities import BY_NAME, ENTITIES, EntityKind
-from history.fallback.client import OldServiceEndpoint
-from history.search_index.keys import KeyFingerprint, NewSearchKeys
-from history.search_index.upsert import upsert_keys
-from history.versions import TimelineSubject, VersionRow
+from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
+from history.retention.archive import provenance
+from history.retention.archive.store import ArchiveStore as Files
+from history.retention.archive.write import archive_day
+from history.store.blocks import dictionaries
+from history.store.blocks import queries as stored_rows
+from history.store.blocks.codec import BlockPacker, split_into_blocks
+from history.store.blocks.dictionaries import Dictionary
+from history.store.days import canonical, days, table_swap
+from history.store.search_index.keys import KeyFingerprint, NewSearchKeys
+from history.store.search_index.upsert import upsert_keys
+from history.store.versions import TimelineSubject, VersionRow
+from history.timeline.fallback.client import OldServiceEndpoint
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
 from tests.oracle.checks import COUNTS, OracleApi
@@ -240,7 +240,7 @@ def pack(draw: Any) -> None:
             moment = stored_rows.EPOCH + timedelta(microseconds=at)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             plain.execute(query.format(table), [id, version, moment])
-        rebuild.write_rows(plain, entity, table, made, frozen=False)
+        table_swap.write_rows(plain, entity, table, made, frozen=False)
         COUNTS["blocks"] += len(made)
 
 
@@ -281,7 +281,7 @@ def test_timelines_from_tables_and_archive_equal_reference(
         def versions(_store: Files, entity: EntityKind, id: str) -> list[VersionRow]:
             return [row for row in found if (row.entity, row.id) == (entity, id)]
 
-        patched.setattr("history.archive.read.read_versions", versions)
+        patched.setattr("history.retention.archive.read.read_versions", versions)
         for entity in world.list_entities():
             _compare_timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
@@ -339,7 +339,7 @@ def move_to_old_service(
         }
         return [one for one in found if (one.entity, one.id) in documents]
 
-    patched.setattr("history.fallback.client.fetch_timeline", fetch)
+    patched.setattr("history.timeline.fallback.client.fetch_timeline", fetch)
     COUNTS["versions in the old service"] += len(found)
 
 

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from outbox import message
-from outbox.block import get_kind
-from outbox.message import RecordedVersion
-from tests.outbox import stored
+from outbox.recording import message
+from outbox.recording.message import RecordedVersion
+from outbox.recording.recording_block import get_kind
+from tests.outbox import recorded_versions
 from tests.outbox.ways.models import KINDS
 
 SnapshotByDocument = dict[str, Any]
@@ -15,7 +15,7 @@ SnapshotByDocument = dict[str, Any]
 def load_recorded() -> SnapshotByDocument:
     """Return the newest snapshot of each document that is not deleted."""
     newest: dict[str, RecordedVersion] = {}
-    for version in stored.load_versions():
+    for version in recorded_versions.load_versions():
         newest_version = newest.get(version.document)
         if newest_version is None or newest_version.version < version.version:
             newest[version.document] = version
@@ -55,7 +55,7 @@ def check_numbers() -> dict[str, list[int]]:
     versions.
     """
     versions_by_document: dict[str, list[RecordedVersion]] = {}
-    for version in stored.load_versions():
+    for version in recorded_versions.load_versions():
         versions_by_document.setdefault(version.document, []).append(version)
     for versions in versions_by_document.values():
         versions.sort(key=lambda item: item.version)

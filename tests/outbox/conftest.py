@@ -9,7 +9,7 @@ from django.db import connections
 from pytest_django import DjangoDbBlocker
 
 from tests.kafka.fixtures import apache, apache_node, broker, embedded
-from tests.outbox import in_place, settings
+from tests.outbox import service_in_process, settings
 
 __all__ = ["apache", "apache_node", "broker", "embedded"]
 
@@ -25,14 +25,17 @@ TABLES = (
 @pytest.fixture(scope="session")
 def database_name() -> Iterator[str]:
     """A database for all tests of the service."""
-    with in_place.create_database("outbox") as name:
+    with service_in_process.create_database("outbox") as name:
         yield name
 
 
 @pytest.fixture(scope="module")
 def installed(database_name: str, django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     """The service, migrated; the address of its database."""
-    with django_db_blocker.unblock(), in_place.run_service(settings, database_name, SITE) as url:
+    with (
+        django_db_blocker.unblock(),
+        service_in_process.run_service(settings, database_name, SITE) as url,
+    ):
         yield url
         # The next module migrates again; syncdb does not find tables whose names say the schema.
         with psycopg.connect(url, autocommit=True) as connection:

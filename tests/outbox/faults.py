@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.outbox.whole import FaultStand, run_stand
+from tests.outbox.fault_stand import FaultStand, run_stand
 
 if TYPE_CHECKING:
     from tests.outbox.load import WriteLoad
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these faults")
     options = parser.parse_args()
     with run_stand() as place:
-        from tests.outbox import hole
+        from tests.outbox import deleted_messages
         from tests.outbox.load import WriteLoad
 
         faults = FaultRunner(place, options.kills)
@@ -201,7 +201,7 @@ def main() -> None:
         for seed, name in enumerate(sorted(options.only, key=NAMES.index), 1):
             began = time.monotonic()
             if name == "hole":
-                result = hole.make_and_heal_hole(place)
+                result = deleted_messages.make_and_heal_hole(place)
             elif name == "inbox":
                 result = faults.kill_inbox_consumers()
             else:

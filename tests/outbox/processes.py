@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from django.db import connection
 
-from outbox import process as commands
+from outbox.operations import process as commands
 
 ROOT = Path(__file__).parents[2]
 Process = subprocess.Popen[bytes]

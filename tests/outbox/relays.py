@@ -14,7 +14,7 @@ from django.db import connection
 
 from annals.embedded.broker import KafkaServer
 from outbox.conf import OutboxConf
-from outbox.message import IDEMPOTENCY_KEY
+from outbox.recording.message import IDEMPOTENCY_KEY
 from outbox.relay.loop import RelayLoop
 from tests import consuming
 from tests.outbox import processes, settings

@@ -11,11 +11,16 @@ from django.db import connection, transaction
 
 import outbox
 from annals.embedded.broker import KafkaServer
-from outbox import answer
-from outbox.answer import RequestAnswerer, VersionRequest
 from outbox.conf import OutboxConf
+from outbox.relay import answer
+from outbox.relay.answer import RequestAnswerer, VersionRequest
 from tests.kafka import brokers
-from tests.outbox import processes, relays, settings, stored
+from tests.outbox import (
+    processes,
+    recorded_versions,
+    relays,
+    settings,
+)
 from tests.outbox.relays import TOPIC
 
 KIND = "product-instance"
@@ -89,7 +94,7 @@ def test_answerer_sends_only_earlier_sent_versions_again_byte_for_byte(
     } | {("B", 1)}
     recorded = {
         version.idempotency_key.decode(): version.encode_value()
-        for version in stored.load_versions()
+        for version in recorded_versions.load_versions()
     }
     assert {
         message.idempotency_key: message.value for message in messages
@@ -104,7 +109,7 @@ def test_answerer_sends_only_earlier_sent_versions_again_byte_for_byte(
 def test_answerer_sends_more_versions_than_it_reads_at_once(
     service: str, broker: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.answer.VERSIONS_AT_A_TIME", 7)
+    monkeypatch.setattr("outbox.relay.answer.VERSIONS_AT_A_TIME", 7)
     record_versions("A1", 20, sent=20)
     with run_answerer(broker):
         send_requests(broker, make_request(1, 20))

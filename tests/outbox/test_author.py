@@ -14,14 +14,15 @@ from django.db import connection
 from django.http import FileResponse
 from django.test import AsyncClient, Client, RequestFactory
 
-from outbox import acting_as, author
+from outbox import acting_as
 from outbox.middleware import author_middleware
-from tests.outbox import stored
+from outbox.recording import author
+from tests.outbox import recorded_versions
 from tests.outbox.shop.models import Order
 
 
 def list_authors() -> list[str | None]:
-    return [version.author for version in stored.load_versions()]
+    return [version.author for version in recorded_versions.load_versions()]
 
 
 def test_author_is_the_user_of_the_request(service: str) -> None:
@@ -56,7 +57,7 @@ def test_author_of_a_streamed_response_is_the_user_when_the_client_leaves(servic
     response = client.post("/streamed/N1")
     assert next(iter(response)) == b"0\n"
     response.close()
-    assert [version.id for version in stored.load_versions()] == ["N1-0", "N1-end"]
+    assert [version.id for version in recorded_versions.load_versions()] == ["N1-0", "N1-end"]
     assert list_authors() == ["m.prygunov"] * 2
 
 
@@ -152,7 +153,7 @@ def test_author_of_a_task_is_who_sent_it(celery_worker: None) -> None:
     with acting_as("m.prygunov"):
         run_task(make, "N1")
     run_task(make, "N2")
-    assert [version.author for version in stored.load_versions()] == [
+    assert [version.author for version in recorded_versions.load_versions()] == [
         "m.prygunov",
         "task shop.make",
     ]
@@ -164,7 +165,7 @@ def test_task_that_runs_at_once_keeps_the_author(service: str) -> None:
         make.apply(["N1"])
         assert author.get_current_author() == "m.prygunov"
     make.apply(["N2"])
-    assert [version.author for version in stored.load_versions()] == [
+    assert [version.author for version in recorded_versions.load_versions()] == [
         "m.prygunov",
         "task shop.make",
     ]

@@ -7,7 +7,7 @@ from django.core.checks import run_checks
 from django.db import models
 from django.test import override_settings
 
-from outbox.checks import CHECK_TAG
+from outbox.recording.checks import CHECK_TAG
 from tests.outbox import settings
 from tests.outbox.shop.models import Flag
 

@@ -8,22 +8,24 @@ import pytest
 from django.db import connection, transaction
 
 import outbox
-from outbox import database, days
+from outbox.database import day_tables, sessions
 from outbox.models import Document
 from outbox.relay import queue
-from tests.outbox import stored
+from tests.outbox import recorded_versions
 
 NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
 DAY = timedelta(days=1)
 
 
 def test_slots_between_two_moments_are_those_of_their_days() -> None:
-    [today] = days.select_slots(NOW, NOW)
-    assert days.select_slots(NOW, NOW + DAY) == sorted({today, (today + 1) % days.TABLE_COUNT})
-    assert days.select_slots(NOW - 100 * DAY, NOW) == list(range(days.TABLE_COUNT))
-    assert days.select_slots(NOW.replace(hour=23), NOW + timedelta(hours=6)) == days.select_slots(
-        NOW, NOW + DAY
+    [today] = day_tables.select_slots(NOW, NOW)
+    assert day_tables.select_slots(NOW, NOW + DAY) == sorted(
+        {today, (today + 1) % day_tables.TABLE_COUNT}
     )
+    assert day_tables.select_slots(NOW - 100 * DAY, NOW) == list(range(day_tables.TABLE_COUNT))
+    assert day_tables.select_slots(
+        NOW.replace(hour=23), NOW + timedelta(hours=6)
+    ) == day_tables.select_slots(NOW, NOW + DAY)
 
 
 MOMENTS = ("1999-12-31 23:59:59.999999", "2026-11-22 00:00:00", "2026-11-22 23:59:59.5")
@@ -35,10 +37,10 @@ def test_slot_of_a_moment_is_the_same_in_postgresql_and_in_the_relay(
 ) -> None:
     with connection.cursor() as cursor:
         source = "(SELECT %s::timestamptz) AS m (recorded_at)"
-        cursor.execute(f"SELECT {days.SLOT} FROM {source}", [moment])
+        cursor.execute(f"SELECT {day_tables.SLOT} FROM {source}", [moment])
         [slot] = cursor.fetchone()
     moment_in_utc = datetime.fromisoformat(moment).replace(tzinfo=UTC)
-    assert days.select_slots(moment_in_utc, moment_in_utc) == [slot]
+    assert day_tables.select_slots(moment_in_utc, moment_in_utc) == [slot]
 
 
 def test_version_is_not_recorded_before_its_document_waits(service: str) -> None:
@@ -47,17 +49,17 @@ def test_version_is_not_recorded_before_its_document_waits(service: str) -> None
         with transaction.atomic():
             outbox.record("product-instance", "A1", {"n": n})
         document = Document.objects.get()
-        assert document.waiting_since == stored.load_versions()[0].recorded_at
-        assert document.recorded_at == stored.load_versions()[n].recorded_at
+        assert document.waiting_since == recorded_versions.load_versions()[0].recorded_at
+        assert document.recorded_at == recorded_versions.load_versions()[n].recorded_at
 
 
 def test_expired_slots_are_neither_kept_days_nor_tomorrow() -> None:
-    for keep_days in (1, 7, days.MOST_KEEP_DAYS):
-        kept_slots = set(days.select_slots(NOW - keep_days * DAY, NOW + DAY))
-        expired_slots = set(days.select_expired_slots(NOW, keep_days))
+    for keep_days in (1, 7, day_tables.MOST_KEEP_DAYS):
+        kept_slots = set(day_tables.select_slots(NOW - keep_days * DAY, NOW + DAY))
+        expired_slots = set(day_tables.select_expired_slots(NOW, keep_days))
         assert expired_slots
         assert not kept_slots & expired_slots
-        assert len(kept_slots) + len(expired_slots) == days.TABLE_COUNT
+        assert len(kept_slots) + len(expired_slots) == day_tables.TABLE_COUNT
 
 
 def record_old_version(id: str, age: int, *, sent: bool) -> str:
@@ -81,7 +83,7 @@ def record_old_version(id: str, age: int, *, sent: bool) -> str:
 
 
 def truncate_expired(keep_days: int = 7) -> list[str]:
-    with database.connect("default") as connection:
+    with sessions.connect("default") as connection:
         return queue.truncate_expired_messages(connection, keep_days, lambda: None)
 
 
@@ -92,7 +94,7 @@ def test_expired_table_is_truncated_when_all_is_sent(service: str) -> None:
     )
     assert expired_table != kept_table
     assert truncate_expired() == [expired_table]
-    assert [version.id for version in stored.load_versions()] == ["A2"]
+    assert [version.id for version in recorded_versions.load_versions()] == ["A2"]
     assert truncate_expired() == []
 
 
@@ -100,7 +102,7 @@ def test_expired_table_stays_while_a_version_waits(service: str) -> None:
     record_old_version("A1", 9, sent=True)
     record_old_version("A2", 9, sent=False)
     assert truncate_expired() == []
-    assert len(stored.load_versions()) == 2
+    assert len(recorded_versions.load_versions()) == 2
 
 
 def test_expired_table_in_use_is_truncated_the_next_time(service: str) -> None:
@@ -121,14 +123,14 @@ def test_relay_without_the_right_to_truncate_goes_on(service: str) -> None:
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
         )
         try:
-            with database.connect("default") as connection:
+            with sessions.connect("default") as connection:
                 connection.execute(f"SET ROLE {role}")
                 assert queue.truncate_expired_messages(connection, 7, lambda: None) == []
                 assert connection.execute("SELECT 1").fetchone() == (1,)
         finally:
             server.execute(f"DROP OWNED BY {role}")
             server.execute(f"DROP ROLE {role}")
-    assert len(stored.load_versions()) == 1
+    assert len(recorded_versions.load_versions()) == 1
 
 
 def test_relay_shows_life_while_it_truncates_tables(service: str) -> None:
@@ -136,6 +138,6 @@ def test_relay_shows_life_while_it_truncates_tables(service: str) -> None:
     for age in range(8, 12):
         record_old_version(f"A{age}", age, sent=True)
     beats: list[None] = []
-    with database.connect("default") as connection:
+    with sessions.connect("default") as connection:
         assert len(queue.truncate_expired_messages(connection, 7, lambda: beats.append(None))) == 4
     assert len(beats) == 4

@@ -17,7 +17,7 @@ from django.db import transaction
 import outbox
 from annals.embedded.broker import EmbeddedBroker
 from outbox.models import Document
-from outbox.writer import Change
+from outbox.recording.writer import Change
 from tests.apache.broker import Apache
 from tests.kafka import brokers
 from tests.outbox import processes, relays

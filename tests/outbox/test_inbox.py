@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from outbox import inbox
-from outbox.database import SESSION_SETTINGS, apply_session_settings, connect
+from outbox.database.sessions import SESSION_SETTINGS, apply_session_settings, connect
 from outbox.inbox import message as message_module
 from outbox.inbox import queue
 from outbox.inbox.message import format_name, list_handlers

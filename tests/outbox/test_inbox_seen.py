@@ -15,10 +15,10 @@ from outbox import inbox
 from outbox.inbox import status
 from outbox.inbox.apps import CHECK_TAG
 from outbox.inbox.models import Waiting
-from tests.need import promtool
 from tests.outbox import settings
+from tests.outbox.admin_browsers import make_admin_browser, make_viewer_browser, run_action
 from tests.outbox.consumers import list_effects, make_message, process_due, store_messages
-from tests.outbox.staff import make_admin_browser, make_viewer_browser, run_action
+from tests.required_programs import promtool
 
 PAGE = "/admin/inbox/waiting/"
 

@@ -16,9 +16,9 @@ from django.db.models import Count, F
 from django.test import override_settings
 
 from outbox.errors import OutboxError, WrongChange
-from outbox.message import RecordedVersion
 from outbox.recorded import as_one
-from tests.outbox import settings, stored
+from outbox.recording.message import RecordedVersion
+from tests.outbox import recorded_versions, settings
 from tests.outbox.shop.models import Basket, Flag, Item, Line, Note, Order
 from tests.outbox.test_write import run_in_threads
 
@@ -30,7 +30,7 @@ def test_each_change_of_a_row_is_recorded_as_a_version(service: str) -> None:
     order.opened = 5  # not in the snapshot
     order.save(update_fields=["opened"])
     order.delete()
-    assert [(version.type, version.data) for version in stored.load_versions()] == [
+    assert [(version.type, version.data) for version in recorded_versions.load_versions()] == [
         (0, '{"number":"N1","rate":"17.90","note":""}'),
         (1, '{"number":"N1","rate":"18.00","note":""}'),
         (2, "null"),
@@ -41,7 +41,7 @@ def test_snapshot_has_the_values_of_the_database(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     order.rate = F("rate") + 1
     order.save()
-    assert [json.loads(version.data)["rate"] for version in stored.load_versions()] == [
+    assert [json.loads(version.data)["rate"] for version in recorded_versions.load_versions()] == [
         "1.00",
         "2.00",
     ]
@@ -50,7 +50,7 @@ def test_snapshot_has_the_values_of_the_database(service: str) -> None:
 def test_version_has_the_data_of_a_serializer_and_the_parent(service: str) -> None:
     order = Order.objects.create(number="N1", rate="1")
     item = Item.objects.create(order=order, name="nail")
-    version = stored.load_versions()[-1]
+    version = recorded_versions.load_versions()[-1]
     assert version.document == f"product-task/{item.pk}"
     assert version.parent == "N1"
     assert version.data == f'{{"pid":"{item.pk}","name":"nail"}}'
@@ -58,7 +58,11 @@ def test_version_has_the_data_of_a_serializer_and_the_parent(service: str) -> No
 
 def test_snapshot_has_all_columns_without_a_callable(service: str) -> None:
     flag = Flag.objects.create(name="x")
-    assert json.loads(stored.load_versions()[0].data) == {"id": flag.pk, "name": "x", "on": False}
+    assert json.loads(recorded_versions.load_versions()[0].data) == {
+        "id": flag.pk,
+        "name": "x",
+        "on": False,
+    }
 
 
 def test_deletion_by_cascade_is_recorded(service: str) -> None:
@@ -66,7 +70,7 @@ def test_deletion_by_cascade_is_recorded(service: str) -> None:
     Item.objects.create(order=order, name="nail")
     order.delete()
     assert sorted(
-        version.document[:12] for version in stored.load_versions() if version.type == 2
+        version.document[:12] for version in recorded_versions.load_versions() if version.type == 2
     ) == [
         "product-inst",
         "product-task",
@@ -75,15 +79,15 @@ def test_deletion_by_cascade_is_recorded(service: str) -> None:
 
 def test_each_row_of_a_bulk_change_is_a_version(service: str) -> None:
     orders = Order.objects.bulk_create([Order(number=f"N{n}", rate=n) for n in range(700)])
-    assert len(stored.load_versions()) == 700
+    assert len(recorded_versions.load_versions()) == 700
     for order in orders[:5]:
         order.note = "x"
     assert Order.objects.bulk_update(orders[:5], ["note"]) == 5
     assert Order.objects.filter(rate__lt=3).update(note="y") == 3
     assert Order.objects.filter(rate__lt=2).delete()[0] == 2
-    notes = [(version.id, version.version, version.type) for version in stored.load_versions()][
-        700:
-    ]
+    notes = [
+        (version.id, version.version, version.type) for version in recorded_versions.load_versions()
+    ][700:]
     changed = [(f"N{n}", 2, 1) for n in range(5)] + [(f"N{n}", 3, 1) for n in range(3)]
     assert sorted(notes) == sorted([*changed, ("N0", 4, 2), ("N1", 4, 2)])
 
@@ -98,7 +102,7 @@ def test_bulk_create_records_updated_conflicts_and_refuses_ignored_ones(service:
         unique_fields=["number"],
         update_fields=["rate"],
     )
-    assert [(version.id, version.version) for version in stored.load_versions()] == [
+    assert [(version.id, version.version) for version in recorded_versions.load_versions()] == [
         ("N1", 1),
         ("N1", 2),
         ("N2", 1),
@@ -110,14 +114,14 @@ def test_change_is_rolled_back_when_its_version_is_refused(service: str) -> None
     with pytest.raises(WrongChange):
         Flag.objects.update(name="")
     assert set(Flag.objects.values_list("name", flat=True)) == {"a", "b"}
-    assert len(stored.load_versions()) == 2
+    assert len(recorded_versions.load_versions()) == 2
 
 
 def list_basket_versions() -> list[tuple[str, int, int, Any]]:
     """Return id, number, type and the counts of the lines of each version."""
     return [
         (version.id, version.version, version.type, count_lines(json.loads(version.data)))
-        for version in stored.load_versions()
+        for version in recorded_versions.load_versions()
     ]
 
 
@@ -218,7 +222,7 @@ def test_deletion_of_a_document_with_its_parts_is_one_version(
 
 
 def get_last_version(id: str) -> RecordedVersion:
-    return [version for version in stored.load_versions() if version.id == id][-1]
+    return [version for version in recorded_versions.load_versions() if version.id == id][-1]
 
 
 def load_last_snapshot(id: str) -> Any:
@@ -277,21 +281,21 @@ def test_deletion_rolled_back_to_a_savepoint_is_not_recorded(service: str) -> No
             order.delete()
             transaction.set_rollback(True)
         Order.objects.update(rate=2)
-    assert [version.type for version in stored.load_versions()] == [0, 1]
+    assert [version.type for version in recorded_versions.load_versions()] == [0, 1]
 
 
 def test_block_that_is_rolled_back_records_nothing(service: str) -> None:
     with as_one():
         Order.objects.create(number="N1", rate=1)
         transaction.set_rollback(True)
-    assert stored.load_versions() == []
+    assert recorded_versions.load_versions() == []
 
 
 def test_bulk_update_records_each_row_once(service: str) -> None:
     order = Order.objects.create(number="N1", rate=1)
     with override_settings(OUTBOX={**settings.OUTBOX, "SEND_UNCHANGED": True}):
         Order.objects.bulk_update([order], ["note"])
-    assert [version.version for version in stored.load_versions()] == [1, 2]
+    assert [version.version for version in recorded_versions.load_versions()] == [1, 2]
 
 
 def test_update_of_rows_found_by_their_relations_is_recorded(service: str) -> None:
@@ -306,7 +310,9 @@ def test_update_of_rows_found_by_their_relations_is_recorded(service: str) -> No
     assert counted.filter(count=2).update(note="3") == 1
     assert Order.objects.values("rate").distinct().update(note="4") == 1
     notes = [
-        json.loads(version.data)["note"] for version in stored.load_versions() if version.id == "N1"
+        json.loads(version.data)["note"]
+        for version in recorded_versions.load_versions()
+        if version.id == "N1"
     ]
     assert notes == ["", "1", "2", "3", "4"]
 
@@ -321,7 +327,7 @@ def test_deletion_of_a_row_that_is_not_wholly_loaded_is_recorded(service: str, c
     else:
         order.number = "N2"
         order.delete()
-    assert [(version.id, version.type) for version in stored.load_versions()] == [
+    assert [(version.id, version.type) for version in recorded_versions.load_versions()] == [
         ("N1", 0),
         ("N1", 2),
     ]

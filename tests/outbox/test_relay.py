@@ -12,15 +12,15 @@ from django.db.models import F
 
 import outbox
 from annals.embedded.broker import KafkaServer
-from outbox import database
 from outbox.conf import Backoff, OutboxConf
+from outbox.database import sessions
 from outbox.models import Document
+from outbox.recording.writer import BUCKETS, Change
 from outbox.relay.membership import RelayMembership
 from outbox.relay.queue import DueReader, SendFailure, SendOutcome, VersionChain
 from outbox.relay.sender import KeepSending, VersionSender
-from outbox.writer import BUCKETS, Change
 from tests.kafka import brokers
-from tests.outbox import relays, settings, stored
+from tests.outbox import recorded_versions, relays, settings
 from tests.outbox.relays import TOPIC
 
 KIND = "product-instance"
@@ -51,7 +51,7 @@ def test_relay_sends_each_version_once_and_in_order(
     values = {message.idempotency_key: message.value for message in messages}
     assert values == {
         version.idempotency_key.decode(): version.encode_value()
-        for version in stored.load_versions()
+        for version in recorded_versions.load_versions()
     }
     assert not relays.select_rows("SELECT FROM outbox_relay")
     assert not relays.select_rows("SELECT FROM outbox_bucket WHERE owner IS NOT NULL")
@@ -217,7 +217,7 @@ def test_failed_documents_do_not_delay_new_ones(service: str) -> None:
         outbox.record_many([Change(KIND, f"A{n}", {}) for n in range(500)])
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at"))
     record_version("NEW")
-    with database.connect("default") as connection_:
+    with sessions.connect("default") as connection_:
         due = DueReader().read_due_documents(connection_, range(BUCKETS), {})
         assert f"{KIND}/NEW" in {document.document for document in due}
         assert len(due) > 1
@@ -268,7 +268,7 @@ def test_relays_share_the_buckets_and_take_those_of_a_relay_that_leaves(
 def test_beats_do_not_delay_the_balancing_of_buckets(service: str) -> None:
     """A relay that is always busy beats only while versions are on their way."""
     member = RelayMembership("busy", lease=1.0)
-    with database.connect("default") as connection_:
+    with sessions.connect("default") as connection_:
         member.join_relays(connection_)
         member.balance_buckets(connection_, ())
         assert not member.unbalanced
@@ -286,7 +286,7 @@ def test_relay_reads_few_large_documents_at_a_time_after_small_ones(service: str
         outbox.record_many([Change(KIND, f"B{n}", {"x": "x" * 500_000}) for n in range(40)])
     reader = DueReader()
     sent: dict[str, int] = {}
-    with database.connect("default") as connection_:
+    with sessions.connect("default") as connection_:
         while due := reader.read_due_documents(connection_, range(BUCKETS), sent):
             chains = reader.read_chains(connection_, due)
             assert not reader.missing
@@ -323,5 +323,5 @@ def test_relay_assumes_the_role_that_django_assumes(
 ) -> None:
     options = connections["default"].settings_dict["OPTIONS"]
     monkeypatch.setitem(options, "assume_role", "pg_monitor")
-    with database.connect("default") as connection_:
+    with sessions.connect("default") as connection_:
         assert connection_.execute("SELECT current_user").fetchone() == ("pg_monitor",)

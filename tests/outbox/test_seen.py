@@ -12,11 +12,11 @@ from django.db import connection, transaction
 from django.test import Client, override_settings
 
 import outbox
-from outbox import status
 from outbox.models import Document
-from tests.need import promtool
+from outbox.operations import status
 from tests.outbox import settings
-from tests.outbox.staff import make_admin_browser, make_viewer_browser, run_action
+from tests.outbox.admin_browsers import make_admin_browser, make_viewer_browser, run_action
+from tests.required_programs import promtool
 
 KIND = "product-instance"
 PAGE = "/admin/outbox/document/"

@@ -28,11 +28,16 @@ from django.test import RequestFactory, override_settings
 from django.test.utils import isolate_apps
 
 import outbox
-from outbox import relations
-from outbox.checks import check_model_managers, check_recorded_model
 from outbox.errors import OutboxError, WrongChange
 from outbox.recorded import Kind, PartOf, Recorded, RecordedQuerySet, as_one
-from tests.outbox import audit, in_place, settings, stored
+from outbox.recording import related_changes
+from outbox.recording.checks import check_model_managers, check_recorded_model
+from tests.outbox import (
+    audit,
+    recorded_versions,
+    service_in_process,
+    settings,
+)
 from tests.outbox.ways.models import (
     Account,
     Box,
@@ -107,11 +112,11 @@ def expect_records(*expected: str, exact: bool = True) -> Iterator[None]:
     Args:
         exact: Whether nothing else may be recorded.
     """
-    earlier = {(version.document, version.version) for version in stored.load_versions()}
+    earlier = {(version.document, version.version) for version in recorded_versions.load_versions()}
     yield
     recorded = [
         f"{TYPES[version.type]} {version.id}"
-        for version in stored.load_versions()
+        for version in recorded_versions.load_versions()
         if (version.document, version.version) not in earlier
     ]
     if exact:
@@ -995,7 +1000,7 @@ def _() -> None:
 
 @register_way("`using()` of a second database")
 def _() -> None:
-    with in_place.create_database("second") as name:
+    with service_in_process.create_database("second") as name:
         connections.settings["second"] = {**connections.settings["default"], "NAME": name}
         try:
             call_command("migrate", "contenttypes", database="second", verbosity=0)
@@ -1144,7 +1149,7 @@ def _() -> None:
     with expect_records("CREATE A"), transaction.atomic():
         for each in serializers.deserialize("json", fixture):
             each.save()
-        assert stored.load_versions() == []
+        assert recorded_versions.load_versions() == []
         Folder.objects.get().record()
 
 
@@ -1154,7 +1159,7 @@ def _() -> None:
     old: Any = state.apps.get_model("ways", "Country")
     with expect_records("CREATE RU"), transaction.atomic():
         old.objects.create(code="RU")
-        assert stored.load_versions() == []
+        assert recorded_versions.load_versions() == []
         Country.objects.get().record()
 
 
@@ -1174,7 +1179,7 @@ def test_id_that_is_null_is_refused_and_its_row_can_be_deleted(
     folders[0].delete()
     Folder.objects.filter(code="A").delete()
     Folder.objects.update(number=5)
-    assert [version.id for version in stored.load_versions()] == ["5"]
+    assert [version.id for version in recorded_versions.load_versions()] == ["5"]
 
 
 def test_error_of_a_snapshot_names_the_row(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1195,7 +1200,7 @@ def test_models_need_no_migration_of_their_own_for_the_base_manager() -> None:
 
 
 def test_fixture_is_named_in_the_log(service: str, caplog: pytest.LogCaptureFixture) -> None:
-    relations._warned.clear()
+    related_changes._warned.clear()
     fixture = serializers.serialize("json", [Country(code="A"), Country(code="B")])
     for entry in serializers.deserialize("json", fixture):
         entry.save()

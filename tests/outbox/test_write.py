@@ -15,12 +15,12 @@ from django.db import connection, transaction
 from django.test import override_settings
 
 import outbox
-from ingest.source.decode import decode
+from ingest.messages.decode import decode
 from outbox.errors import NotInTransaction, WrongChange
-from outbox.message import RecordedVersion
-from outbox.writer import Change
+from outbox.recording.message import RecordedVersion
+from outbox.recording.writer import Change
 from tests.messages import WINDOW, make_message
-from tests.outbox import settings, stored
+from tests.outbox import recorded_versions, settings
 
 KIND = "product-instance"
 
@@ -33,7 +33,9 @@ def record_version(id: str = "A1", data: Any = None, **options: Any) -> int | No
 def test_version_numbers_begin_with_one_and_grow_by_one(service: str) -> None:
     assert [record_version(data={"n": n}) for n in range(3)] == [1, 2, 3]
     assert record_version("A2") == 1
-    assert [(version.document, version.version) for version in stored.load_versions()] == [
+    assert [
+        (version.document, version.version) for version in recorded_versions.load_versions()
+    ] == [
         *((f"{KIND}/A1", n) for n in (1, 2, 3)),
         (f"{KIND}/A2", 1),
     ]
@@ -45,7 +47,10 @@ def test_rollback_gives_the_version_number_back(service: str) -> None:
         assert outbox.record(KIND, "A1", {"rate": "2"}) == 2
         transaction.set_rollback(True)
     assert record_version(data={"rate": "3"}) == 2
-    assert [json.loads(version.data)["rate"] for version in stored.load_versions()] == ["1", "3"]
+    assert [json.loads(version.data)["rate"] for version in recorded_versions.load_versions()] == [
+        "1",
+        "3",
+    ]
 
 
 def test_unchanged_document_is_not_recorded(service: str) -> None:
@@ -77,7 +82,7 @@ def test_version_types_follow_the_life_of_a_document(service: str) -> None:
         assert outbox.record(KIND, "A1", None, deleted=True) == 3
         assert outbox.record(KIND, "A1", None, deleted=True) is None
     record_version()
-    assert [version.type for version in stored.load_versions()] == [0, 1, 2, 0]
+    assert [version.type for version in recorded_versions.load_versions()] == [0, 1, 2, 0]
 
 
 def test_annals_decodes_every_message_of_the_outbox(service: str) -> None:
@@ -94,7 +99,7 @@ def test_annals_decodes_every_message_of_the_outbox(service: str) -> None:
     with transaction.atomic():
         outbox.record("product-task", 'P"1', {}, parent="p" * 32)
         outbox.record("product-task", 'P"1', None, parent="p" * 32, deleted=True)
-    first, task, deletion = stored.load_versions()
+    first, task, deletion = recorded_versions.load_versions()
     record = decode_version(first)
     assert (record.id, record.version, record.client_id) == ("x" * 32, 1, "c" * 64)
     assert record.author == "м.прыгунов" * 6
@@ -112,7 +117,7 @@ def decode_version(version: RecordedVersion) -> Any:
 def test_record_without_a_transaction_is_refused(service: str) -> None:
     with pytest.raises(NotInTransaction, match=r"transaction\.atomic"):
         outbox.record(KIND, "A1", {})
-    assert stored.load_versions() == []
+    assert recorded_versions.load_versions() == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +153,7 @@ def test_record_many_numbers_each_document_in_order(service: str) -> None:
     with transaction.atomic():
         numbers = outbox.record_many([*changes, changes[-1]])
     assert numbers == [n // 1200 + 1 for n in range(2500)] + [None]
-    assert len(stored.load_versions()) == 2500
+    assert len(recorded_versions.load_versions()) == 2500
 
 
 def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> None:
@@ -159,7 +164,7 @@ def test_concurrent_writers_leave_no_gap_and_no_number_twice(service: str) -> No
             record_version(f"A{n}", {"writer": writer})
 
     run_in_threads([partial(write, writer) for writer in range(20)])
-    numbers = sorted((version.id, version.version) for version in stored.load_versions())
+    numbers = sorted((version.id, version.version) for version in recorded_versions.load_versions())
     assert numbers == sorted((f"A{n}", version) for n in range(50) for version in range(1, 21))
 
 
@@ -172,7 +177,7 @@ def test_record_many_of_the_same_documents_does_not_deadlock(service: str) -> No
             outbox.record_many([Change(KIND, id, {"writer": writer}) for id in order])
 
     run_in_threads([partial(write, writer) for writer in range(8)])
-    assert len(stored.load_versions()) == 8 * 200
+    assert len(recorded_versions.load_versions()) == 8 * 200
 
 
 def run_in_threads(tasks: Sequence[Callable[[], object]]) -> None:
@@ -191,6 +196,6 @@ def test_order_of_versions_is_kept_when_the_clock_goes_back(service: str) -> Non
     with connection.cursor() as cursor:
         cursor.execute("UPDATE outbox_document SET recorded_at = recorded_at + interval '3 days'")
     record_version(data={"n": 2})
-    first, second = stored.load_versions()
+    first, second = recorded_versions.load_versions()
     assert second.recorded_at > first.recorded_at
     assert second.updated_at - first.updated_at < second.recorded_at - first.recorded_at

@@ -15,7 +15,7 @@ from django.db import connections
 from django.test import Client
 from pytest_django import DjangoDbBlocker
 
-from tests.outbox import in_place
+from tests.outbox import service_in_process
 
 SHOP = Path(__file__).parents[2] / "examples" / "shop"
 sys.path.append(str(SHOP))
@@ -31,8 +31,8 @@ def installed(django_db_blocker: DjangoDbBlocker) -> Iterator[str]:
     site = admin.AdminSite()
     with (
         django_db_blocker.unblock(),
-        in_place.create_database("shop") as name,
-        in_place.run_service(settings, name, site) as url,
+        service_in_process.create_database("shop") as name,
+        service_in_process.run_service(settings, name, site) as url,
     ):
         yield url
 

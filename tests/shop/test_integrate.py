@@ -17,7 +17,7 @@ from scripts.pages import ROOT
 from tests.docs_blocks import pages
 from tests.kafka import brokers
 from tests.kafka.fixtures import embedded
-from tests.outbox import in_place
+from tests.outbox import service_in_process
 from tests.processes import create_own_database, server
 from tests.shop.conftest import ENVIRONMENT, SHOP
 
@@ -47,7 +47,7 @@ def environments(
     path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
     servers = str(embedded.make_client_config()["bootstrap.servers"])
     shared = {**os.environ, "PATH": path, "KAFKA_BOOTSTRAP_SERVERS": servers}
-    with in_place.create_database("shop") as shop, create_own_database(server) as annals:
+    with service_in_process.create_database("shop") as shop, create_own_database(server) as annals:
         of_server = os.environ["DATABASE_URL"].rpartition("/")[0]
         yield {
             "service": {

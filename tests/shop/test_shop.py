@@ -7,14 +7,14 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from tests.outbox import stored
+from tests.outbox import recorded_versions
 
 
 def list_versions(document: str) -> list[tuple[int, str | None, Any]]:
     """Of a document as `order/1`: number, author and snapshot of each version."""
     return [
         (version.version, version.author, json.loads(version.data))
-        for version in stored.load_versions()
+        for version in recorded_versions.load_versions()
         if version.document == document
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.soak.recorder import SentContent, SentKey
 
 _ROWS = """

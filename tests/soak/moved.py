@@ -9,7 +9,7 @@ from pathlib import Path
 
 import django
 
-from history.base import clock
+from history.common import clock
 from tests.soak.clock import FILE_VARIABLE, PATH, read_lead
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from urllib.parse import quote
 
 from annals.demo.client import LOGINS, DemoClient
-from history.entities import ENTITIES, get_root
+from history.kinds.entities import ENTITIES, get_root
 from tests.soak.recorder import SentKey
 
 NAMES = {entity.table: entity.name for entity in ENTITIES}

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import confluent_kafka as ck
 import psycopg
 
-from history.entities import BY_TOPIC
-from history.record import ChangeType
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_TOPIC
 
 BAD_KEY = b"soak-bad"
 # Of messages that are in quarantine until the next day.

@@ -51,7 +51,7 @@ class Soak:
         try:
             self.stand.start_all()
             self._run_days()
-            from tests.soak.ending import end_soak
+            from tests.soak.final_counts import end_soak
 
             end_soak(self)
         except Exception as error:

@@ -13,7 +13,7 @@ import psycopg
 from annals.demo.supervisor import is_answering
 from annals.embedded import logins, process
 from annals.embedded.postgres import EmbeddedPostgres
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.consuming import ROOT, make_tables, wait_until
 from tests.kafka import brokers
@@ -75,8 +75,10 @@ class SoakStand:
             self.start_process(name, logins.CONSUMER, "manage.py", "consume", "--group", "soak")
         [port] = process.choose_free_ports([None])
         self.address = f"http://{process.HOST}:{port}"
-        bind = ("--bind", f"{process.HOST}:{port}", "annals.wsgi")
-        self.start_process("web", logins.WEB, "gunicorn", "--config", "python:annals.server", *bind)
+        bind = ("--bind", f"{process.HOST}:{port}", "annals.web.wsgi")
+        self.start_process(
+            "web", logins.WEB, "gunicorn", "--config", "python:annals.web.server", *bind
+        )
         log = self.logs[-1][1]
         wait_until(
             lambda: is_answering(f"{self.address}/readyz"), lambda: process.read_tail(log), 120

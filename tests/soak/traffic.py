@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import IO, Any
 
 from annals.embedded import logins
-from history.entities import get_root
-from ingest.source.producer import KafkaProducer
+from history.kinds.entities import get_root
+from ingest.kafka.producer import KafkaProducer
 from tests.messages import make_value
 from tests.soak.recorder import BAD_KEY, EARLY_KEY
 from tests.soak.stand import AHEAD, SoakStand

@@ -25,12 +25,13 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 
 from annals.embedded import postgres
-from history import packing, timeline
-from history.daily import days
-from history.daily.canonical import Connection, stream_versions
-from history.entities import ROOT
-from history.seals import verification
-from history.seals.seal import seal_day
+from history import timeline
+from history.kinds.entities import ROOT
+from history.retention import packing
+from history.retention.seals import verification
+from history.retention.seals.seal import seal_day
+from history.store.days import days
+from history.store.days.canonical import Connection, stream_versions
 from history.timeline import TimelineQuery
 from tests.db.ingested import Ingested, counts
 from tests.db.partitioned import raw

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 from django.core.management import get_commands, load_command_class
 
-from annals import env
+from annals.configuration import env
 from annals.embedded import logins, process
 from annals.embedded.postgres import EmbeddedPostgres
 from annals.operations.jobs import LATE_AFTER
-from tests import need
+from tests import required_programs
 from tests.attack.web import run_gunicorn
 from tests.consuming import wait_until
 from tests.processes import create_own_database, server
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.system
 @contextmanager
 def run_nginx(folder: Path, text: str, port: int) -> Iterator[None]:
     """Run nginx with this configuration until the block ends."""
-    program = need.nginx()
+    program = required_programs.nginx()
     file = folder / "nginx.conf"
     file.write_text(text)
     arguments = [program, "-p", str(folder), "-c", str(file), "-e", str(folder / "error.log")]
@@ -116,7 +116,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         [
-            *(need.need_program("openssl"), "req", "-x509", "-nodes", "-days", "2"),
+            *(required_programs.need_program("openssl"), "req", "-x509", "-nodes", "-days", "2"),
             *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
             *("-keyout", "key.pem", "-out", "fullchain.pem"),
             *("-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"),
@@ -267,7 +267,7 @@ def install_units(folder: Path) -> list[Path]:
 
 
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    program = need.need_program("systemd-analyze", "systemd")
+    program = required_programs.need_program("systemd-analyze", "systemd")
     units = install_units(tmp_path)
     assert len(units) == len(UNITS) + len(TIMERS)
     finished = subprocess.run(
@@ -278,7 +278,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 def test_units_are_confined_on_their_host(tmp_path: Path) -> None:
     """systemd's own measure: 0 is nothing, 10 everything; a unit without options has 9.6."""
-    program = need.need_program("systemd-analyze", "systemd")
+    program = required_programs.need_program("systemd-analyze", "systemd")
     for unit in (
         unit_file for unit_file in install_units(tmp_path) if unit_file.suffix == ".service"
     ):
@@ -312,7 +312,10 @@ def test_unit_has_user_environment_log_and_existing_command(unit: Path) -> None:
     )
     arguments = shlex.split(unit_settings["ExecStart"].replace("%i", "3"))
     if arguments[0].endswith("/gunicorn"):
-        assert (arguments[1:], name) == (["--config", "python:annals.server", "annals.wsgi"], "web")
+        assert (arguments[1:], name) == (
+            ["--config", "python:annals.web.server", "annals.web.wsgi"],
+            "web",
+        )
         return
     assert (name == "consumer") is bool(COMMANDS_OF_CONSUMER & set(arguments))
     command = load_command_class(get_commands()[arguments[1]], arguments[1])
@@ -344,7 +347,7 @@ def map_schedules() -> dict[str, str]:
 
 
 def test_each_job_has_a_valid_timer() -> None:
-    program = need.need_program("systemd-analyze", "systemd")
+    program = required_programs.need_program("systemd-analyze", "systemd")
     schedules = map_schedules()
     source = (ROOT / "annals" / "operations" / "jobs.py").read_text()
     jobs = set(re.findall(r'"(annals (?:partitions|gaps)[^"]*)"', source))

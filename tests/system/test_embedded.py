@@ -22,7 +22,7 @@ from annals import embedded
 from annals.embedded import logins, postgres
 from annals.embedded.postgres import EmbeddedPostgres, PostgresSettings
 from annals.embedded.process import EmbeddedError
-from history.base import private_files
+from history.common import private_files
 from tests.consuming import ROOT, run_command
 from tests.processes import start_own_server
 

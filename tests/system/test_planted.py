@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from annals import env
+from annals.configuration import env
 from annals.embedded.postgres import PostgresSettings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,12 @@ from django.db import connection
 
 from annals.access import grants
 from annals.embedded.postgres import EmbeddedPostgres
-from annals.observe.server_checks import ServerFault, ServerSettings, fetch_settings, find_faults
+from annals.operations.server_checks import (
+    ServerFault,
+    ServerSettings,
+    fetch_settings,
+    find_faults,
+)
 from tests.consuming import ROOT, run_command
 from tests.processes import start_own_server
 

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from annals import metrics as annals_metrics
 from annals.embedded import process
 from history import metrics as history_metrics
-from ingest import metrics as ingest_metrics
+from ingest.consumer import metrics as ingest_metrics
 from ingest.consumer.periodic_work import HEARTBEAT_SECONDS
 from tests.consuming import (
     ROOT,
@@ -169,7 +169,7 @@ def test_metrics_show_a_write_that_gets_no_answer(
 # While there is the file that HANG names, the loop does not come back from its poll.
 HANGING = """
 import os, time
-from ingest.source import kafka
+from ingest.kafka import kafka
 
 poll = kafka.GroupMember.poll
 

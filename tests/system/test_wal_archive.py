@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from annals.observe import metrics
+from annals.operations import metrics_page
 from tests.consuming import wait_until
 from tests.processes import start_own_server
 
@@ -23,12 +23,14 @@ def archiving_server(
         start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as made,
         psycopg.connect(made.build_url(), autocommit=True) as connection,
     ):
-        monkeypatch.setattr(metrics, "connection", connection)
+        monkeypatch.setattr(metrics_page, "connection", connection)
         yield connection
 
 
 def read_values() -> list[float]:
-    return [sample.value for family in metrics.report_wal_archive() for sample in family.samples]
+    return [
+        sample.value for family in metrics_page.report_wal_archive() for sample in family.samples
+    ]
 
 
 def test_wal_archive_metric_shows_failure_and_recovery(

@@ -86,7 +86,7 @@ def test_web_logs_json_and_leaves_no_process_or_file(web: AttackedWeb, temporary
     assert list(temporary.iterdir()) == []
     text = web.log.read_text()
     lines = [json.loads(line) for line in text.splitlines()]
-    (request,) = [line for line in lines if line["logger"] == "annals.observe.requests"]
+    (request,) = [line for line in lines if line["logger"] == "annals.web.request_log"]
     assert request["message"] == "GET /nothing"
     assert request["status"] == 404
     assert len(request["requestId"]) == 32

@@ -98,7 +98,7 @@ def test_wheel_has_version_license_and_requirements(wheel: Path) -> None:
         if "extra ==" in requirement
     ]
     assert {requirement.partition("<")[0] for requirement in embedded} == set(EMBEDDED)
-    assert "annals = annals.command_line:main" in programs
+    assert "annals = annals.management.command_line:main" in programs
 
 
 @pytest.mark.parametrize(

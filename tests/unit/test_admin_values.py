@@ -9,13 +9,23 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.admin.parts import values
-from history.admin.parts.change_rows import ChangeRow, get_step_names, make_row, mark_differences
-from history.admin.parts.headline import FieldTexts
-from history.admin.parts.values import ABSENT, ShownValue, ValueItem, make_value
+from history.admin.components import values
+from history.admin.components.change_rows import (
+    ChangeRow,
+    get_step_names,
+    make_row,
+    mark_differences,
+)
+from history.admin.components.headline import FieldTexts
+from history.admin.components.values import (
+    ABSENT,
+    ShownValue,
+    ValueItem,
+    make_value,
+)
+from history.catalogue.labels import LabelCatalogue
 from history.diff import list_changes
 from history.documents.exactjson import loads
-from history.labels import LabelCatalogue
 from history.models import FieldLabel
 
 LABELS = LabelCatalogue(

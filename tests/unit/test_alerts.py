@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import need
+from tests import required_programs
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "docker/prometheus/rules.yaml"
@@ -387,7 +387,9 @@ def test_alerts_fire_and_clear(tmp_path: Path) -> None:
         test.write_text(json.dumps({**common, "tests": [first]}))
         files.append(test)
     for words in (("check", "rules", RULES), ("test", "rules", *files)):
-        result = subprocess.run([need.promtool(), *words], capture_output=True, text=True)
+        result = subprocess.run(
+            [required_programs.promtool(), *words], capture_output=True, text=True
+        )
         assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from annals import __version__, command_line
-from history.base.table import build_table, pluralize, print_table
+from annals import __version__
+from annals.management import command_line
+from history.common.text_tables import build_table, pluralize, print_table
 from tests.consuming import ROOT
 
 PROGRAMS = {"manage.py": ["manage.py"], "annals": ["-m", "annals"]}
@@ -75,7 +76,7 @@ def test_overview_has_each_command_once_and_fits_terminal() -> None:
 
 
 END = """
-from annals import command_line
+from annals.management import command_line
 
 def command():
     for number in range(LINES):
@@ -122,7 +123,7 @@ LATE = """
 import builtins, ctypes, gc
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
-from annals import command_line
+from annals.management import command_line
 
 class Cycle: ...
 
@@ -150,8 +151,9 @@ def test_late_kafka_answer_does_not_crash_consumer() -> None:
 
 # What Django's start, the pages, logins and archives need.
 HEAVY = (
-    "confluent_kafka cryptography django.db.models history.admin.pages history.api history.masking"
-    " history.models history.timeline jwt prometheus_client psycopg pyarrow requests rich"
+    "confluent_kafka cryptography django.db.models history.admin.pages history.api"
+    " history.policy.masking history.models history.timeline jwt prometheus_client psycopg pyarrow"
+    " requests rich"
 )
 QUICK = " ".join(name for name in NAMES if name not in command_line.EXTENDS_DJANGO)
 # One process for all: what a help imported stays, so the first one that imports too much is named.

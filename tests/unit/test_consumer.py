@@ -14,19 +14,29 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from ingest.consumer import loss_forecaster
 from ingest.consumer.lanes import FingerprintCache
 from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.periodic_work import PeriodicWork, select_claimed_ends
 from ingest.consumer.positions import Breaker, Positions, StandstillTimer, Tolerance
 from ingest.consumer.writers import WorkerThread
-from ingest.forecast import DeletionForecast, Outlook, PartitionLog
-from ingest.source import client
-from ingest.source.brokers import BrokerSnapshot
-from ingest.source.client import ASK_AGAIN_SECONDS, StuckMemberTimer, ThrottledLog, Unreachable
-from ingest.source.decode import decode_message
-from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
+from ingest.kafka import client
+from ingest.kafka.brokers import BrokerSnapshot
+from ingest.kafka.client import (
+    ASK_AGAIN_SECONDS,
+    StuckMemberTimer,
+    ThrottledLog,
+    Unreachable,
+)
+from ingest.kafka.retention_forecast import DeletionForecast, Outlook, PartitionLog
+from ingest.messages.decode import decode_message
+from ingest.messages.message import (
+    KafkaPartition,
+    LastMessage,
+    Message,
+    TopicPartition,
+)
 from ingest.store.batch import GIANT_BYTES, Batch, Claim, Limits, OffsetGap
 from tests.messages import (
     EXPIRED,

@@ -9,11 +9,11 @@ import jsonschema
 import pytest
 from django.utils.translation import override
 
-from history.daily.window import Window
-from history.entities import BY_NAME, ENTITIES
+from history.kinds.entities import BY_NAME, ENTITIES
+from history.store.days.window import Window
+from ingest.messages.decode import Reason, RejectedMessage, decode
+from ingest.messages.envelope import name_declared_field
 from ingest.quarantine.details import translate_detail
-from ingest.source.decode import Reason, RejectedMessage, decode
-from ingest.source.envelope import name_declared_field
 from scripts import message_schema as contract
 from scripts import pages as docs
 from scripts.contract_page import BREACHES, expand_example, make_good_message

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from history.entities import BY_NAME, ENTITIES
-from ingest.source.decode import Decoder, ExpiredVersion, Reason, RejectedMessage, decode
+from history.kinds.entities import BY_NAME, ENTITIES
+from ingest.messages.decode import (
+    Decoder,
+    ExpiredVersion,
+    Reason,
+    RejectedMessage,
+    decode,
+)
 from scripts import message_schema as contract
 from tests.messages import (
     TOPIC,

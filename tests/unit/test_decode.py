@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.documents.jsonb import MAX_DIGITS
-from history.reasons import REASONS
-from history.record import ChangeType, Record
-from ingest.source.decode import (
+from history.documents.record import ChangeType, Record
+from history.store.quarantine_reasons import REASONS
+from ingest.kafka.names import identify_message, read_place
+from ingest.messages.decode import (
     MAX_NESTING,
     ExpiredVersion,
     Reason,
@@ -21,8 +22,7 @@ from ingest.source.decode import (
     decode,
     parse_time,
 )
-from ingest.source.message import Message
-from ingest.source.names import identify_message, read_place
+from ingest.messages.message import Message
 from tests import fuzz
 from tests.messages import (
     CHILD_TOPIC,

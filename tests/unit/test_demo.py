@@ -14,7 +14,7 @@ from django.db import OperationalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from annals import env
+from annals.configuration import env
 from annals.demo import __main__ as demo
 from annals.demo import cron
 from annals.demo.simulator import (
@@ -24,11 +24,11 @@ from annals.demo.simulator import (
     generate_messages,
     plan_simulation,
 )
-from history.daily.window import Window
-from history.entities import ROOT
-from history.record import ChangeType
-from ingest.source.decode import decode
-from ingest.source.message import Message as Received
+from history.documents.record import ChangeType
+from history.kinds.entities import ROOT
+from history.store.days.window import Window
+from ingest.messages.decode import decode
+from ingest.messages.message import Message as Received
 
 ROOT_FOLDER = Path(__file__).parents[2]
 # Bytes of a message value, and versions of a document, by quantile.

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from annals import env, start
 from annals.access.oidc import providers
-from history.archive.store import ArchiveError, ArchiveStore
+from annals.configuration import env
+from annals.web import start
+from history.retention.archive.store import ArchiveError, ArchiveStore
 
 
 def test_values_are_converted_to_types_of_settings() -> None:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from history.daily.window import Window
 from history.documents.json_pointer import PointerLookup
-from history.entities import BY_NAME, BY_TOPIC
-from ingest.source.decode import Decoder, Reason, RejectedMessage
-from ingest.source.envelope import ContractEnvelope
-from ingest.source.message import Message
-from ingest.source.names import identify_message
+from history.kinds.entities import BY_NAME, BY_TOPIC
+from history.store.days.window import Window
+from ingest.kafka.names import identify_message
+from ingest.messages.decode import Decoder, Reason, RejectedMessage
+from ingest.messages.envelope import ContractEnvelope
+from ingest.messages.message import Message
 
 WINDOW = Window(date(2025, 1, 1), date(2025, 12, 31))
 TASK = BY_NAME["product-task"]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.capacity.loads import TableLoad
-from ingest.forecast import (
+from history.retention.capacity.loads import TableLoad
+from ingest.kafka.retention_forecast import (
     Backlog,
     PartitionLog,
     Retention,

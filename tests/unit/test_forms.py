@@ -12,16 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.daily.window import Window
-from history.entities import BY_NAME
-from history.kinds import EntityKind, declared
-from history.record import Record
-from ingest.source import forms as source_forms
-from ingest.source import names
-from ingest.source.decode import Decoder, RejectedMessage, RepeatedMessage, decode
-from ingest.source.envelope import EnvelopeParser
-from ingest.source.message import Message
-from ingest.source.names import identify_message, read_place
+from history.documents.record import Record
+from history.kinds import EntityKind, kinds_file
+from history.kinds.entities import BY_NAME
+from history.store.days.window import Window
+from ingest.kafka import names
+from ingest.kafka.names import identify_message, read_place
+from ingest.messages import forms as source_forms
+from ingest.messages.decode import (
+    Decoder,
+    RejectedMessage,
+    RepeatedMessage,
+    decode,
+)
+from ingest.messages.envelope import EnvelopeParser
+from ingest.messages.message import Message
 
 WINDOW: Final = Window(date(1971, 1, 1), date(2100, 1, 1))
 CHILD: Final = BY_NAME["product-task"]
@@ -79,7 +84,7 @@ def declare_kind(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> En
         TASK.replace("/meta/app", parent) + envelope,
         encoding="utf-8",
     )
-    return declared.read_kinds_file(file)[-1]
+    return kinds_file.read_kinds_file(file)[-1]
 
 
 def make_parser(envelope: str, tmp_path: Path, parent: str = "/meta/app") -> EnvelopeParser:
@@ -503,7 +508,7 @@ def test_debezium_placeholder_can_be_declared(
 def test_wrong_debezium_placeholder_is_refused(
     tmp_path: Path, envelope: str, expected_text: str
 ) -> None:
-    with pytest.raises(declared.KindsError, match=expected_text):
+    with pytest.raises(kinds_file.KindsError, match=expected_text):
         declare_kind(envelope, tmp_path)
 
 

@@ -16,7 +16,7 @@ from django.core.management import get_commands, load_command_class
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from annals import env
+from annals.configuration import env
 from tests import helm
 from tests.apache import kafka_jars
 

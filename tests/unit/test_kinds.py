@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from annals import start
-from history import entities, kinds
-from history.daily.window import Window
-from history.entities import BY_NAME
-from history.kinds import declared
-from ingest.source.decode import Decoder
-from ingest.source.envelope import EnvelopeParsers
-from ingest.source.forms import create_parser
-from ingest.source.message import Message
+from annals.web import start
+from history import kinds
+from history.kinds import entities, kinds_file
+from history.kinds.entities import BY_NAME
+from history.store.days.window import Window
+from ingest.messages.decode import Decoder
+from ingest.messages.envelope import EnvelopeParsers
+from ingest.messages.forms import create_parser
+from ingest.messages.message import Message
 from scripts.pages import ROOT
 from tests.docs_blocks.pages import BLOCKS
 
@@ -157,7 +157,7 @@ def test_kinds_file_declares_kinds(tmp_path: Path) -> None:
         'kind = "enum"\nwords = { NEW = { en = "New" } }\n',
         encoding="utf-8",
     )
-    *shipped, order = declared.read_kinds_file(file)
+    *shipped, order = kinds_file.read_kinds_file(file)
     assert tuple(shipped) == kinds.load_shipped_kinds()
     assert repr(order) == repr(kinds.EntityKind(
         "order", "Order", "Order", ("orders", "orders.old"), parent="loan",
@@ -209,7 +209,7 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
         if file is not None:
             place = tmp_path / "kinds.toml"
             place.write_text(file, encoding="utf-8")
-            [kind] = declared.read_kinds_file(place)
+            [kind] = kinds_file.read_kinds_file(place)
             assert kind.envelope is not None
             shapes = {TOPIC: create_parser(kind.envelope)}
         record = Decoder(shapes)(Message(TOPIC, 0, 0, -1, None, message.encode()), WINDOW)
@@ -229,8 +229,8 @@ def test_documented_sentence_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
     file.write_text(blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:
-        declared.load_kinds({"ANNALS_ENTITIES_FILE": str(file)})
-    except declared.KindsError as error:
+        kinds_file.load_kinds({"ANNALS_ENTITIES_FILE": str(file)})
+    except kinds_file.KindsError as error:
         said = f"annals: {error}".replace(str(file), "/etc/annals/kinds.toml")
         assert said in (ROOT / PAGE).read_text().splitlines()
     else:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.base import http_call
-from history.fallback.client import FAILURES_TO_OPEN, PAUSE_SECONDS, CircuitBreaker
+from history.common import http_call
+from history.timeline.fallback.client import FAILURES_TO_OPEN, PAUSE_SECONDS, CircuitBreaker
 from tests.old_service import OldServiceServer
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from history.diff import parse_path
 from history.documents.exactjson import Numeral, dumps, loads, loads_shallow
-from history.masking import is_token, shorten_token
-from history.masking.marks import MarkedPaths
-from history.masking.mask import KindMask, derive_document_key, make_token
+from history.policy.masking import is_token, shorten_token
+from history.policy.masking.marks import MarkedPaths
+from history.policy.masking.mask import KindMask, derive_document_key, make_token
 
 
 def mask_document(paths: list[str], document: object) -> Any:

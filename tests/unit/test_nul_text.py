@@ -17,9 +17,9 @@ from history.documents.jsonb import (
     shorten_zeros,
     to_store,
 )
-from history.record import Record
-from history.search_index.keys import NewSearchKeys
-from ingest.source.decode import decode
+from history.documents.record import Record
+from history.store.search_index.keys import NewSearchKeys
+from ingest.messages.decode import decode
 from tests.messages import WINDOW, make_message, make_value_with_data
 
 # What quoting and escaping could confuse, often.

@@ -5,10 +5,10 @@ from datetime import UTC, date, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.daily.days import DayState, build_partition_name
-from history.daily.window import Window, compute_day
-from history.partitions.catalog import Partition
-from history.partitions.strategy import DayStrategy
+from history.retention.catalog import Partition
+from history.retention.strategy import DayStrategy
+from history.store.days.days import DayState, build_partition_name
+from history.store.days.window import Window, compute_day
 
 TABLE = "product_instance_aud"
 TODAY = date(2026, 3, 29)

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from history.base.plain_text import escape_formulas
+from history.common.plain_text import escape_formulas
 
 
 @pytest.mark.parametrize(

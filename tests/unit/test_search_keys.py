@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.record import Record
-from history.search_index.keys import (
+from history.documents.record import Record
+from history.store.search_index.keys import (
     NONE_KNOWN,
     KnownFingerprints,
     NewSearchKeys,

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from ingest.consumer.lanes import Lane, assign_lanes
 from ingest.consumer.positions import Positions, Tolerance
 from ingest.consumer.state_machine import (
@@ -29,8 +29,13 @@ from ingest.consumer.state_machine import (
     AdmissionVerdict,
     StateMachine,
 )
-from ingest.source.decode import Reason, decode_message
-from ingest.source.message import KafkaPartition, LastMessage, Message, TopicPartition
+from ingest.messages.decode import Reason, decode_message
+from ingest.messages.message import (
+    KafkaPartition,
+    LastMessage,
+    Message,
+    TopicPartition,
+)
 from ingest.store.batch import GIANT_BYTES, BadMessage, Batch, Claim, Limits
 from tests.messages import CHILD_TOPIC, TOPIC, WINDOW, make_message, make_value
 

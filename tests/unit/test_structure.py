@@ -19,9 +19,9 @@ from importlinter.contracts.protected import ProtectedContract
 
 from annals import metrics as annals_metrics
 from history import metrics as history_metrics
-from history.metric import MetricDescription, MetricKind, OpenValues
-from ingest import metrics as ingest_metrics
-from tests.need import promtool
+from history.common.metric import MetricDescription, MetricKind, OpenValues
+from ingest.consumer import metrics as ingest_metrics
+from tests.required_programs import promtool
 
 ROOT = Path(__file__).parents[2]
 
@@ -155,11 +155,11 @@ def graph() -> grimp.ImportGraph:
     ("name", "importer", "imported"),
     [
         ("One gate", "history.timeline.values", "history.timeline.sources.tables"),
-        ("One gate", "history.timeline.states", "history.timeline.sources.old_service"),
+        ("One gate", "history.timeline.moments", "history.timeline.sources.old_service"),
         ("One gate", "history.api.views", "history.timeline.sources.archive"),
-        ("One gate", "history.admin.parts.found", "history.timeline.sources.tables"),
+        ("One gate", "history.admin.components.search_results", "history.timeline.sources.tables"),
         ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
-        ("Sources know", "history.timeline.sources.tables", "history.masking"),
+        ("Sources know", "history.timeline.sources.tables", "history.policy.masking"),
         ("Sources know", "history.timeline.sources.tables", "history.timeline.gate"),
     ],
 )

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     from django.test import Client
 
     if asked_at := os.environ.get("ASKED_AT"):
-        from history.base import clock
+        from history.common import clock
 
         clock.now = lambda: datetime.fromisoformat(asked_at)
     login = "Basic " + base64.b64encode(b"support:support").decode()

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from history.schema import MigrationName
+from history.common.schema import MigrationName
 from tests.consuming import ROOT
 
 # The last release, 0.1.0: the commit before the first change that CHANGELOG.md has under the next

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from annals.embedded import postgres
 from annals.embedded.broker import EmbeddedBroker
 from annals.embedded.postgres import EmbeddedPostgres
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.upgrade import earlier
 from tests.upgrade.release import KeptRelease, write_kept
 

@@ -15,7 +15,7 @@ import psycopg
 from annals.embedded import logins
 from annals.embedded.broker import EmbeddedBroker, KafkaServer
 from annals.embedded.postgres import EmbeddedPostgres
-from history.entities import ENTITIES
+from history.kinds.entities import ENTITIES
 from tests.apache.broker import Apache
 from tests.attack.web import AttackedWeb, run_gunicorn
 from tests.consuming import (

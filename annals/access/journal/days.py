@@ -10,15 +10,15 @@ from django.db import connection, connections
 
 from annals.access import journal
 from annals.access.models import JournalEntry
-from history.base import clock
-from history.daily import days
-from history.daily.window import Window
+from history.common import clock
 from history.kinds.kind import CanonicalColumn, CanonicalForm, DayClosing, DayRows
 from history.models import DaySeal
-from history.partitions import catalog
-from history.partitions.plan import PartitionPolicy
-from history.partitions.strategy import VERSION_TABLES, PartitionedTable
-from history.seals import finished
+from history.retention import catalog
+from history.retention.plan import PartitionPolicy
+from history.retention.seals import nightly
+from history.retention.strategy import VERSION_TABLES, PartitionedTable
+from history.store.days import days
+from history.store.days.window import Window
 
 NAME: Final = journal.NAME
 TABLE: Final = "access_journal"
@@ -70,9 +70,9 @@ def list_day_tables() -> tuple[PartitionedTable, ...]:
 def find_days_to_seal(today: date) -> Sequence[tuple[DayRows, date]]:
     """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0."""
     existing = catalog.read_partitions(connection, [TABLE])
-    return finished.find_days_to_seal(
-        existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS]
-    )[0]
+    return nightly.find_days_to_seal(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])[
+        0
+    ]
 
 
 def create_skipped_days(today: date) -> None:

@@ -10,14 +10,19 @@ from django.contrib.auth import SESSION_KEY, get_user
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
-from annals.access.address import get_client_address
-from annals.access.journal.words import BREAK_GLASS, AccessAction, AccessOutcome, ActorKind
+from annals.access.client_address import get_client_address
+from annals.access.journal.actions import (
+    BREAK_GLASS,
+    AccessAction,
+    AccessOutcome,
+    ActorKind,
+)
 from annals.access.models import JournalEntry, format_user_identity
 from annals.access.roles import ProgramUser
-from history import need_to_know
-from history.base.plain_text import count_letters
-from history.entities import ROOT, EntityKind
-from history.requests.accesses import AccessRecord
+from history.common.plain_text import count_letters
+from history.kinds.entities import ROOT, EntityKind
+from history.policy import need_to_know
+from history.policy.access_record import AccessRecord
 
 QUARANTINE: Final = "quarantine"
 TRACE: Final = "api/v1/trace"  # its parameters name the version or message

@@ -16,14 +16,14 @@ from django.db.models import QuerySet, TextChoices
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind
+from annals.access.journal.actions import AccessAction, AccessOutcome, ActorKind
 from annals.access.models import USER_PREFIX, JournalEntry, format_user_identity
-from history.admin.parts import links
-from history.admin.parts.cards import get_kind_title
-from history.base import clock
-from history.base.plain_text import escape_formulas, to_one_line
-from history.entities import BY_NAME
-from history.people import NamedLogin, fetch_named_logins
+from history.admin.components import links
+from history.admin.components.cards import get_kind_title
+from history.catalogue.people import NamedLogin, fetch_named_logins
+from history.common import clock
+from history.common.plain_text import escape_formulas, to_one_line
+from history.kinds.entities import BY_NAME
 
 QUERY_SPAN: Final = timedelta(days=31)
 CHUNK_ROWS: Final = 1000
@@ -55,7 +55,7 @@ class JournalFilters:
 def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
     """Return kind and id of the timelines that a login opened, the newest first.
 
-    A receiver of history.base.signals.looks_back. Returns nothing if the journal cannot be read,
+    A receiver of history.common.signals.looks_back. Returns nothing if the journal cannot be read,
     because the first page must not fail for it.
     """
     entries = JournalEntry.objects.filter(

@@ -17,6 +17,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from annals.access.journal import read
+from annals.access.journal.actions import AccessAction, AccessOutcome
 from annals.access.journal.entry import QUARANTINE
 from annals.access.journal.read import (
     COLUMNS,
@@ -25,12 +26,11 @@ from annals.access.journal.read import (
     format_cell,
     generate_lines,
 )
-from annals.access.journal.words import AccessAction, AccessOutcome
-from history.admin.parts.cards import get_kind_title
-from history.admin.parts.filter_form import MOMENT_FORMATS, MomentField, ZonedForm
-from history.admin.parts.links import PAGE, build_page_urls
-from history.entities import ENTITIES, EntityKind
-from history.requests.worker_shares import PlacePool
+from history.admin.components.cards import get_kind_title
+from history.admin.components.filter_form import MOMENT_FORMATS, MomentField, ZonedForm
+from history.admin.components.links import PAGE, build_page_urls
+from history.common.worker_shares import PlacePool
+from history.kinds.entities import ENTITIES, EntityKind
 
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"

@@ -22,19 +22,24 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from annals import metrics
+from annals.access.journal.actions import (
+    AccessAction,
+    AccessOutcome,
+    ActorKind,
+    classify_request,
+)
 from annals.access.journal.entry import generate_entries
-from annals.access.journal.words import AccessAction, AccessOutcome, ActorKind, classify_request
 from annals.access.models import JournalEntry, format_user_identity
 from history.api import errors
-from history.base import clock
-from history.base.error_text import describe
-from history.base.plain_text import to_one_line
-from history.base.signals import NotJournaledError
-from history.entities import EntityKind
-from history.requests.accesses import AccessRecord
+from history.common import clock
+from history.common.error_text import describe
+from history.common.plain_text import to_one_line
+from history.common.signals import NotJournaledError
+from history.kinds.entities import EntityKind
+from history.policy.access_record import AccessRecord
 
 if TYPE_CHECKING:
-    from history.export.days import ExportDay
+    from history.retention.export.days import ExportDay
 
 log = logging.getLogger(__name__)
 LOCK_TIMEOUT_MS: Final = 700
@@ -214,7 +219,7 @@ class JournalMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        access = request.look = AccessRecord()  # type: ignore[attr-defined] # for history.requests.accesses.get_access_record
+        access = request.look = AccessRecord()  # type: ignore[attr-defined] # for history.policy.access_record.get_access_record
         response = self.get_response(request)
         action = classify_request(request)
         # OPTIONS only asks for the methods of an address. A refused one is still an attempt.

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from django.conf import settings
 
 from annals.access.oidc.providers import Provider
-from history.base import http_call
-from history.requests.worker_shares import PlacePool
+from history.common import http_call
+from history.common.worker_shares import PlacePool
 
 CONNECT_SECONDS: Final = 3.0
 READ_SECONDS: Final = 5.0

@@ -28,7 +28,7 @@ from django.views.decorators.http import require_POST
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
 from annals.access import sessions
-from annals.access.address import get_client_address
+from annals.access.client_address import get_client_address
 from annals.access.models import Identity, LogoutToken, ProviderSession
 from annals.access.oidc import tokens
 from annals.access.oidc.backend import NoRoleError, find_login_provider, get_library_setting

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from annals import env
 from annals.access.roles import ROLES
-from history.failure.complaints import (
+from annals.configuration import env
+from history.common.complaints import (
     FileError,
     explain_declaration_error,
     read_text,

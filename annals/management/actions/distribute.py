@@ -8,18 +8,18 @@ import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from history import schema
-from history.base.error_text import describe
-from history.base.table import build_table, print_table
-from history.daily.days import Connection
-from history.distributing import steps
-from history.distributing.steps import DistributionPlan, build_plan
-from history.distribution import DISTRIBUTED_BY
-from history.entities import ENTITIES
-from history.partitions import catalog
-from history.partitions.exclusive import NoRunLockError, hold_run_lock
-from history.partitions.show import format_size
-from ingest import rights
+from annals.operations import distribution_steps
+from annals.operations.distribution_steps import DistributionPlan, build_plan
+from history.common import schema
+from history.common.error_text import describe
+from history.common.text_tables import build_table, print_table
+from history.kinds.entities import ENTITIES
+from history.retention import catalog
+from history.retention.run_lock import NoRunLockError, hold_run_lock
+from history.retention.tables import format_size
+from history.store.days.days import Connection
+from history.store.distribution import DISTRIBUTED_BY
+from ingest.store import rights
 
 NEXT_STEPS = (
     "Run `annals grants --apply`. Start the web and the consumers again: they look only once "
@@ -36,20 +36,22 @@ def run(command: BaseCommand, **options: Any) -> None:
         with hold_run_lock():
             plain = connection.connection
             partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
-            steps.check_cluster(plain, partitions)
+            distribution_steps.check_cluster(plain, partitions)
             distribution_plan = build_plan(
                 plain, partitions, rights.list_tables() - DISTRIBUTED_BY.keys()
             )
             _refuse_shards(distribution_plan, options["shards"])
-            steps.check_connections(
+            distribution_steps.check_connections(
                 plain, distribution_plan.shards or options["shards"] or _get_default_shards(plain)
             )
             if not options["dry_run"]:
-                steps.refuse_consumers(plain)
+                distribution_steps.refuse_consumers(plain)
                 quiet = options["json"]
                 log_step = (lambda _: None) if quiet else command.stdout.write
-                steps.run_steps(plain, distribution_plan, partitions, options["shards"], log_step)
-    except (NoRunLockError, steps.NotDistributableError) as error:
+                distribution_steps.run_steps(
+                    plain, distribution_plan, partitions, options["shards"], log_step
+                )
+    except (NoRunLockError, distribution_steps.NotDistributableError) as error:
         raise CommandError(f"Nothing done: {error}.") from error
     except psycopg.Error as error:
         raise CommandError(
@@ -72,7 +74,7 @@ def run(command: BaseCommand, **options: Any) -> None:
 
 def _refuse_shards(plan: DistributionPlan, requested: int | None) -> None:
     if requested is not None and plan.shards not in (0, requested):
-        raise steps.NotDistributableError(
+        raise distribution_steps.NotDistributableError(
             f"the tables have {plan.shards} shards already, which --shards cannot change"
         )
 

@@ -10,8 +10,8 @@ from psycopg import errors, sql
 
 from annals.access import grants
 from annals.access.grants import CONSUMER, WEB, generate_grants
-from history import distribution
-from history.failure.complaints import FileError, read_text, refuse_open_secret
+from history.common.complaints import FileError, read_text, refuse_open_secret
+from history.store import distribution
 
 ROLES_BY_NAME = {"web": WEB, "consumer": CONSUMER}
 

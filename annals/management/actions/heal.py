@@ -12,12 +12,12 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.utils import translation
 
-from history.base.plain_text import to_one_line
-from history.base.table import pluralize
-from history.gaps.run import get_latest_run
+from history.common.plain_text import to_one_line
+from history.common.text_tables import pluralize
+from history.completeness.gaps.run import get_latest_run
+from ingest.kafka.client import WrongSettingError
+from ingest.kafka.producer import KafkaProducer, ProducerError
 from ingest.management.actions.consume import load_broker_settings, refuse_other_tables
-from ingest.source.client import WrongSettingError
-from ingest.source.producer import KafkaProducer, ProducerError
 
 REQUESTS_TOPIC: Final = "annals.gaps"
 GAPS_PER_BATCH: Final = 500

@@ -18,37 +18,41 @@ from psqlextra.partitioning import PostgresPartitioningError
 
 from annals.access import sessions
 from annals.access.journal import days as journal
-from annals.access.journal.words import AccessAction
+from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
 from annals.management import packing_days
 from annals.management.verifying import verify_archive, verify_tables
-from history import packing, schema
-from history.archive import decisions, provenance
-from history.archive.restore import restore_day
-from history.archive.store import ArchiveError, ArchiveStore
-from history.archive.write import DayArchiver
-from history.base import clock
-from history.base.error_text import describe
-from history.base.table import pluralize, print_table
-from history.daily.canonical import Connection
-from history.daily.days import build_partition_name, is_packed, release_day
-from history.database import forms
-from history.entities import BY_NAME, BY_TABLE, ENTITIES, EntityKind
-from history.failure.complaints import ExplainedError
-from history.failure.sentences import explain_known_error
+from history.common import clock, schema
+from history.common.complaints import ExplainedError
+from history.common.error_sentences import explain_known_error
+from history.common.error_text import describe
+from history.common.text_tables import pluralize, print_table
+from history.kinds.entities import (
+    BY_NAME,
+    BY_TABLE,
+    ENTITIES,
+    EntityKind,
+)
 from history.kinds.kind import DayRows
 from history.management.progress import show_progress
 from history.models import ArchivedDay
-from history.partitions import catalog, show, state
-from history.partitions.exclusive import NoRunLockError, hold_run_lock
-from history.partitions.maintain import MaintainOutcome, execute_plans
-from history.partitions.plan import FindHeldDays, PartitionPolicy, build_plans
-from history.partitions.strategy import DayPartition
-from history.repairing import repair_day
-from history.seals import late_rows, verification
-from history.seals.finished import find_days_to_seal, seal_days
-from history.seals.seal import seal_day
-from history.search_index import backfill as search_retention
+from history.retention import catalog, packing, runs, tables
+from history.retention import search_keys as search_retention
+from history.retention.archive import operator_decisions, provenance
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.maintain import MaintainOutcome, execute_plans
+from history.retention.plan import FindHeldDays, PartitionPolicy, build_plans
+from history.retention.repair import repair_day
+from history.retention.run_lock import NoRunLockError, hold_run_lock
+from history.retention.seals import late_rows, verification
+from history.retention.seals.nightly import find_days_to_seal, seal_days
+from history.retention.seals.seal import seal_day
+from history.retention.strategy import DayPartition
+from history.store.database import forms
+from history.store.days.canonical import Connection
+from history.store.days.days import build_partition_name, is_packed, release_day
 from ingest.completeness.holds import find_days_to_hold
 from ingest.quarantine import messages as quarantine_retention
 from ingest.store import empty_offsets
@@ -95,12 +99,12 @@ class PartitionsRun:
             connection, [table.name for table in journal.list_day_tables()]
         )
         if self.options["json"]:
-            self.stdout.write(json.dumps([show.build_partition_object(part) for part in parts]))
+            self.stdout.write(json.dumps([tables.build_partition_object(part) for part in parts]))
         else:
             if not parts and (problem := schema.explain_database()) is not None:
                 raise CommandError(problem, returncode=2)  # without the tables there are none
-            print_table(self.stdout, show.build_partition_table(parts))
-            total = show.format_size(sum(part.bytes for part in parts))
+            print_table(self.stdout, tables.build_partition_table(parts))
+            total = tables.format_size(sum(part.bytes for part in parts))
             self.stdout.write(f"{pluralize(len(parts), 'partition')}, {total}.")
         return 0
 
@@ -117,13 +121,13 @@ class PartitionsRun:
                 "oldest": str(self.policy.window.oldest),
                 "newest": str(self.policy.window.newest),
             }
-            objects = [show.build_line_object(line) for line in lines]
+            objects = [tables.build_line_object(line) for line in lines]
             pack = [build_partition_name(*place) for place in packed]
             answer = {"window": days, **counts, "partitions": objects, "pack": pack}
             self.stdout.write(json.dumps(answer))
             return 0
-        print_table(self.stdout, show.build_plan_table(lines, self.options["each"]))
-        freed = show.format_size(sum(line.part.bytes for line in lines if line.action == "drop"))
+        print_table(self.stdout, tables.build_plan_table(lines, self.options["each"]))
+        freed = tables.format_size(sum(line.part.bytes for line in lines if line.action == "drop"))
         self.stdout.write(
             f"Window {self.policy.window.oldest} to {self.policy.window.newest} (UTC): "
             f"{counts['create']} to create, {counts['drop']} to drop ({freed}), "
@@ -150,7 +154,7 @@ class PartitionsRun:
         except clock.WrongClockError as error:
             outcome = MaintainOutcome()
             outcome.note_failure("clock", error)
-            state.record_run(outcome, clock.read_server_time(plain), 0)
+            runs.record_run(outcome, clock.read_server_time(plain), 0)
             raise
 
     def _maintain(self) -> int:
@@ -179,7 +183,7 @@ class PartitionsRun:
                 packing_days.pack_due(self.policy.today, outcome, advance)
             self._remove_old(outcome)
         seconds = time.monotonic() - started_clock
-        state.record_run(outcome, started, seconds)
+        runs.record_run(outcome, started, seconds)
         self._print_summary(outcome, archiver, seconds)
         return outcome.exit_code
 
@@ -278,13 +282,13 @@ class PartitionsRun:
             self.stdout.write(f"{table}: {pluralize(count, 'day')} not sealed: {reason}")
         if archived:
             self.stdout.write(
-                f"Archived {pluralize(len(archived), 'day')}: {show.format_size(in_table)} in "
+                f"Archived {pluralize(len(archived), 'day')}: {tables.format_size(in_table)} in "
                 "tables, "
-                f"{show.format_size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
+                f"{tables.format_size(in_files)} in Parquet, ratio {in_files / in_table:.3f}."
             )
         self.stdout.write(
             f"Created {len(outcome.created)}, dropped {len(outcome.dropped)} "
-            f"({show.format_size(outcome.freed)}), sealed {len(outcome.sealed)}, "
+            f"({tables.format_size(outcome.freed)}), sealed {len(outcome.sealed)}, "
             f"packed {len(outcome.packed)}, "
             f"held {len(outcome.held)}, busy {len(outcome.busy)}, "
             f"broken {len(outcome.broken)}, in {seconds:.1f} s."
@@ -323,10 +327,14 @@ class PartitionsRun:
         return self._run_locked(release_one)
 
     def _forget(self) -> int:
-        return self._decide_for_each(decisions.forget_day, "Removed {} from the archive: {}.")
+        return self._decide_for_each(
+            operator_decisions.forget_day, "Removed {} from the archive: {}."
+        )
 
     def _adopt(self) -> int:
-        return self._decide_for_each(decisions.adopt_day, "The archived rows of {} count: {}.")
+        return self._decide_for_each(
+            operator_decisions.adopt_day, "The archived rows of {} count: {}."
+        )
 
     def _decide_for_each(
         self, decide: Callable[[ArchiveStore, str, date], int], sentence: str
@@ -396,7 +404,7 @@ class PartitionsRun:
             result = rewrite(plain, entity, day, progress=advance)
         return (
             f"{word} {entity.table} {day}: {pluralize(result.rows, 'row')}, "
-            f"{show.format_size(result.before)} before, {show.format_size(result.after)} now."
+            f"{tables.format_size(result.before)} before, {tables.format_size(result.after)} now."
         )
 
     def _repair(self) -> int:

@@ -7,17 +7,19 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from annals.access.journal.words import AccessAction
+from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
-from history import quarantined, timeline, trace
-from history.base.plain_text import to_one_line
-from history.entities import BY_NAME
-from history.record import ID_LENGTH
-from history.trace import BrokerBounds, Fate, MessagePosition
+from history import timeline
+from history.common.plain_text import to_one_line
+from history.completeness import trace
+from history.completeness.trace import BrokerBounds, Fate, MessagePosition
+from history.documents.record import ID_LENGTH
+from history.kinds.entities import BY_NAME
+from history.store import quarantine_queries
+from ingest.kafka.brokers import Brokers
+from ingest.kafka.client import Unreachable
+from ingest.kafka.source import peek_messages
 from ingest.management.actions.consume import load_broker_settings
-from ingest.source import kafka
-from ingest.source.brokers import Brokers
-from ingest.source.client import Unreachable
 
 VERSION_OPTIONS = ("entity", "id", "version")
 
@@ -61,7 +63,8 @@ def _trace_version(options: dict[str, Any]) -> list[Fate]:
     if number is not None:
         return [trace.trace_version(timeline.make_host_reader(), entity, id, number)]
     fates = [
-        trace.make_quarantined_fate(message) for message in quarantined.find_by_document(entity, id)
+        trace.make_quarantined_fate(message)
+        for message in quarantine_queries.find_by_document(entity, id)
     ]
     if not fates:
         raise CommandError("None of its messages is in quarantine. Give --version.")
@@ -86,7 +89,7 @@ def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds 
         [(source, (low, end))] = bounds.items()
         # The embedded broker counts the last batch as one message.
         if place.offset >= end:
-            messages = kafka.peek_messages(*load_broker_settings(), partition, place.offset, 1)
+            messages = peek_messages(*load_broker_settings(), partition, place.offset, 1)
             if any(message.offset == place.offset for message in messages):
                 end = place.offset + 1
     except (Unreachable, CommandError) as error:

@@ -22,7 +22,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals import embedded, env
+        from annals import embedded
+        from annals.configuration import env
 
         home = env.read_settings(os.environ).home
         servers: dict[str, EmbeddedPostgres | EmbeddedBroker] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from history.management.numbers import MAX_ID, make_whole_parser
 
 

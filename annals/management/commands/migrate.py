@@ -16,8 +16,8 @@ from django.db import Error, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import errors
 
-from history import distribution
 from history.management.numbers import MAX_SECONDS, make_number_parser
+from history.store import distribution
 
 # Less than the access journal waits for a lock, so that requests are not refused meanwhile.
 LOCK_SECONDS = 0.5

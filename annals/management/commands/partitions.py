@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from annals.access import journal
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from history.management.numbers import MAX_SECONDS, make_number_parser, parse_day
 
 

@@ -25,7 +25,7 @@ from history.management.numbers import (
 
 if TYPE_CHECKING:
     from annals.demo.simulator import SimulatedMessage, SimulationPlan
-    from ingest.source.producer import KafkaProducer
+    from ingest.kafka.producer import KafkaProducer
 
 _MIN_WAIT_SECONDS = 0.001  # seconds: shorter waits are skipped
 _SIGNAL_POLL_SECONDS = 0.2  # seconds within which a signal is noticed
@@ -60,9 +60,9 @@ class Command(BaseCommand):
         from django.conf import settings
 
         from annals.demo.simulator import plan_simulation
-        from history.base import clock
-        from history.entities import ENTITIES
-        from ingest.source.producer import KafkaProducer, ProducerError
+        from history.common import clock
+        from history.kinds.entities import ENTITIES
+        from ingest.kafka.producer import KafkaProducer, ProducerError
 
         seed = options["seed"]
         names = ("rps", "seconds", "applications", "messages", "days")

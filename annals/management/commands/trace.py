@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from history.entities import BY_NAME, BY_TOPIC
+from history.documents.record import MAX_VERSION, UNSTORED_SPAN
+from history.kinds.entities import BY_NAME, BY_TOPIC
 from history.management.action import ActionCommand
 from history.management.numbers import make_whole_parser
-from history.record import MAX_VERSION, UNSTORED_SPAN
 
 
 class Command(ActionCommand):

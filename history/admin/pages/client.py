@@ -14,15 +14,17 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from history import complete_to, masking, timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import held, links
-from history.admin.parts.cards import CardBuilder
-from history.admin.parts.found import make_groups
-from history.admin.parts.headline import limit_to_title_fields
-from history.base import clock
-from history.entities import ENTITIES, PARTS
-from history.requests.worker_shares import mark_expensive
+from history import timeline
+from history.admin.components import links, open_messages
+from history.admin.components.cards import CardBuilder
+from history.admin.components.headline import limit_to_title_fields
+from history.admin.components.search_results import make_groups
+from history.admin.pages.permission import require_history_permission
+from history.common import clock
+from history.common.worker_shares import mark_expensive
+from history.completeness import complete_to
+from history.kinds.entities import ENTITIES, PARTS
+from history.policy import masking
 from history.timeline import (
     BadParameterError,
     HistoryReader,
@@ -88,7 +90,7 @@ def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
             "query": number,
             "hide_finder": not hits,
             "hits": hits,
-            "unstored": held.make_notice(messages, merged=True),
+            "unstored": open_messages.make_notice(messages, merged=True),
             "more": bool(results and (results.next_token or results.limited)),
             "cut": any(page.next_token for page in pages),
             "monday": monday.date(),

@@ -8,14 +8,14 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, links
-from history.admin.parts.cards import make_field_names
-from history.admin.parts.change_rows import make_change_rows, order_changes
-from history.admin.parts.headline import limit_to_title_fields
-from history.admin.parts.links import AFTER, build_row_page_urls, parse_start
+from history.admin.components import links, page_head
+from history.admin.components.cards import make_field_names
+from history.admin.components.change_rows import make_change_rows, order_changes
+from history.admin.components.headline import limit_to_title_fields
+from history.admin.components.links import AFTER, build_row_page_urls, parse_start
+from history.admin.pages.permission import require_history_permission
 from history.diff import BadPathError, parse_path
-from history.entities import EntityKind
+from history.kinds.entities import EntityKind
 from history.timeline import HistoryReader, Version
 
 
@@ -50,7 +50,7 @@ def show_comparison(
         request,
         "history/compare.html",
         {
-            **heads.make_context(
+            **page_head.make_context(
                 request,
                 reader,
                 entity,
@@ -63,7 +63,7 @@ def show_comparison(
             "columns": [
                 {
                     "version": version,
-                    "changed_by": heads.get_maker_name(version),
+                    "changed_by": page_head.get_maker_name(version),
                     "raw_url": links.build_snapshot_url(
                         entity, id, *_get_number_and_moment(version)
                     ),
@@ -75,7 +75,7 @@ def show_comparison(
             **build_row_page_urls(
                 own_url, start, len(comparison.changes), _("Changes {first}–{last} of {count}")
             ),
-            "twins": heads.find_other_versions(keys, comparison.before, comparison.after),
+            "twins": page_head.find_other_versions(keys, comparison.before, comparison.after),
             "swap_url": links.build_comparison_url(
                 entity,
                 id,
@@ -100,7 +100,7 @@ def _ask_for_versions(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
     newest = timeline.fetch_newest_version(limit_to_title_fields(reader), entity, id)
-    context = heads.make_context(request, reader, entity, id, newest, name=_("comparison"))
+    context = page_head.make_context(request, reader, entity, id, newest, name=_("comparison"))
     notes = [_("Enter the numbers of two versions.")]
     return render(request, "history/compare.html", {**context, "notes": notes})
 

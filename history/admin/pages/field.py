@@ -12,17 +12,17 @@ from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, links
-from history.admin.parts.cards import make_field_names
-from history.admin.parts.change_rows import get_step_names
-from history.admin.parts.clerk.picture import ValueStep, draw_step_chart
-from history.admin.parts.values import ShownValue, make_value
-from history.base import clock
+from history.admin.components import links, page_head
+from history.admin.components.cards import make_field_names
+from history.admin.components.change_rows import get_step_names
+from history.admin.components.values import ShownValue, make_value
+from history.admin.pages.permission import require_history_permission
+from history.admin.reading_aids.picture import ValueStep, draw_step_chart
+from history.common import clock
+from history.common.worker_shares import mark_expensive
 from history.diff import MaybeJson
-from history.diff.equal import is_equal_number, is_identical
-from history.entities import EntityKind
-from history.requests.worker_shares import mark_expensive
+from history.diff.equality import is_equal_number, is_identical
+from history.kinds.entities import EntityKind
 from history.timeline import BadParameterError, FieldValue, HistoryReader, ValueOrigin, Version
 
 UNDO_PERIOD = timedelta(minutes=30)
@@ -57,7 +57,7 @@ def show_field(
         request,
         "history/field.html",
         {
-            **heads.make_context(request, reader, entity, id, newest, name=label or path),
+            **page_head.make_context(request, reader, entity, id, newest, name=label or path),
             **links.build_page_urls(request, address, {"path": path}, token, following),
             "label": label,
             "notes": [complaint] if complaint else [],

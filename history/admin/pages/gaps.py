@@ -8,19 +8,19 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from history import complete_to, trace
-from history.admin.parts import gaps as words
-from history.admin.parts import links
-from history.admin.parts.cards import get_kind_title
-from history.admin.parts.links import PAGE, build_page_urls
+from history.admin.components import gaps as words
+from history.admin.components import links
+from history.admin.components.cards import get_kind_title
+from history.admin.components.links import PAGE, build_page_urls
 from history.admin.site.access import PERMISSION
-from history.base.plain_text import format_figure
-from history.entities import BY_NAME, ENTITIES
-from history.gaps import read
-from history.gaps.read import GapSelection, ListedGap
-from history.gaps.run import get_latest_run
-from history.record import CLIENT_ID_LENGTH
-from history.requests.worker_shares import mark_expensive
+from history.common.plain_text import format_figure
+from history.common.worker_shares import mark_expensive
+from history.completeness import complete_to, trace
+from history.completeness.gaps import read
+from history.completeness.gaps.read import GapSelection, ListedGap
+from history.completeness.gaps.run import get_latest_run
+from history.documents.record import CLIENT_ID_LENGTH
+from history.kinds.entities import BY_NAME, ENTITIES
 
 PAGE_SIZE = 50
 MAX_ARRIVED = 3

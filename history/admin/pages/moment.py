@@ -10,21 +10,27 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import gaps, heads, held, links, standing
-from history.admin.parts.cards import get_kind_title, make_field_names
-from history.admin.parts.change_rows import make_change_rows, order_changes
-from history.admin.parts.clerk import activity
-from history.admin.parts.filter_form import MomentForm
-from history.admin.parts.headline import RenderBudget, find_shared_names, get_headline
-from history.admin.parts.heads import MOST_PARTS
-from history.admin.parts.values import make_items
-from history.base import clock
+from history.admin.components import (
+    gaps,
+    links,
+    open_messages,
+    page_completeness,
+    page_head,
+)
+from history.admin.components.cards import get_kind_title, make_field_names
+from history.admin.components.change_rows import make_change_rows, order_changes
+from history.admin.components.filter_form import MomentForm
+from history.admin.components.headline import RenderBudget, find_shared_names, get_headline
+from history.admin.components.page_head import MOST_PARTS
+from history.admin.components.values import make_items
+from history.admin.pages.permission import require_history_permission
+from history.admin.reading_aids import activity
+from history.common import clock
+from history.common.worker_shares import mark_expensive
 from history.diff import Change
-from history.entities import get_root
-from history.held_messages import QuarantinedMessage
-from history.record import ChangeType
-from history.requests.worker_shares import mark_expensive
+from history.documents.record import ChangeType
+from history.kinds.entities import get_root
+from history.store.quarantined_messages import QuarantinedMessage
 from history.timeline import (
     Absence,
     ApplicationState,
@@ -33,7 +39,7 @@ from history.timeline import (
     OlderThanRetentionError,
     Version,
 )
-from history.timeline.keys import VersionIndex
+from history.timeline.version_index import VersionIndex
 
 MOST_ROWS = 30  # of what differs in a part
 
@@ -63,7 +69,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
     )
     days = activity.link_days_to_moments(links.build_moment_url(id))
     context = {
-        **heads.make_context(
+        **page_head.make_context(
             request,
             reader,
             get_root(),
@@ -123,7 +129,7 @@ MessagesOfParts: TypeAlias = Mapping[tuple[str, str], Sequence[QuarantinedMessag
 def _find_messages_of_parts(
     request: HttpRequest, reader: HistoryReader, state: ApplicationState, moment: datetime
 ) -> MessagesOfParts:
-    messages = standing.get_completeness(request).load_messages(reader).messages
+    messages = page_completeness.get_completeness(request).load_messages(reader).messages
     keys = {
         entity_ref: VersionIndex(keys_of_part) for entity_ref, keys_of_part in state.members.items()
     }
@@ -172,7 +178,9 @@ def _describe_gap(
         for message in messages
         if message.version is None or message.version not in told_messages
     ]
-    sentences += held.HTML.describe_first_messages(others, held.HTML.describe_message, cut=False)
+    sentences += open_messages.HTML.describe_first_messages(
+        others, open_messages.HTML.describe_message, cut=False
+    )
     if following is None and not sentences:
         return {}
     missing = (gaps.explain_missing(following) if following else "") or _(
@@ -258,7 +266,7 @@ def _make_part(version: Version, room: RenderBudget) -> dict[str, object]:
         "version": version,
         "kind": get_kind_title(entity),
         "name": _get_name(version),
-        "who": heads.get_maker_name(version),
+        "who": page_head.get_maker_name(version),
         "deleted": deleted,
         "items": make_items(document, make_field_names(entity, room), "", 1),
         "url": links.build_timeline_url(entity, version.id),

@@ -6,9 +6,9 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import ngettext
 
 from history import timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, links
-from history.entities import EntityKind
+from history.admin.components import links, page_head
+from history.admin.pages.permission import require_history_permission
+from history.kinds.entities import EntityKind
 from history.timeline import HistoryReader, VersionFilters
 
 MAX_COUNTED = 50
@@ -23,13 +23,13 @@ def count_newer(
     The journal gets no entry: opening the document left one.
     """
     since = links.parse_moment(request.GET.get(links.SINCE))
-    if since is None or (entity, id) not in heads.list_opened(request):
+    if since is None or (entity, id) not in page_head.list_opened(request):
         raise Http404
     try:
         filters = VersionFilters(since=since + timedelta(microseconds=1))
         whole = links.WHOLE in request.GET
         query = {"filters": filters, "page_size": MAX_COUNTED, "include": frozenset()}
-        page = heads.fetch_page(reader, entity, id, whole=whole, **query)
+        page = page_head.fetch_page(reader, entity, id, whole=whole, **query)
     except (timeline.NotFoundError, OverflowError):  # after the last moment there is nothing
         return JsonResponse({"text": ""})
     n = len(page.versions)

@@ -12,15 +12,17 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
 
-from history import complete_to, masking, timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import held, links
-from history.admin.parts.cards import get_kind_title
-from history.admin.parts.found import SearchGroup, get_key_title, make_groups
-from history.admin.parts.headline import CLIENT, limit_to_title_fields
-from history.entities import ENTITIES
-from history.fallback.client import load_endpoint
+from history import timeline
+from history.admin.components import links, open_messages
+from history.admin.components.cards import get_kind_title
+from history.admin.components.headline import CLIENT, limit_to_title_fields
+from history.admin.components.search_results import SearchGroup, get_key_title, make_groups
+from history.admin.pages.permission import require_history_permission
+from history.completeness import complete_to
+from history.kinds.entities import ENTITIES
+from history.policy import masking
 from history.timeline import BadParameterError, HistoryReader, SearchPage
+from history.timeline.fallback.client import load_endpoint
 from history.timeline.query import is_storable_id
 
 MAX_QUERIES = 40
@@ -187,7 +189,7 @@ def _describe_quarantined(
 ) -> list[tuple[str, str, list[str]]]:
     """Return id, kind and sentences of documents that came but could not be stored."""
     ids = [text for text in missing if is_storable_id(text)]
-    lines = held.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
+    lines = open_messages.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
     return [(id, get_kind_title(entity), sentences) for id, entity, sentences in lines]
 
 

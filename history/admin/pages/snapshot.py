@@ -4,16 +4,22 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
-from history import masking, timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, held, links, standing
-from history.admin.parts.cards import CardBuilder, make_field_names
-from history.admin.parts.change_rows import get_step_names
-from history.admin.parts.clerk.take_away import as_file
-from history.admin.parts.value_html import colour_json
-from history.admin.parts.values import make_items
+from history import timeline
+from history.admin.components import (
+    links,
+    open_messages,
+    page_completeness,
+    page_head,
+)
+from history.admin.components.cards import CardBuilder, make_field_names
+from history.admin.components.change_rows import get_step_names
+from history.admin.components.value_html import colour_json
+from history.admin.components.values import make_items
+from history.admin.pages.permission import require_history_permission
+from history.admin.reading_aids.timeline_export import as_file
 from history.documents.exactjson import format_indented
-from history.entities import EntityKind
+from history.kinds.entities import EntityKind
+from history.policy import masking
 from history.timeline import HistoryReader, Include, Version
 
 CHANGES = frozenset({Include.CHANGES})
@@ -32,7 +38,7 @@ def show_snapshot(
     moment = links.parse_moment(request.GET.get(links.AT))
     found_version = timeline.fetch_version(reader, entity, id, version, CHANGES, moment)
     keys = sorted(reader.fetch_keys(entity, [id]).get(id, ()))
-    twins = heads.find_other_versions(keys, found_version)
+    twins = page_head.find_other_versions(keys, found_version)
     if "download" in request.GET:
         response = HttpResponse(
             format_indented(found_version.snapshot), content_type="application/json; charset=utf-8"
@@ -45,7 +51,7 @@ def show_snapshot(
         request,
         "history/snapshot.html",
         {
-            **heads.make_context(
+            **page_head.make_context(
                 request,
                 reader,
                 entity,
@@ -91,7 +97,9 @@ def _make_version_context(
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     address = links.build_timeline_url(version.entity, version.id)
     may_unmask = masking.has_explicit_permission(request.user, masking.UNMASK)
-    others = held.describe_other_messages(standing.get_completeness(request).load_messages(reader))
+    others = open_messages.describe_other_messages(
+        page_completeness.get_completeness(request).load_messages(reader)
+    )
     builder = CardBuilder(
         lambda card_version: links.build_timeline_url_for_maker(address, card_version, {}),
         unmask=may_unmask,

@@ -5,15 +5,20 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 
 from history import timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, links
-from history.admin.parts.cards import make_field_names
-from history.admin.parts.change_rows import get_step_names
-from history.admin.parts.headline import FieldTexts
-from history.admin.parts.links import AFTER, MOST_ROWS, build_row_page_urls, parse_start
-from history.admin.parts.values import make_value
-from history.entities import EntityKind
-from history.requests.worker_shares import mark_expensive
+from history.admin.components import links, page_head
+from history.admin.components.cards import make_field_names
+from history.admin.components.change_rows import get_step_names
+from history.admin.components.headline import FieldTexts
+from history.admin.components.links import (
+    AFTER,
+    MOST_ROWS,
+    build_row_page_urls,
+    parse_start,
+)
+from history.admin.components.values import make_value
+from history.admin.pages.permission import require_history_permission
+from history.common.worker_shares import mark_expensive
+from history.kinds.entities import EntityKind
 from history.timeline import BlamedLeaf, HistoryReader, Version
 
 
@@ -43,7 +48,7 @@ def show_state(
         request,
         "history/state.html",
         {
-            **heads.make_context(request, reader, entity, id, blame.newest, tab="state"),
+            **page_head.make_context(request, reader, entity, id, blame.newest, tab="state"),
             "lines": plain,
             "technical_lines": technical,
             **build_row_page_urls(

@@ -9,19 +9,26 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
-from history import masking, timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import gaps, heads, held, links, standing
-from history.admin.parts.cards import CardBuilder, get_kind_title, group_cards
-from history.admin.parts.clerk import activity, take_away
-from history.admin.parts.filter_form import FilterForm, sort_by_name
-from history.admin.parts.headline import get_headline, limit_to_title_fields
-from history.admin.parts.links import PAGE, build_page_urls
-from history.base import clock
-from history.entities import PARTS, EntityKind, get_root
-from history.requests.worker_shares import mark_expensive, take_expensive_place
+from history import timeline
+from history.admin.components import (
+    gaps,
+    links,
+    open_messages,
+    page_completeness,
+    page_head,
+)
+from history.admin.components.cards import CardBuilder, get_kind_title, group_cards
+from history.admin.components.filter_form import FilterForm, sort_by_name
+from history.admin.components.headline import get_headline, limit_to_title_fields
+from history.admin.components.links import PAGE, build_page_urls
+from history.admin.pages.permission import require_history_permission
+from history.admin.reading_aids import activity, timeline_export
+from history.common import clock
+from history.common.worker_shares import mark_expensive, take_expensive_place
+from history.kinds.entities import PARTS, EntityKind, get_root
+from history.policy import masking
 from history.timeline import HistoryReader, Include, TimelinePage, Version
-from history.timeline.states import Members
+from history.timeline.moments import Members
 
 PAGE_SIZE = 50
 CHANGES = frozenset({Include.CHANGES})
@@ -63,7 +70,7 @@ def _respond(request: HttpRequest, reader: HistoryReader, source: ShownTimeline)
     form = FilterForm(request.GET, kinds=kinds)
     # A filter by field reads the whole history; a file is made of all that the page folds away.
     with take_expensive_place(
-        form.to_filters().path is not None or take_away.FORM_PARAMETER in request.GET
+        form.to_filters().path is not None or timeline_export.FORM_PARAMETER in request.GET
     ):
         return _render_timeline(request, reader, source, form)
 
@@ -76,16 +83,16 @@ def _render_timeline(
     is_nothing_shown = form.refused and not form.applied  # nothing is shown
     is_plain = token is None and not form.applied and not is_nothing_shown
     newest = _load_newest(reader, source)
-    heads.remember_opened(request, source.entity, source.id)
+    page_head.remember_opened(request, source.entity, source.id)
     parameters = form.get_parameters()
     address = (
         links.build_application_url(source.id)
         if source.whole
         else links.build_timeline_url(source.entity, source.id)
     )
-    if (as_file := take_away.FORM_PARAMETER in request.GET) and not notes:
+    if (as_file := timeline_export.FORM_PARAMETER in request.GET) and not notes:
         return _respond_with_file(request, reader, source, form, page, newest)
-    messages = standing.get_completeness(request).load_messages(reader)
+    messages = page_completeness.get_completeness(request).load_messages(reader)
     cards = CardBuilder(
         newest=(newest.version, newest.updated_at) if newest else None,
         merged=source.whole,
@@ -94,7 +101,7 @@ def _render_timeline(
         ),
         path=form.to_filters().path,
         unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
-        held=held.describe_other_messages(messages),
+        held=open_messages.describe_other_messages(messages),
         twice=timeline.find_repeated_numbers(
             reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),
@@ -104,7 +111,7 @@ def _render_timeline(
         request,
         "history/timeline.html",
         {
-            **heads.make_context(
+            **page_head.make_context(
                 request,
                 reader,
                 source.entity,
@@ -126,8 +133,10 @@ def _render_timeline(
             "chips": form.make_chips(address),
             "files": []
             if is_nothing_shown or page is EMPTY_PAGE
-            else take_away.list_file_links(address, parameters, token),
-            "above": held.describe_messages_above(messages, page.versions, merged=source.whole)
+            else timeline_export.list_file_links(address, parameters, token),
+            "above": open_messages.describe_messages_above(
+                messages, page.versions, merged=source.whole
+            )
             if is_plain
             else [],
             "groups": group_cards(cards.build_cards(page.versions)),
@@ -167,20 +176,20 @@ def _respond_with_file(
 ) -> HttpResponse:
     """Return the page as a file, masked as the page is."""
     address = request.path
-    completeness = standing.get_completeness(request)
+    completeness = page_completeness.get_completeness(request)
     messages = completeness.load_messages(reader)
     headline = get_headline(newest.data) if newest else ""
-    export = take_away.TimelineExport(
+    export = timeline_export.TimelineExport(
         f"{source.entity.name}-{source.id}",
         f"{get_kind_title(source.entity)} {source.id} {headline}".rstrip(),
-        take_away.describe_export(
+        timeline_export.describe_export(
             request, form.make_chips(address), page, completeness.complete, messages
         ),
         page.versions,
         form.to_filters().path,
         messages,
     )
-    return take_away.make_response(export, request.GET[take_away.FORM_PARAMETER])
+    return timeline_export.make_response(export, request.GET[timeline_export.FORM_PARAMETER])
 
 
 def _read_page(
@@ -194,7 +203,7 @@ def _read_page(
     notes = []
     while True:
         try:
-            page = heads.fetch_page(
+            page = page_head.fetch_page(
                 reader,
                 source.entity,
                 source.id,
@@ -245,7 +254,7 @@ def _find_last_child_change(
     if not source.whole:
         return None
     query: dict[str, Any] = {"whole": True, "page_size": 1, "include": frozenset()}
-    page = first_page or heads.fetch_page(
+    page = first_page or page_head.fetch_page(
         reader.omit_documents(), source.entity, source.id, **query
     )
     return next((version for version in page.versions[:1] if version.entity.parent), None)
@@ -259,8 +268,11 @@ def _load_children(
         return {}, None
     try:
         state = timeline.fetch_application_at(
-            limit_to_title_fields(reader), source.id, clock.now(), heads.MOST_PARTS
+            limit_to_title_fields(reader), source.id, clock.now(), page_head.MOST_PARTS
         )
     except timeline.NotFoundError:
         return {}, None
-    return {"children": heads.group_children(reader, state), "hidden": state.unread}, state.members
+    return {
+        "children": page_head.group_children(reader, state),
+        "hidden": state.unread,
+    }, state.members

@@ -10,16 +10,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
-from history import masking, timeline
-from history.admin.pages.view import require_history_permission
-from history.admin.parts import heads, links
-from history.admin.parts.cards import make_field_names
-from history.admin.parts.change_rows import get_step_names
-from history.admin.parts.values import ShownValue, make_value
-from history.base.plain_text import count_letters
+from history import timeline
+from history.admin.components import links, page_head
+from history.admin.components.cards import make_field_names
+from history.admin.components.change_rows import get_step_names
+from history.admin.components.values import ShownValue, make_value
+from history.admin.pages.permission import require_history_permission
+from history.common.plain_text import count_letters
 from history.documents.exactjson import dumps
-from history.entities import EntityKind
-from history.requests.accesses import UnmaskedValue
+from history.kinds.entities import EntityKind
+from history.policy import masking
+from history.policy.access_record import UnmaskedValue
 from history.timeline import HistoryReader, Version
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ def show_unmasked(
         request,
         "history/unmask.html",
         {
-            **heads.make_context(request, reader, entity, id, newest),
+            **page_head.make_context(request, reader, entity, id, newest),
             "trail": names[:-1],
             "label": names[-1],
             "path": path,

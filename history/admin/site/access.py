@@ -8,9 +8,9 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.response import SimpleTemplateResponse
 
-from history import masking
-from history.base import zone
-from history.masking.viewer import has_permission
+from history.common import zone
+from history.policy import masking
+from history.policy.masking.viewer import has_permission
 
 PERMISSION = "history.view_history"
 PermissionCheck = Callable[[Any], bool]

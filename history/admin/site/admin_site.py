@@ -18,8 +18,6 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 from django.views.i18n import set_language
 
-from history import labels
-from history.addresses import ID, KIND
 from history.admin.site.access import (
     PERMISSION,
     PermissionCheck,
@@ -27,10 +25,11 @@ from history.admin.site.access import (
     make_permission_check,
     show_invisible_characters,
 )
-from history.base import zone
-from history.entities import ENTITIES, ROOT, EntityKind
+from history.catalogue import labels
+from history.common import worker_shares, zone
+from history.common.addresses import ID, KIND
+from history.kinds.entities import ENTITIES, ROOT, EntityKind
 from history.models import FieldLabel, Person
-from history.requests import worker_shares
 
 
 class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
@@ -358,7 +357,7 @@ class AnnalsSite(admin.AdminSite):
     def get_completeness(self) -> dict[str, object]:
         """Return up to which moment the store is complete, for history/freshness.html."""
         # Imported late, as above.
-        from history import complete_to
+        from history.completeness import complete_to
 
         return {"complete": complete_to.read_completeness(ENTITIES)}
 
@@ -377,8 +376,8 @@ class AnnalsSite(admin.AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> TemplateResponse:
         # Imported late, as above.
-        from history.admin.parts.cards import get_kind_title
-        from history.admin.parts.clerk import recent
+        from history.admin.components.cards import get_kind_title
+        from history.admin.reading_aids import opened_documents
 
         may_read = request.user.has_perm(PERMISSION)
         if not may_read and (
@@ -392,7 +391,7 @@ class AnnalsSite(admin.AdminSite):
         context = {
             "entities": [get_kind_title(entity) for entity in ENTITIES] if may_read else [],
             **(self.get_completeness() if may_read else {}),
-            **(recent.make_recent_context(request) if may_read else {}),
+            **(opened_documents.make_recent_context(request) if may_read else {}),
             "hide_finder": True,
             "lists": self._list_models(request),
             "screens": [

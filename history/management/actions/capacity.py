@@ -7,12 +7,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from history.base import clock
-from history.base.table import build_table, pluralize, print_table
-from history.capacity.loads import DiskNeed, from_rate, measure_loads
-from history.entities import ENTITIES
-from history.partitions import catalog
-from history.partitions.show import format_size
+from history.common import clock
+from history.common.text_tables import build_table, pluralize, print_table
+from history.kinds.entities import ENTITIES
+from history.retention import catalog
+from history.retention.capacity.loads import DiskNeed, from_rate, measure_loads
+from history.retention.tables import format_size
 
 COLUMNS = ("table", "rows a day", "bytes a row", "data", "indexes", "reserve", "total")
 

@@ -13,17 +13,23 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from history import masking, quarantined
-from history.archive.store import ArchiveStore
-from history.base.error_text import describe
-from history.base.signals import NotJournaledError, begins
-from history.base.table import pluralize
+from history.common.error_sentences import explain_known_error
+from history.common.error_text import describe
+from history.common.signals import NotJournaledError, begins
+from history.common.text_tables import pluralize
 from history.documents.exactjson import dumps
-from history.entities import BY_NAME, EntityKind
-from history.export.days import ExportDay, MissingDays, choose_days
-from history.export.run import FAILURES, ExportJob, to_directory, to_stream
-from history.failure.sentences import explain_known_error
+from history.kinds.entities import BY_NAME, EntityKind
 from history.management.progress import show_progress
+from history.policy import masking
+from history.retention.archive.store import ArchiveStore
+from history.retention.export.days import ExportDay, MissingDays, choose_days
+from history.retention.export.run import (
+    FAILURES,
+    ExportJob,
+    to_directory,
+    to_stream,
+)
+from history.store import quarantine_queries
 
 # The name that the log lines of the command always had.
 log = logging.getLogger("history.management.commands.export")
@@ -46,7 +52,9 @@ def run(command: BaseCommand, **options: Any) -> None:
         mask = _choose_mask(entity, options["unmasked"])
         export = ExportJob(entity, store, options["format"], mask)
         # Before the rows: what comes out of quarantine meanwhile is named, and may be in the files.
-        quarantined_count = quarantined.count_open_messages(entity, *_get_span(days, missing))
+        quarantined_count = quarantine_queries.count_open_messages(
+            entity, *_get_span(days, missing)
+        )
         begins.send(type(command), entity=entity, days=days, options=options)
         sums = _export_days(command, export, days, options)
     except BrokenPipeError:

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from history.base import clock
-from history.base.plain_text import to_one_line
-from history.base.table import build_table, pluralize, print_table
-from history.daily.window import Window
-from history.gaps import read
-from history.gaps.run import find_gaps, get_latest_run
+from history.common import clock
+from history.common.plain_text import to_one_line
+from history.common.text_tables import build_table, pluralize, print_table
+from history.completeness.gaps import read
+from history.completeness.gaps.run import find_gaps, get_latest_run
 from history.management.progress import show_progress
+from history.store.days.window import Window
 
 
 def update_gaps(command: BaseCommand, *, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from django.core.management.base import CommandParser
 
-from history.entities import BY_NAME
+from history.kinds.entities import BY_NAME
 from history.management.action import ActionCommand
 from history.management.numbers import parse_day
 

@@ -1,15 +1,18 @@
 """annals labels load FILE.json: what people call the fields."""
 
-from history.base.table import pluralize
+from history.common.text_tables import pluralize
 from history.management.load_file import LoadFileCommand
 
 
 class Command(LoadFileCommand):
     help = "Load field labels from a JSON list; labels for the same field are replaced."
     action = ("load", "add and change labels; none is removed")
-    file = ("FILE.json", 'of the form of history/labels.json; "sensitive": true masks a field')
+    file = (
+        "FILE.json",
+        'of the form of history/catalogue/labels.json; "sensitive": true masks a field',
+    )
 
     def load(self, text: bytes) -> str:
-        from history.labels import load_labels
+        from history.catalogue.labels import load_labels
 
         return f"{pluralize(load_labels(text), 'label')} loaded."

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.base.table import pluralize
+from history.common.text_tables import pluralize
 
 
 class Command(BaseCommand):
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **options: Any) -> None:
         from django.db import Error as DatabaseError
 
-        from history.base.error_text import describe
+        from history.common.error_text import describe
 
         counts: Counter[str] = Counter(partitions=0, rows=0, keys=0)
         try:
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
 def _index_keys(counts: Counter[str], write_line: Callable[[str], object]) -> None:
     from history.management.progress import show_progress
-    from history.search_index.backfill import backfill_target, list_targets
+    from history.retention.search_keys import backfill_target, list_targets
 
     index_targets = list_targets()
     pages = sum(target.pages for target in index_targets)

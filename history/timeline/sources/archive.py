@@ -9,10 +9,10 @@ from datetime import date
 from django.conf import settings
 from django.db import connection
 
-from history.entities import EntityKind
+from history.kinds.entities import EntityKind
 from history.models import ArchivedDay
+from history.store.versions import EntityRef, VersionKey, VersionRow
 from history.timeline.query import ArchiveUnavailableError
-from history.versions import EntityRef, VersionKey, VersionRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class ArchiveSource:
         Raises:
             ArchiveUnavailableError: A file cannot be read.
         """
-        from history.archive import read  # with pyarrow, which most processes never need
-        from history.archive.store import ArchiveError, ArchiveStore
+        from history.retention.archive import read  # with pyarrow, which most processes never need
+        from history.retention.archive.store import ArchiveError, ArchiveStore
 
         if (entity, id) not in self._read:
             try:

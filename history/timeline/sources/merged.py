@@ -12,10 +12,8 @@ from datetime import date
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from history.entities import EntityKind
-from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
-from history.timeline.sources.tables import TableSource
-from history.versions import (
+from history.kinds.entities import EntityKind
+from history.store.versions import (
     EntityRef,
     FetchedVersions,
     TimelinePosition,
@@ -23,6 +21,8 @@ from history.versions import (
     VersionRef,
     VersionRow,
 )
+from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
+from history.timeline.sources.tables import TableSource
 
 T = TypeVar("T")
 

@@ -9,12 +9,18 @@ from datetime import datetime
 from operator import attrgetter
 from typing import TypeAlias
 
+from history.common import deadline
 from history.documents.exactjson import Json
-from history.entities import ROOT, EntityKind, get_root
-from history.requests import deadline
+from history.kinds.entities import ROOT, EntityKind, get_root
+from history.store.versions import (
+    EntityRef,
+    TimelineSubject,
+    VersionKey,
+    VersionRow,
+    parse_snapshot,
+)
 from history.timeline.query import FallbackState, is_storable_id
 from history.timeline.sources.tables import TableSource
-from history.versions import EntityRef, TimelineSubject, VersionKey, VersionRow, parse_snapshot
 
 # Asks for a timeline, for so many seconds at most; None where that failed.
 FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[VersionRow] | None]

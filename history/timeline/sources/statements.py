@@ -12,16 +12,22 @@ from typing import Any, TypeAlias
 from django.db import connection
 from psycopg.types.numeric import Int4
 
-from history.blocks import stored
-from history.blocks.form import DamagedBlockError
-from history.database import prepared
-from history.database.prepared import FetchedRows, Statement, Values
-from history.documents.fields import FIELD_BYTES
+from history.common import deadline
 from history.documents.jsonb import from_store, shorten_zeros
-from history.entities import ENTITIES, PARTS, EntityKind
-from history.requests import deadline
+from history.documents.top_level_fields import FIELD_BYTES
+from history.kinds.entities import ENTITIES, PARTS, EntityKind
+from history.store.blocks import queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.database import prepared
+from history.store.database.prepared import FetchedRows, Statement, Values
+from history.store.versions import (
+    Damaged,
+    FetchedVersions,
+    TimelinePosition,
+    VersionKey,
+    VersionRow,
+)
 from history.timeline.query import TimelineOrder, TimelineSort
-from history.versions import Damaged, FetchedVersions, TimelinePosition, VersionKey, VersionRow
 
 log = logging.getLogger(__name__)
 
@@ -152,17 +158,17 @@ def decode_rows(
         if packed is not None:  # with the first of its versions
             broken, texts = None, []
             try:
-                texts = stored.read_documents(
+                texts = queries.read_documents(
                     connection.connection, entity.table, id, stored_at, packed
                 )
             except DamagedBlockError as error:
                 broken = error
         if position is not None:  # in its block, from 1; 0: of a row that is not as it was written
             if position == 0 or (broken is None and position > len(texts)):
-                broken = stored.build_damage_error(entity.table, id, stored_at)
+                broken = queries.build_damage_error(entity.table, id, stored_at)
             text = None if broken else texts[position - 1]
         elif text is None:
-            broken = stored.build_damage_error(entity.table, id, stored_at)
+            broken = queries.build_damage_error(entity.table, id, stored_at)
         if text is None:
             note_damage(damaged, ref, broken)
             continue
@@ -202,9 +208,11 @@ def format_sql(text: str, entity: EntityKind, **parts: str) -> str:
     product = application or "NULL::varchar"
     words = {
         "table": entity.table,
-        "versions": stored.build_versions_query(entity),
-        "oldest": stored.OLDEST,
-        "columns": COLUMNS_OF_ROW.format(product=product, count=stored.build_version_count(entity)),
+        "versions": queries.build_versions_query(entity),
+        "oldest": queries.OLDEST,
+        "columns": COLUMNS_OF_ROW.format(
+            product=product, count=queries.build_version_count(entity)
+        ),
         "product": product,
         "owner": application or "id",
         "kind": str(ENTITIES.index(entity)),
@@ -362,7 +370,7 @@ def make_page_sql(entity: EntityKind, sort: TimelineSort, order: TimelineOrder, 
     if below:  # few rows: their bodies come with them, and no partition is searched again
         rows = format_sql(_BELOW, entity, **words | {"owner": "id"})
         words |= {
-            "versions": stored.build_versions_query(entity, rows),
+            "versions": queries.build_versions_query(entity, rows),
             "bodies": ", data, packed, unpacked",
         }
     return format_sql(_SHOWN if below else _PAGE, entity, filters=FILTERS, **{"bodies": ""} | words)
@@ -375,7 +383,7 @@ def make_application_page_sql(order: TimelineOrder, below: bool) -> str:
     for entity in PARTS:
         words = _make_order_words(TimelinePosition._fields, order, str(ENTITIES.index(entity)))
         if below:
-            words["versions"] = stored.build_versions_query(
+            words["versions"] = queries.build_versions_query(
                 entity, format_sql(_BELOW, entity, **words)
             )
         owner_column = "product" if entity.parent else "id"
@@ -406,6 +414,6 @@ def make_versions_sql(entity: EntityKind, blocks: bool) -> str:
     """Make the statement that reads versions by key: as plain rows, or out of blocks."""
     rows, ordered = format_sql(_BY_ROW, entity), "place"
     if blocks:
-        versions = stored.build_versions_query(entity, format_sql(_BY_BLOCK, entity))
+        versions = queries.build_versions_query(entity, format_sql(_BY_BLOCK, entity))
         rows, ordered = _EACH_VERSION.format(versions=versions), _BLOCK_BY_BLOCK
     return format_sql(_DOCUMENTS, entity, rows=rows, ordered=ordered)

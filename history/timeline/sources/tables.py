@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history.blocks import stored
-from history.database.prepared import Values
-from history.entities import CHILDREN, ENTITIES, PARTS, ROOT, EntityKind
-from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort
-from history.timeline.sources import statements
-from history.timeline.sources.statements import FieldNames, format_sql
-from history.versions import (
+from history.kinds.entities import (
+    CHILDREN,
+    ENTITIES,
+    PARTS,
+    ROOT,
+    EntityKind,
+)
+from history.store.blocks.queries import build_damage_error
+from history.store.database.prepared import Values
+from history.store.versions import (
     FIRST,
     LAST,
     Damaged,
@@ -30,6 +33,9 @@ from history.versions import (
     VersionRef,
     VersionRow,
 )
+from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort
+from history.timeline.sources import statements
+from history.timeline.sources.statements import FieldNames, format_sql
 
 
 def _make_page_values(
@@ -155,7 +161,7 @@ class TableSource:
             format_sql(statements.NEWEST, entity, bodies=bodies), values
         ):
             if damaged_at is not None:
-                error = stored.build_damage_error(entity.table, id, damaged_at)
+                error = build_damage_error(entity.table, id, damaged_at)
                 statements.note_damage(self.damaged, (entity, id, None), error)
                 return [], []
             if numbers is not None:
@@ -222,7 +228,7 @@ class TableSource:
             if damaged:
                 broken[entity, id] = moment
         for (entity, id), moment in broken.items():
-            error = stored.build_damage_error(entity.table, id, moment)
+            error = build_damage_error(entity.table, id, moment)
             statements.note_damage(self.damaged, (entity, id, None), error)
             del keys_by_entity[entity, id]
         for keys in keys_by_entity.values():

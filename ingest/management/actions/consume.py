@@ -17,12 +17,10 @@ import psycopg
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from history import schema
-from history.base import memory
-from history.base.error_text import describe
-from history.database import forms, privileges, session
-from history.failure.database import explain_no_connection, is_refused
-from ingest import rights
+from history.common import memory, schema
+from history.common.database_errors import explain_no_connection, is_refused
+from history.common.error_text import describe
+from history.store.database import forms, privileges, session
 from ingest.consumer import metrics_server
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.loop import Consumer, Policy
@@ -30,9 +28,10 @@ from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
 from ingest.consumer.writers import RetryingWriter
-from ingest.source import kafka
-from ingest.source.brokers import Brokers
-from ingest.source.retention import BrokerForecaster
+from ingest.kafka import source
+from ingest.kafka.brokers import Brokers
+from ingest.kafka.retention import BrokerForecaster
+from ingest.store import rights
 from ingest.store.batch import Limits
 from ingest.store.missing_days import get_local_window
 from ingest.store.session import DatabaseSession, open_connection
@@ -146,11 +145,11 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
     beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         policy,
-        partial(kafka.GroupMember, bootstrap, group, topics, client_settings),
+        partial(source.GroupMember, bootstrap, group, topics, client_settings),
         [RetryingWriter(BatchWriter(open_connection), until_idle) for _ in range(annals.writers)],
         Probe(
             partial(open_connection, "annals-probe"),
-            partial(kafka.peek_messages, bootstrap, client_settings),
+            partial(source.peek_messages, bootstrap, client_settings),
             Brokers(bootstrap, client_settings).fetch_bounds,
             tolerance,
         ),

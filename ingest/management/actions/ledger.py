@@ -10,18 +10,18 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
-from history.base.silence import find_longest_silence
-from history.base.table import build_table, pluralize, print_table
-from history.entities import BY_TOPIC
-from ingest.completeness import figures, losses
-from ingest.completeness.figures import acknowledge_losses, retire_topic, unretire_topic
-from ingest.forecast import Outlook
+from history.common.consumer_silence import find_longest_silence
+from history.common.text_tables import build_table, pluralize, print_table
+from history.kinds.entities import BY_TOPIC
+from ingest.completeness import ledger_rows, losses
+from ingest.completeness.ledger_rows import acknowledge_losses, retire_topic, unretire_topic
+from ingest.kafka.client import Unreachable
+from ingest.kafka.retention import BrokerForecaster
+from ingest.kafka.retention_forecast import Outlook
 from ingest.management.actions.consume import load_broker_settings
-from ingest.management.known import refuse_unknown_topic
+from ingest.management.argument_checks import refuse_unknown_topic
+from ingest.messages.message import KafkaPartition
 from ingest.models import Ledger
-from ingest.source.client import Unreachable
-from ingest.source.message import KafkaPartition
-from ingest.source.retention import BrokerForecaster
 
 REASON_LENGTH = 200
 
@@ -64,7 +64,7 @@ class LedgerRun:
         self.stdout.write(f"{topic} is not retired any more.")
 
     def _print_figures(self, options: dict[str, Any]) -> None:
-        entries = figures.load_entries()
+        entries = ledger_rows.load_entries()
         outlooks: dict[KafkaPartition, Outlook] = {}
         if not options["offline"]:
             outlooks = self._ask_brokers(entries)
@@ -74,11 +74,11 @@ class LedgerRun:
             place: outlook for place, outlook in outlooks.items() if place not in known_partitions
         }
         with translation.override("en"):
-            faults = figures.find_faults(entries)
-        deleted = losses.describe_deleted(outlooks, figures.load_retired_topics())
+            faults = ledger_rows.find_faults(entries)
+        deleted = losses.describe_deleted(outlooks, ledger_rows.load_retired_topics())
         forecasts = losses.forecast_losses(entries, never_read)
         if options["json"]:
-            printed = figures.as_json(entries, faults + deleted, losses.as_json(forecasts))
+            printed = ledger_rows.as_json(entries, faults + deleted, losses.as_json(forecasts))
             self.stdout.write(json.dumps(printed))
         else:
             self._print_table(entries, faults)
@@ -93,7 +93,7 @@ class LedgerRun:
         positions: dict[KafkaPartition, int | None] = {
             (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
         }
-        retired = figures.load_retired_topics()
+        retired = ledger_rows.load_retired_topics()
         try:
             with closing(BrokerForecaster(*load_broker_settings())) as forecaster:
                 partitions = forecaster.list_partitions(
@@ -146,12 +146,12 @@ class LedgerRun:
 
     def _print_topics(self, entries: list[Ledger]) -> None:
         """Print a line for each topic that is not read."""
-        for topic in figures.find_never_read_topics(entries):
+        for topic in ledger_rows.find_never_read_topics(entries):
             self.stdout.write(
                 f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
                 "consume`, or declare it finished with `annals ledger retire`.",
             )
-        for topic, asked_at in figures.find_absent_topics(entries).items():
+        for topic, asked_at in ledger_rows.find_absent_topics(entries).items():
             expected = "a migration topic may be absent"
             if topic == BY_TOPIC[topic].topics[0]:
                 expected = "services send their changes to it, so create it"
@@ -159,7 +159,7 @@ class LedgerRun:
                 f"ABSENT {topic}: it did not exist at {asked_at:%Y-%m-%d %H:%M:%S} UTC; {expected}."
                 " It holds nothing back, and is read as soon as it exists.",
             )
-        for topic in figures.find_undeclared_topics(entries):
+        for topic in ledger_rows.find_undeclared_topics(entries):
             self.stdout.write(
                 f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
                 "comes to it. Declare its kind again, or declare the topic finished with `annals "
@@ -183,7 +183,7 @@ class LedgerRun:
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
         table.add_row("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
-        for topic, each in figures.load_retired_topics().items():
+        for topic, each in ledger_rows.load_retired_topics().items():
             self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
         self._print_topics(entries)
         for entry in entries:

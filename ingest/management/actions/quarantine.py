@@ -10,11 +10,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db.models import Count, F, Max, Min
 
-from history.base import clock
-from history.base.plain_text import to_one_line
-from history.base.table import build_table, print_table
+from history.common import clock
+from history.common.plain_text import to_one_line
+from history.common.text_tables import build_table, print_table
 from history.management.progress import show_progress
-from ingest.management.known import refuse_missing_ids, refuse_unknown_topic
+from ingest.management.argument_checks import refuse_missing_ids, refuse_unknown_topic
 from ingest.models import JobRun, Ledger, Quarantined
 from ingest.quarantine import messages, requests
 from ingest.quarantine.messages import OPEN, UNSETTLED, MessageSelection, retry_messages

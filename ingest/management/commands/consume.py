@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser, ArgumentTypeError
 
-from history.entities import BY_TOPIC
+from history.kinds.entities import BY_TOPIC
 from history.management.action import ActionCommand
 from history.management.numbers import MAX_PORT, MAX_SECONDS, make_number_parser, make_whole_parser
 

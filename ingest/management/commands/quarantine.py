@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from history.management.numbers import MAX_ID, make_whole_parser
-from history.reasons import REASONS
+from history.store.quarantine_reasons import REASONS
 
 ID = make_whole_parser(0, MAX_ID)
 IDS = "id, from `quarantine list --ids`"

@@ -1,9 +1,9 @@
 """`manage.py outbox`: send recorded versions, send them again on request, or show what waits."""
 
-from outbox import process, status
-from outbox.answer import RequestAnswerer
 from outbox.conf import conf
 from outbox.models import Document
+from outbox.operations import process, status
+from outbox.relay.answer import RequestAnswerer
 from outbox.relay.loop import RelayLoop
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from annals.embedded.broker import EmbeddedBroker
 from annals.embedded.postgres import EmbeddedPostgres
-from history.daily import days
-from history.entities import BY_TOPIC, ENTITIES
+from history.kinds.entities import BY_TOPIC, ENTITIES
+from history.store.days import days
 from tests.attack.web import AttackedWeb, run_gunicorn
 from tests.citus.cluster import Citus, database
 from tests.citus.faults.nodes import Nodes
+from tests.command_shapes import parse_shaped
 from tests.consuming import (
     LIVE_TOPICS,
     ConsumerProcess,
@@ -27,7 +28,6 @@ from tests.consuming import (
 )
 from tests.kafka import brokers
 from tests.messages import NOW
-from tests.shape import parse_shaped
 
 DOCUMENTS = 200
 PARTITIONS = 3

@@ -66,7 +66,7 @@ securityContext:
 {{- end }}
 
 {{/* Settings of every process. Called with a dict: root, and url, the key of its database URL. */}}
-{{- define "annals.env" -}}
+{{- define "annals.configuration.env" -}}
 - name: DATABASE_URL
   valueFrom: {secretKeyRef: {name: {{ .root.Values.secret.name }}, key: {{ .url }}}}
 - name: KAFKA_BOOTSTRAP_SERVERS

@@ -1,10 +1,10 @@
 """`manage.py inbox`: process messages, or show what waits."""
 
-from outbox import process
 from outbox.inbox import status
 from outbox.inbox.conf import conf
 from outbox.inbox.loop import InboxConsumer
 from outbox.inbox.models import Waiting
+from outbox.operations import process
 
 
 class Command(process.Command):

@@ -1,0 +1,1 @@
+"""Settings from environment variables: fields.py declares them, env.py reads and checks them."""

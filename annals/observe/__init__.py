@@ -1,1 +1,0 @@
-"""What monitoring reads: probes, metrics, the request log, and the format of log lines."""

@@ -1,0 +1,307 @@
+"""Finds the problems that the page Operations shows, from the same metrics as the alerts.
+
+These are the alerts of docker/prometheus/rules.yaml that need neither the past nor metrics of other
+processes. tests/db/test_operations.py compares both lists.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from operator import eq, gt, lt
+from typing import Final
+
+from django.conf import settings
+from django.utils.functional import Promise
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from prometheus_client.core import Metric
+
+from annals.metrics import TABLE
+from annals.operations.days import get_table_title
+from annals.operations.jobs import CronJob
+from history.common import clock
+from history.common.consumer_silence import SILENT, Silence, find_silence
+from history.common.moment_filter import when
+from history.store.quarantine_reasons import REASONS
+from ingest.completeness.losses import NEAR_SECONDS
+
+MAX_PLACES: Final = 3
+# The same time as in the alert AnnalsDiskFills, which measures the host of PostgreSQL.
+DISK_FULL_SOON: Final = timedelta(days=3)
+FIVE_MINUTES: Final = timedelta(minutes=5)
+LabelValues = tuple[str, ...]
+MetricValues = dict[str, dict[LabelValues, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert: how to find where it holds, and what the page says of it."""
+
+    alert: str
+    page: bool  # act now, also at night
+    find_places: Callable[[MetricValues], Iterable[str]]  # the places where the alert holds
+    what: Promise  # what is wrong
+    do: Promise  # what helps
+    url: str  # the name of a page
+    # places where it will soon hold
+    find_early_places: Callable[[MetricValues], Iterable[str]] = lambda _: ()
+    where: Sequence[str] = ()  # the places that were found
+    begun: bool = False  # whether it has just begun
+
+    @property
+    def more(self) -> int:
+        """How many of the places the page does not name."""
+        return max(0, len(self.where) - MAX_PLACES)
+
+    @property
+    def runbook(self) -> str:
+        """The address of the section in the runbook. Empty without ANNALS_RUNBOOK_URL."""
+        base = settings.ANNALS.runbook_url
+        return f"{base}#{self.alert.lower()}" if base else ""
+
+
+_COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {"==": eq, ">": gt, "<": lt}
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Finds the places where a metric is beyond a limit, like the rule `name > 0`."""
+
+    name: str
+    sign: str
+    limit: float
+
+    def __call__(self, values: MetricValues) -> list[str]:
+        is_beyond = _COMPARISONS[self.sign]
+        samples = values[self.name].items()
+        return sorted(
+            _format_labels(labels) for labels, value in samples if is_beyond(value, self.limit)
+        )
+
+
+def _find_near_losses(values: MetricValues) -> Iterable[str]:
+    kept_seconds = values["annals_kept_seconds"]
+    for labels, seconds in values["annals_loss_seconds"].items():
+        if seconds < min(NEAR_SECONDS, 0.5 * kept_seconds[labels]):
+            yield _format_labels(labels)
+
+
+def _find_slow_catch_up(values: MetricValues) -> Iterable[str]:
+    loss = values["annals_loss_seconds"]
+    for labels, seconds in values["annals_catch_up_seconds"].items():
+        if seconds > loss[labels]:
+            yield _format_labels(labels)
+
+
+def _format_labels(labels: LabelValues) -> str:
+    """Return the labels of a sample as people write them: `topic[3]`, or the titles of tables."""
+    if len(labels) == 2 and labels[1].isdigit():
+        return f"{labels[0]}[{labels[1]}]"
+    return " ".join(get_table_title(label) if label in TABLE else label for label in labels)
+
+
+def _find_silences(values: MetricValues) -> dict[LabelValues, Silence]:
+    seen, end_known = (
+        {labels: datetime.fromtimestamp(value, UTC) for labels, value in values[name].items()}
+        for name in (
+            "annals_store_seen_timestamp_seconds",
+            "annals_store_end_known_timestamp_seconds",
+        )
+    )
+    now = clock.now()
+    silences = {
+        labels: find_silence(seen.get(labels, now), end_known.get(labels), now)
+        for labels in {*seen, *end_known}
+    }
+    return {
+        labels: partition_silence
+        for labels, partition_silence in silences.items()
+        if partition_silence
+    }
+
+
+def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricValues], list[str]]:
+    """Make a check for topic partitions that have been silent for longer than `longer`.
+
+    If all topic partitions are silent, the check names them in one sentence with the time.
+
+    Args:
+        brokers: Whether the brokers are silent, or else the consumers.
+        longer: How long a topic partition may be silent.
+    """
+
+    def find_silent_places(values: MetricValues) -> list[str]:
+        since = {
+            at: partition_silence.since
+            for at, partition_silence in _find_silences(values).items()
+            if partition_silence.brokers is brokers
+            and partition_silence.since < clock.now() - longer
+        }
+        if len(since) < max(2, len(values["annals_store_seen_timestamp_seconds"])):
+            return sorted(map(_format_labels, since))
+        at = when(max(since.values()))
+        return [format_html(gettext("all partitions, since {at}"), at=at)]
+
+    return find_silent_places
+
+
+def _find_stuck(values: MetricValues) -> Iterable[str]:
+    """Find topic partitions in which nothing was read for 15 minutes although messages wait.
+
+    The oldest unread message must have waited as long. Otherwise a message that came just now after
+    a quiet time would count. Silent topic partitions have alerts of their own.
+    """
+    quarter_ago = clock.now().timestamp() - 900
+    not_read = Threshold("annals_store_read_timestamp_seconds", "<", quarter_ago)(values)
+    lag, kept_seconds = values["annals_store_lag"], values["annals_kept_seconds"]
+    behind = {
+        _format_labels(labels)
+        for labels, seconds in values["annals_loss_seconds"].items()
+        if lag.get(labels)
+        and not values["annals_store_halted"].get(labels)
+        and kept_seconds[labels] - seconds > 900
+    }
+    return sorted(behind & {*not_read} - {*map(_format_labels, _find_silences(values))})
+
+
+def _find_unpacked(values: MetricValues) -> Iterable[str]:
+    """Find the tables with unpacked days if the latest run could have packed them.
+
+    Rows that came after a complete run wait for the next run. Other checks find the days that a run
+    had to leave for unread messages or the quarantine. No other check finds a process of an earlier
+    release.
+    """
+    is_complete = values["annals_maintain_exit_code"].get(()) == 0
+    earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)
+    return (
+        ()
+        if is_complete and not earlier_sessions
+        else Threshold("annals_store_days_to_pack", ">", 0)(values)
+    )
+
+
+def count_by_reason(values: MetricValues) -> dict[str, int]:
+    """Count the unsettled messages in quarantine by reason, for people, the most first."""
+    counts = Counter[str]()
+    for (_status, reason), count in values["annals_store_quarantine"].items():
+        counts[str(REASONS.get(reason, reason))] += int(count)
+    return {reason: count for reason, count in counts.most_common() if count}
+
+
+COMPLETENESS, DAYS, QUARANTINE = "admin:completeness", "admin:days", "admin:quarantine"
+MAINTAIN: Final = _("Run annals partitions maintain; it says what is in the way.")
+# All checks, the worst problem first.
+CHECKS: Final = (
+    Alert("AnnalsDatabaseDown", True, Threshold("annals_store_up", "==", 0),
+        _("The database does not answer. Nothing is lost: the consumer waits."),
+        _("Check whether PostgreSQL is running."), ""),
+    Alert("AnnalsLossNear", True, _find_near_losses,
+        _("Messages will be lost soon: the brokers delete what is not read."),
+        _("Let a consumer read, or have the brokers keep the topic longer."), COMPLETENESS),
+    Alert("AnnalsCatchUpTooSlow", True, _find_slow_catch_up,
+        _("Reading is too slow: messages will be deleted before they are read."),
+        _("Start more consumers, or have the brokers keep the topic longer."), COMPLETENESS),
+    Alert("AnnalsDoesNotAddUp", True, Threshold("annals_store_faults", ">", 0),
+        _("The ledger does not add up, or messages were lost."),
+        _("The page Completeness names the place; keep the logs."), COMPLETENESS),
+    Alert("AnnalsHalted", True, Threshold("annals_store_halted", "==", 1),
+        _("Reading has stopped at too many bad messages. Newer changes are missing."),
+        _("Find what the service sends wrongly; then annals quarantine resume TOPIC."),
+        QUARANTINE),
+    Alert("AnnalsConsumerSilent", True, _make_silence_check(False, FIVE_MINUTES),
+        _("No consumer reports: newer changes are missing."),
+        _("Check whether the consumer is running, and start it again."), COMPLETENESS,
+        _make_silence_check(False, SILENT)),
+    Alert("AnnalsBrokersSilent", True, _make_silence_check(True, FIVE_MINUTES),
+        _("The brokers do not answer: what was sent since is not known."),
+        _("Check whether the consumer can reach Kafka."), COMPLETENESS,
+        _make_silence_check(True, SILENT)),
+    Alert("AnnalsNothingRead", True, _find_stuck,
+        _("There are unread messages, and for 15 minutes none was read."),
+        _("Restart the consumer; its log says what it waits for."), COMPLETENESS),
+    Alert("AnnalsDaysRunOut", True, Threshold("annals_store_days_ahead", "<", 3),
+        _("Days ahead run out: soon nothing can be stored."),
+        _("Run annals partitions maintain, and find out why cron did not."), DAYS),
+    Alert("AnnalsWalNotArchived", True, Threshold("annals_store_wal_archive_failing", "==", 1),
+        _("PostgreSQL cannot archive its WAL: backups end earlier, and the disk fills."),
+        _("Repair the target of archive_command."), ""),
+    Alert("AnnalsPreparedLeft", True, Threshold("annals_store_prepared_transactions_left", ">", 0),
+        _("Transactions of a node that ended are left, and what they lock stays locked."),
+        _("Start the node, then run recover_prepared_transactions() as in the runbook."), ""),
+    Alert("AnnalsSealsDiffer", True, Threshold("annals_verify_faults", ">", 0),
+        _("Sealed days were changed."),
+        _("Keep everything, and find out who wrote; the runbook says how."), DAYS),
+    Alert("AnnalsArchiveDamaged", True, Threshold("annals_archive_days_faulty", ">", 0),
+        _("Archived files are missing or changed."), _("Bring them back from a backup."), DAYS),
+    Alert("AnnalsQuarantine", False, count_by_reason,
+        _("Messages are in quarantine: their changes are not in the history."),
+        _("Look at the reasons; retry or discard them."), QUARANTINE),
+    Alert("AnnalsTopicNeverRead", False, Threshold("annals_store_topics_never_read", ">", 0),
+        _("Topics were never read: nothing is known of their messages."),
+        _("Let a consumer read them, create live topics that do not exist, or declare them "
+          "finished. A migration topic may be absent."), COMPLETENESS),
+    Alert("AnnalsDaysMissing", False, Threshold("annals_store_days_missing", ">", 0),
+        _("Days have no partition: nothing can be stored in them."),
+        MAINTAIN, DAYS),
+    Alert("AnnalsDaysNotDropped", False, Threshold("annals_store_days_overdue", ">", 0),
+        _("Days are kept longer than retention says."),
+        MAINTAIN, DAYS),
+    Alert("AnnalsDaysNotPacked", False, _find_unpacked,
+        _("Finished days are not packed, and take ten times the disk."),
+        MAINTAIN, DAYS),
+    Alert("AnnalsDaysHeld", False, Threshold("annals_maintain_held", ">", 0),
+        _("Old days are held: messages may still come for them."),
+        _("The calendar says for what; settle these messages."), DAYS),
+    Alert("AnnalsManyOpened", False,
+        lambda values: [at[0] for at, n in values["annals_journal_most_opened"].items()
+            if at == ("person",) and n > 200],
+        _("Somebody has opened more than 200 applications within an hour."),
+        _("Tell the privacy officer, who reads the access journal."), ""),
+)  # fmt: skip
+
+
+DISK_FULL: Final = Alert("AnnalsDiskFills", False, lambda _: (), _("The disk fills."),
+    _("Keep fewer days, archive them, or get a larger disk."), DAYS)  # fmt: skip
+RUN_JOB: Final = _("Run it, and find out why cron did not.")
+JOB_LATE: Final = Alert("", False, lambda _: (), _("A cron job did not run in time."), RUN_JOB, "")
+JOB_FAILED: Final = replace(JOB_LATE, what=_("A cron job failed."))
+
+
+def collect_values(families: Iterable[Metric]) -> MetricValues:
+    """Collect the samples by metric and labels. A later sample with the same labels counts."""
+    values: MetricValues = defaultdict(dict)
+    for family in families:
+        for sample in family.samples:
+            values[sample.name][tuple(sample.labels.values())] = sample.value
+    return values
+
+
+def _run_check(check: Alert, values: MetricValues) -> Alert:
+    if where := [*check.find_places(values)]:
+        return replace(check, where=where)
+    return replace(check, page=False, begun=True, where=[*check.find_early_places(values)])
+
+
+def find_problems(
+    values: MetricValues, jobs: Iterable[CronJob], full: date | None = None
+) -> list[Alert]:
+    """Return the checks that found a problem, the worst first.
+
+    Args:
+        values: The samples of the metrics.
+        jobs: The cron jobs.
+        full: The day on which the disk will be full. None: never, or not known.
+    """
+    problems = [_run_check(check, values) for check in CHECKS]
+    if full:
+        soon = full <= clock.now().date() + DISK_FULL_SOON
+        problems.append(replace(DISK_FULL, page=soon, where=[str(full)]))
+    for job in jobs:
+        if job.late or job.failed:
+            kind = JOB_LATE if job.late else JOB_FAILED
+            problems.append(replace(kind, alert=job.runbook, where=[job.command]))
+    return sorted((check for check in problems if check.where), key=lambda check: not check.page)

@@ -1,0 +1,280 @@
+"""The steps, each one transaction: interrupted anywhere, a step was done or was not."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final, LiteralString
+
+from psycopg import sql
+
+from history.common.complaints import ExplainedError
+from history.kinds.entities import ENTITIES
+from history.retention.catalog import Partition
+from history.store import distribution
+from history.store.days import days
+from history.store.days.day_locks import LOCK_TIMEOUT_MS, retry_lock
+from history.store.days.days import Connection, DayState
+from history.store.distribution import COPIED, DISTRIBUTED_BY
+
+_NODES: Final[LiteralString] = """
+SELECT EXISTS (SELECT FROM pg_dist_node WHERE groupid = 0),
+    (SELECT count(*) FROM pg_dist_node WHERE noderole = 'primary' AND shouldhaveshards),
+    (SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass(%s))
+"""
+_AWAY: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, split_part(result, E'\\n', 1)
+FROM run_command_on_workers('SELECT 1') WHERE NOT success ORDER BY 1 LIMIT 1
+"""
+_CONSUMERS: Final[LiteralString] = """
+SELECT pid, usename FROM pg_stat_activity
+WHERE datname = current_database() AND application_name LIKE 'annals-consume%' LIMIT 1
+"""
+
+
+# Each shard of a node has a connection while rows are added to it; the owner needs some more.
+_CONNECTIONS: Final[LiteralString] = """
+SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
+    WHERE noderole = 'primary' AND shouldhaveshards)
+FROM pg_roles WHERE rolname = current_user AND NOT rolsuper AND rolconnlimit >= 0
+"""
+OTHER_COMMANDS: Final = 7
+
+
+class NotDistributableError(ExplainedError, RuntimeError):
+    """Why this database cannot be distributed, and what to do."""
+
+
+def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> None:
+    """Raise NotDistributableError. partitions: of the tables of versions."""
+    if not distribution.has_citus(connection):
+        raise NotDistributableError(
+            "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
+            "worker, then citus_add_node(). See docs/citus.md"
+        )
+    if distribution.is_on_worker(connection):
+        raise NotDistributableError(
+            "DATABASE_URL names a worker: it must name the coordinator of the cluster"
+        )
+    row = connection.execute(_NODES, [ENTITIES[0].table]).fetchone()
+    is_known, workers, owner = row or (False, 0, None)
+    if not is_known:
+        raise NotDistributableError(
+            "the coordinator does not know its own address: run "
+            "SELECT citus_set_coordinator_host('HOST', PORT)"
+        )
+    if not workers:
+        raise NotDistributableError(
+            "the cluster has no worker: run SELECT citus_add_node('HOST', PORT) for each"
+        )
+    if (unreachable := connection.execute(_AWAY).fetchone()) is not None:
+        node, answer = unreachable
+        raise NotDistributableError(f"the worker {node} does not answer this login: {answer}")
+    if not owner:
+        raise NotDistributableError("only the owner of the tables can distribute them")
+    for part in partitions:
+        if part.day is None and not part.restored:
+            raise NotDistributableError(
+                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
+                "it be one"
+            )
+        if part.state is DayState.PENDING:
+            raise NotDistributableError(
+                f"the detach of {part.name} was interrupted: run `annals partitions maintain`"
+            )
+
+
+def refuse_consumers(connection: Connection) -> None:
+    """Raise NotDistributableError if a consumer is connected."""
+    row = connection.execute(_CONSUMERS).fetchone()
+    if row is not None:
+        raise NotDistributableError(
+            f"a consumer is connected (session {row[0]} of the login {row[1]!r}): stop all "
+            "consumers, and start them again afterwards"
+        )
+
+
+def check_connections(connection: Connection, shards: int) -> None:
+    """Raise NotDistributableError if the login may not have as many connections on each node as
+    shards of a table may be there. shards: of a table, on all nodes."""
+    row = connection.execute(_CONNECTIONS, [shards]).fetchone()
+    if row is None:
+        return
+    login, limit, shards_of_node = row
+    if limit < shards_of_node + OTHER_COMMANDS:
+        raise NotDistributableError(
+            f"the login {login!r} may have {limit} connections to each node, and the {shards} "
+            f"shards of a table need {shards_of_node} on each: run "
+            f"ALTER ROLE {login} CONNECTION LIMIT {shards_of_node + OTHER_COMMANDS}"
+        )
+
+
+_KNOWN: Final[LiteralString] = """
+SELECT relname, repmodel = 't' FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+WHERE relnamespace = 'public'::regnamespace
+"""
+_EXISTING: Final[LiteralString] = """
+SELECT name FROM unnest(%s::text[]) name WHERE to_regclass(name) IS NOT NULL ORDER BY name
+"""
+_SHARDS: Final[LiteralString] = """
+SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionPlan:
+    """parents: tables of versions to be distributed. lookups: other tables to be distributed.
+    locals: tables that become reachable from each node, or are copied to it. days: those
+    whose rows are on the coordinator only, newest first, as they are worked on. shards: of a table;
+    0: none is distributed yet."""
+
+    parents: Sequence[str]
+    lookups: Sequence[str]
+    locals: Sequence[str]
+    days: Sequence[Partition]
+    shards: int
+
+    @property
+    def done(self) -> bool:
+        return not (self.parents or self.lookups or self.locals or self.days)
+
+
+def build_plan(
+    connection: Connection, partitions: Sequence[Partition], local: Collection[str]
+) -> DistributionPlan:
+    """local: the tables that each node must reach. Only reads."""
+    distributed_tables: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
+    reachable = distributed_tables.keys() - {
+        name for name in COPIED if not distributed_tables.get(name)
+    }
+    tables = [entity.table for entity in ENTITIES]
+    parents = [table for table in tables if table not in reachable]
+    lookups = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
+    row = connection.execute(_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
+    days_left = [
+        part
+        for part in partitions
+        if part.name not in reachable and get_day(part) is not None
+        if part.state is DayState.DETACHED or part.table in parents
+    ]
+    days_left.sort(key=lambda part: part.name[-8:], reverse=True)
+    return DistributionPlan(
+        parents, lookups, sorted({*local, *COPIED} - reachable), days_left, row[0] if row else 0
+    )
+
+
+def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
+    """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
+    that came after `annals distribute`. Of those that exist; none in a plain installation. local:
+    as of plan."""
+    if not distribution.is_distributed(connection):
+        return []
+    expected = {*local, *DISTRIBUTED_BY}
+    reachable = {name for name, _ in connection.execute(_KNOWN)}
+    rows = connection.execute(_EXISTING, [sorted(expected - reachable)])
+    return [name for (name,) in rows]
+
+
+def get_day(part: Partition) -> date | None:
+    """The UTC day of a partition of ours, restored ones among them."""
+    if not part.restored:
+        return part.day
+    return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
+
+
+# For how long a step waits until readers give it a table.
+WAIT_S: Final = 60.0
+
+_LAST_NUMBER: Final[LiteralString] = """
+SELECT pg_sequence_last_value(pg_get_serial_sequence(attrelid::regclass::text, attname)::regclass)
+FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidentity <> ''
+"""
+
+
+def distribute(connection: Connection, table: str, partitions: Iterable[Partition]) -> None:
+    """Distribute a table of versions without its days: they are detached in the same transaction,
+    which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
+    attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
+
+    def attempt() -> None:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            for name in attached:
+                detach = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+                connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
+            _create_distributed(connection, table)
+
+    retry_lock(attempt, WAIT_S)
+
+
+def distribute_with_rows(connection: Connection, table: str) -> None:
+    """Distribute a table that has no days, with its rows."""
+    with connection.transaction():
+        _create_distributed(connection, table)
+        distribution.free_coordinator(connection, sql.Identifier(table))
+
+
+def share_table(connection: Connection, table: str) -> None:
+    """Have each node reach a table that stays on the coordinator, or give it a copy."""
+    with connection.transaction():
+        if table in COPIED:
+            connection.execute("SELECT create_reference_table(%s)", [table])
+            return
+        row = connection.execute(_LAST_NUMBER, [table]).fetchone()
+        connection.execute(
+            "SELECT citus_add_local_table_to_metadata(%s, cascade_via_foreign_keys => true)"
+            " WHERE NOT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = %s::regclass)",
+            [table, table],
+        )
+        if row is not None and row[0] is not None:
+            # Citus has made the table anew, whose numbers begin with 1: let them go on.
+            connection.execute(
+                "SELECT setval(pg_get_serial_sequence(%s, 'id')::regclass, %s)", [table, row[0]]
+            )
+
+
+def run_steps(
+    connection: Connection,
+    plan: DistributionPlan,
+    partitions: Iterable[Partition],
+    shards: int | None,
+    report: Callable[[str], None],
+) -> None:
+    """Do what is left. report gets a sentence after each step. Raises psycopg.Error."""
+    partition_list = list(partitions)
+    if shards is not None:
+        connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])
+    for table in plan.parents:
+        distribute(connection, table, [part for part in partition_list if part.table == table])
+        report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
+    distribution.forget_answer(connection)
+    for table in plan.lookups:
+        distribute_with_rows(connection, table)
+        report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
+    for table in plan.locals:
+        share_table(connection, table)
+        place = (
+            "copied to each node"
+            if table in COPIED
+            else "on the coordinator, reachable from each node"
+        )
+        report(f"{table}: {place}")
+    for number, partition in enumerate(plan.days, 1):
+        day = get_day(partition)
+        if day is not None and days.create_partition(connection, partition.table, day, WAIT_S):
+            report(f"{partition.name}: attached, day {number} of {len(plan.days)}")
+
+
+def _create_distributed(connection: Connection, table: str) -> None:
+    """Distribute a table next to those that are distributed already."""
+    row = connection.execute(
+        "SELECT logicalrelid::text FROM pg_dist_partition JOIN pg_class c ON c.oid = logicalrelid"
+        " WHERE partmethod = 'h' AND relname = ANY(%s) ORDER BY logicalrelid LIMIT 1",
+        [list(DISTRIBUTED_BY)],
+    ).fetchone()
+    # Not the default: tables of somebody else may be of the same type.
+    neighbour = "none" if row is None else row[0]
+    distribution.use_one_connection(connection)
+    connection.execute(
+        "SELECT create_distributed_table(%s, %s, colocate_with => %s)",
+        [table, DISTRIBUTED_BY[table], neighbour],
+    )

@@ -1,0 +1,352 @@
+"""Collects the metrics at /metrics: requests of all web processes, and the state of the store."""
+
+import hmac
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from zlib import crc32
+
+import psycopg
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.models import Count, Min, Q
+from django.http import HttpRequest, HttpResponse
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from annals import metrics
+from annals.access.journal import days as journal
+from history.common import clock
+from history.common.error_text import describe
+from history.common.metric import build_single, fill_family
+from history.completeness.gaps import read
+from history.completeness.gaps import run as gap_runs
+from history.kinds.entities import ENTITIES
+from history.models import ArchivedDay, FieldLabel
+from history.retention import catalog, packing, runs
+from history.retention.plan import PartitionPolicy
+from history.retention.seals.verification import load_latest_checks
+from history.store import distribution
+from history.store.database import forms
+from ingest.completeness import ledger_rows, losses
+from ingest.models import Ledger, Quarantined
+from ingest.quarantine.messages import UNSETTLED
+
+log = logging.getLogger(__name__)
+# The metric of each field of history.retention.runs.Status.
+TABLE_METRICS = {
+    "bytes": metrics.STORE_BYTES,
+    "ahead": metrics.DAYS_AHEAD,
+    "missing": metrics.DAYS_MISSING,
+    "overdue": metrics.DAYS_OVERDUE,
+}
+
+
+def measure_tables(
+    policy: PartitionPolicy | None = None, fields: Iterable[str] = TABLE_METRICS
+) -> Iterator[Metric]:
+    """Measure the partitions of each table.
+
+    Args:
+        policy: Which days should exist. Default: those of the present moment, without holds.
+        fields: The keys of `TABLE_METRICS` to measure.
+    """
+    now = policy or PartitionPolicy.at(clock.now())
+    tables = runs.load_statuses(now, journal.list_day_tables())
+    for field in fields:
+        yield fill_family(
+            TABLE_METRICS[field], (([table.table], getattr(table, field)) for table in tables)
+        )
+
+
+def _count_days_to_pack() -> Metric:
+    """Count the days of versions that are not packed although they should be."""
+    existing = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+    after = settings.ANNALS.pack_after_days
+    counts = packing.count_overdue_days(existing, clock.now().date(), after)
+    return fill_family(
+        metrics.DAYS_TO_PACK, (([entity.table], counts[entity.table]) for entity in ENTITIES)
+    )
+
+
+def report_last_run() -> Iterator[Metric]:
+    """Report the latest completed run of `partitions maintain`. Nothing before the first."""
+    latest_run = runs.load_latest_run()
+    if latest_run is None:
+        return
+    yield build_single(metrics.MAINTAIN_STARTED, latest_run.started_at.timestamp())
+    yield build_single(metrics.MAINTAIN_EXIT_CODE, latest_run.exit_code)
+    yield build_single(metrics.MAINTAIN_HELD, latest_run.held)
+
+
+def report_verification() -> Iterator[Metric]:
+    """Report the latest results of `partitions verify` for the tables that have seals."""
+    verified = list(load_latest_checks())
+    started = (([table], began.timestamp()) for table, began, _ in verified)
+    yield fill_family(metrics.VERIFY_STARTED, started)
+    faults = (([table], count) for table, _, count in verified if count is not None)
+    yield fill_family(metrics.VERIFY_FAULTS, faults)
+
+
+def report_archive() -> Iterator[Metric]:
+    """Report the latest results of `partitions verify --archive`."""
+    archived = ArchivedDay.objects.aggregate(
+        faulty=Count("id", filter=~Q(fault="")), oldest=Min("checked_at")
+    )
+    yield build_single(metrics.ARCHIVE_FAULTY, archived["faulty"])
+    if archived["oldest"] is not None:
+        yield build_single(metrics.ARCHIVE_OLDEST_CHECK, archived["oldest"].timestamp())
+
+
+def hash_marks() -> Iterator[Metric]:
+    """Report a checksum of the marked fields, which changes with each mark."""
+    marked = FieldLabel.objects.filter(sensitive=True).order_by("entity", "path")
+    yield build_single(metrics.MARKS, crc32(repr([*marked.values_list("entity", "path")]).encode()))
+
+
+# An archive_command that never succeeded has no time of a success.
+_SELECT_WAL_FAILING = """
+    SELECT last_failed_time > coalesce(last_archived_time, '-infinity')
+    FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
+"""
+
+# Citus finishes only the prepared transactions that it named (citus.recover_2pc_interval).
+_COUNT_PREPARED_LEFT = """
+    SELECT count(*) FROM pg_prepared_xacts
+    WHERE database = current_database() AND prepared < now() - interval '5 minutes'
+"""
+
+
+def report_wal_archive() -> Iterator[Metric]:
+    """Report whether archiving of WAL fails. Nothing if the server does not archive WAL."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT_WAL_FAILING)
+        row = cursor.fetchone()
+    if row is not None:
+        yield build_single(metrics.WAL_ARCHIVE_FAILING, row[0] is True)
+
+
+def count_prepared_left() -> Iterator[Metric]:
+    """Count prepared transactions that an ended node left. Nothing without Citus."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        answers = distribution.ask_nodes(connection.connection, _COUNT_PREPARED_LEFT)
+    counts = [int(answer.result) for answer in answers if answer.success]
+    if counts:
+        yield build_single(metrics.PREPARED_LEFT, sum(counts))
+
+
+def count_gaps() -> Iterator[Metric]:
+    """Count the version gaps by kind and service. Nothing before the first `annals gaps`.
+
+    The services with the most gaps have labels of their own; the others are `other` together.
+    """
+    run = gap_runs.get_latest_run()
+    if run is None:
+        return
+    totals = {(total.entity, total.client_id): total for total in read.fetch_sums()}
+    yield fill_family(
+        metrics.GAP_VERSIONS, ((place, total.versions) for place, total in totals.items())
+    )
+    yield fill_family(metrics.GAPS, ((place, total.gaps) for place, total in totals.items()))
+    yield build_single(metrics.GAPS_STARTED, run.started_at.timestamp())
+
+
+CONNECT_TIMEOUT_S = 2
+# How often to compare the ledger with the quarantine, which reads the whole quarantine.
+QUARANTINE_CHECK_S = 600
+
+
+def check_reachable() -> None:
+    """Raise psycopg.Error if the database accepts no connection within CONNECT_TIMEOUT_S."""
+    parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
+    psycopg.connect(**parameters).close()
+
+
+class StoreCollector(Collector):
+    """Collects annals_store_up and, while it is 1, all other metrics of the store."""
+
+    def __init__(self) -> None:
+        self._quarantine_faults = 0
+        self._quarantine_check_due = 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            check_reachable()
+            families = [
+                *self._report_ledger_and_faults(),
+                _count_quarantined(),
+                *measure_tables(),
+                _count_days_to_pack(),
+                _count_earlier_sessions(),
+                *report_last_run(),
+                *report_archive(),
+                *report_verification(),
+                *hash_marks(),
+                *report_wal_archive(),
+                *count_prepared_left(),
+                *count_gaps(),
+                _measure_most_opened(),
+            ]
+        except (DatabaseError, psycopg.Error) as error:
+            log.warning("metrics: %s", describe(error))
+            families = []
+        yield from (build_single(metrics.STORE_UP, bool(families)), *families)
+
+    def _report_ledger_and_faults(self) -> Iterator[Metric]:
+        entries = ledger_rows.load_entries(count_quarantine=False)
+        if time.monotonic() >= self._quarantine_check_due:
+            counted = ledger_rows.load_entries()
+            differing = [entry for entry in counted if entry.quarantined != entry.in_quarantine]
+            self._quarantine_faults = len(differing)
+            self._quarantine_check_due = time.monotonic() + QUARANTINE_CHECK_S
+        yield from _report_ledger(entries)
+        yield from _forecast_losses(entries)
+        unread = [
+            *ledger_rows.find_never_read_topics(entries),
+            *ledger_rows.find_unexpectedly_absent_topics(entries),
+        ]
+        yield build_single(metrics.STORE_NEVER_READ, len(unread))
+        faults = len(ledger_rows.find_faults(entries)) + self._quarantine_faults
+        yield build_single(metrics.STORE_FAULTS, faults)
+
+
+def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """Report lag and state of each topic partition, without deleted topics of the same name."""
+    lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
+    seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
+    read_at = metrics.STORE_READ_AT()
+    for entry in entries:
+        place = (entry.topic, str(entry.partition))
+        if entry.current:
+            halted.add_metric(place, entry.halted_at is not None)
+        if entry.current and not entry.retired:
+            seen.add_metric(place, entry.checked_at.timestamp())
+            read_at.add_metric(place, entry.updated_at.timestamp())
+            if entry.end_known_at is not None:
+                end_known.add_metric(place, entry.end_known_at.timestamp())
+            if entry.lag is not None:
+                lag.add_metric(place, entry.lag)
+    yield from (lag, halted, seen, end_known, read_at)
+
+
+def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
+    """Forecast when unread messages will be lost, by topic partition.
+
+    The forecast uses what consumers recorded. If no consumer runs, its time runs out.
+    """
+    forecasts = losses.forecast_losses(entries).items()
+    places = [((topic, str(partition)), loss) for (topic, partition), loss in forecasts]
+    yield fill_family(metrics.LOSS_SECONDS, ((place, loss.seconds) for place, loss in places))
+    yield fill_family(metrics.CATCH_UP_SECONDS, ((place, loss.catch_up) for place, loss in places))
+    yield fill_family(metrics.KEPT_SECONDS, ((place, loss.kept) for place, loss in places))
+
+
+def _count_earlier_sessions() -> Metric:
+    connection.ensure_connection()
+    sessions = forms.find_unready(connection.connection)
+    return build_single(metrics.STORE_EARLIER_SESSIONS, len(sessions))
+
+
+def _count_quarantined() -> Metric:
+    """Count the unsettled messages in quarantine. They are few and have an index of their own."""
+    unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
+    rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
+    counts = (
+        ((status, reason), count) for status, reason, count in rows.order_by("status", "reason")
+    )
+    return fill_family(metrics.STORE_QUARANTINE, counts)
+
+
+# Programs read for many people, so they are counted apart from people.
+_SELECT_MOST_OPENED: Final = """
+SELECT actor, max(opened) FROM (
+    SELECT CASE actor WHEN 'service' THEN 'program' ELSE 'person' END AS actor,
+        count(DISTINCT application) AS opened
+    FROM access_journal
+    WHERE at > now() - interval '1 hour' AND outcome = 'shown' AND application <> ''
+        AND actor IN ('person', 'break-glass', 'service')
+    GROUP BY 1, identity
+) AS each_login GROUP BY 1
+"""
+
+
+def _measure_most_opened() -> Metric:
+    """Measure how many applications the most curious login opened in the last hour."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT_MOST_OPENED)
+        opened_by_actor = dict(cursor.fetchall())
+    actors = ("person", "program")
+    return fill_family(
+        metrics.MOST_OPENED, (([actor], opened_by_actor.get(actor, 0)) for actor in actors)
+    )
+
+
+STORE_COLLECTOR = StoreCollector()
+
+
+def count_request(route: str, method: str, status: int, seconds: float) -> None:
+    """Count an answered request, which took `seconds`."""
+    # The process keeps every label value: a client must not be able to invent new ones.
+    method = method if method in metrics.METHODS else "other"
+    metrics.REQUESTS.labels(route, method, str(status)).inc()
+    metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
+
+
+def show_metrics(request: HttpRequest) -> HttpResponse:
+    """Show the metrics as text. If ANNALS_METRICS_TOKEN is set, the client must send it."""
+    token = settings.ANNALS.metrics_token
+    if token is None and not settings.ANNALS.demo:
+        return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and send it as Bearer token.")
+    if token is not None:
+        sent_token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(sent_token.encode(), token.encode()):
+            return _refuse("The Bearer token is missing or wrong.")
+    text = b"".join(generate_latest(registry) for registry in _list_registries())
+    return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
+
+
+# At these addresses 403 refuses a login. Elsewhere it refuses a known login an access.
+LOGIN_ROUTES: Final = ("oidc/", "break-glass/")
+
+
+def count_anonymous_refusals() -> int:
+    """Count refused logins, tokens and requests without a login since the web was started."""
+    return int(
+        sum(
+            sample.value
+            for registry in _list_registries()[:1]
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "annals_http_requests_total"
+            and (
+                sample.labels["status"] == "401"
+                or (
+                    sample.labels["status"] == "403"
+                    and sample.labels["route"].startswith(LOGIN_ROUTES)
+                )
+            )
+        )
+    )
+
+
+def _list_registries() -> tuple[CollectorRegistry, CollectorRegistry]:
+    state = CollectorRegistry()
+    state.register(STORE_COLLECTOR)
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return REGISTRY, state
+    processes = CollectorRegistry()
+    MultiProcessCollector(processes)  # type: ignore[no-untyped-call]
+    return processes, state
+
+
+def _refuse(sentence: str) -> HttpResponse:
+    response = HttpResponse(f"{sentence}\n", status=401, content_type="text/plain")
+    response.headers["WWW-Authenticate"] = 'Bearer realm="metrics"'
+    return response

@@ -1,0 +1,58 @@
+"""Draws the rates of messages of the last day from the figures that consumers record."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from typing import Final
+
+from history.common import clock
+from ingest.models import Pace
+
+WIDTH, HEIGHT = 720, 120
+DAY: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PacePicture:
+    """The rates of a day as paths of an SVG: an area for arrived messages, lines for read ones."""
+
+    came: int  # messages that arrived in the day
+    read: int  # messages that were read in the day
+    most: float  # the highest rate, in messages a second
+    came_path: str
+    read_path: str
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def before(self) -> int:
+        """How many messages were read that had arrived before that day."""
+        return max(0, self.read - self.came)
+
+
+def draw_pace() -> PacePicture | None:
+    """Draw the last day, or return None if it has fewer than two samples."""
+    now = clock.now()
+    samples = list(Pace.objects.filter(at__gt=now - DAY, at__lte=now).order_by("at"))
+    rates = []
+    for earlier, later in pairwise(samples):
+        x, width = (
+            round(WIDTH * (time / DAY), 1)
+            for time in (earlier.at - now + DAY, later.at - earlier.at)
+        )
+        seconds = (later.at - earlier.at).total_seconds()
+        arrived, read = max(0, later.came - earlier.came), later.read - earlier.read
+        rates.append((x, width, arrived / seconds, read / seconds))
+    if not rates:
+        return None
+    highest_rate = max(max(arrived, read) for *_, arrived, read in rates)
+    scale = HEIGHT / (highest_rate or 1)
+    return PacePicture(
+        max(0, samples[-1].came - samples[0].came),
+        samples[-1].read - samples[0].read,
+        highest_rate,
+        "".join(
+            f"M{x} {HEIGHT}v{-arrived * scale:.1f}h{w}V{HEIGHT}z" for x, w, arrived, _ in rates
+        ),
+        "".join(f"M{x} {HEIGHT - read * scale:.1f}h{w}" for x, w, _, read in rates),
+    )

@@ -1,0 +1,150 @@
+"""Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
+
+With the settings found here Annals fails, or shows what it must not. docs/first-hour.md describes
+all settings that help.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Warning
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
+
+from annals.access import grants
+from annals.operations.distribution_steps import find_left_out
+from history.store import distribution
+from history.store.database.session import QUIET_LOG
+from ingest.store import rights
+
+MIN_LOCKS: Final = 352
+SETTING_NAMES: Final = (
+    *("synchronous_commit", "max_locks_per_transaction", "max_connections"),
+    *("superuser_reserved_connections", "reserved_connections", *QUIET_LOG),
+)
+
+# The settings of new sessions by name, as in pg_settings. A setting that the login may not see is
+# missing.
+ServerSettings = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFault:
+    """A setting to change. The same kind of fault always has the same number."""
+
+    number: int
+    text: str
+    hint: str
+
+
+def find_faults(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
+    """Find the settings that should be changed, ordered by number.
+
+    A setting that the login may not see is not a fault. `connections` is the number that the logins
+    of Annals may have together, or 0 if it is not known.
+    """
+    if server_values["synchronous_commit"] == "off":
+        yield ServerFault(
+            5,
+            "synchronous_commit is off.",
+            "Set on: after a crash, answers that left would lack their entry in the access "
+            "journal. Versions are not lost: the ledger goes back with them.",
+        )
+    locks = int(server_values["max_locks_per_transaction"])
+    if locks < MIN_LOCKS:
+        yield ServerFault(
+            9,
+            f"max_locks_per_transaction is {locks}.",
+            f"Set {MIN_LOCKS}: a query over all days needs a lock for each partition and index "
+            "(docs/partitions.md).",
+        )
+    yield from _check_connections(server_values, connections)
+    if open_logs := sorted(_find_open_logs(server_values)):
+        listed = ", ".join(f"{name} = {server_values[name]}" for name in open_logs)
+        hint = (
+            "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
+            "documents: it can have their contents."
+        )
+        yield ServerFault(14, f"The server's log can have contents of documents: {listed}.", hint)
+
+
+def _check_connections(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
+    """Check that the server has enough connections for the limits of the logins of Annals."""
+    names = ("superuser_reserved_connections", "reserved_connections")
+    reserved = sum(int(server_values.get(name, 0)) for name in names)
+    highest = int(server_values["max_connections"])
+    if connections > highest - reserved:
+        yield ServerFault(
+            13,
+            f"max_connections is {highest}, {reserved} of them reserved; the logins of Annals "
+            f"may have {connections}.",
+            f"Set {connections + reserved} or more, or lower the limits with ALTER ROLE "
+            ".. CONNECTION LIMIT: otherwise one process takes the connections of another.",
+        )
+
+
+def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
+    for name, quiet in QUIET_LOG.items():
+        value = settings.get(name, quiet)
+        if name.endswith("_libraries"):
+            is_open = "auto_explain" in value
+        else:
+            is_open = value not in (quiet, "fatal", "panic")
+        if is_open:
+            yield name
+
+
+def check_server_settings(
+    *, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Return warnings from annals.W001 on. A demo has none: its server is for one machine."""
+    if settings.ANNALS.demo:
+        return []
+    return [
+        Warning(
+            fault.text,
+            hint=fault.hint,
+            obj=f"PostgreSQL ({alias})",
+            id=f"annals.W{fault.number:03}",
+        )
+        for alias in databases or []
+        for fault in _find_faults_of_servers(connections[alias])
+    ]
+
+
+def _find_faults_of_servers(connection: BaseDatabaseWrapper) -> Iterator[ServerFault]:
+    """Find the faults of this server and, with Citus, of the workers."""
+    connection.ensure_connection()
+    allowed = grants.count_allowed_connections()
+    yield from find_faults(fetch_settings(connection), allowed)
+    plain = connection.connection
+    if names := find_left_out(plain, rights.list_tables()):
+        hint = (
+            "Stop the consumers and run `annals distribute`, then `annals grants --apply`: "
+            "consumers that are connected to other nodes do not find them (docs/citus.md)."
+        )
+        yield ServerFault(15, f"Only the coordinator has {', '.join(names)}.", hint)
+    for answer in distribution.ask_nodes(plain, _SELECT_SETTINGS.as_string(plain)):
+        if answer.worker and answer.success:  # a worker that does not answer is skipped
+            for fault in find_faults(json.loads(answer.result), allowed):
+                yield replace(fault, text=f"On the worker {answer.node}: {fault.text}")
+
+
+# Selects the settings of new sessions as one JSON object.
+_SELECT_SETTINGS: Final = sql.SQL("""
+SELECT json_object_agg(name, coalesce(reset_val, setting))::text
+FROM pg_settings WHERE name = ANY({names})
+""").format(names=sql.Literal(list(SETTING_NAMES)))
+
+
+def fetch_settings(connection: BaseDatabaseWrapper) -> ServerSettings:
+    """Fetch the settings of new sessions, without those that this session changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SELECT_SETTINGS)
+        (result,) = cursor.fetchone() or ("{}",)
+    server_values: ServerSettings = json.loads(result)
+    return server_values

@@ -1,0 +1,93 @@
+"""Middleware for the deadline of a request, and the class that reads its texts as UTF-8."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils import translation
+
+from annals import metrics
+from history.api import errors
+from history.common import deadline
+from history.common.addresses import RAW_PATH
+from history.common.deadline import RequestWork, TooLongError
+from history.common.language import choose_language
+from history.common.worker_shares import BusyError, meter_cost
+from history.store.blocks.codec import DamagedBlockError
+
+log = logging.getLogger(__name__)
+
+
+class Utf8Request(WSGIRequest):
+    """A request whose texts are UTF-8, whatever charset its Content-Type names.
+
+    Django would accept every codec of Python, and with some of them fails before any middleware.
+    """
+
+    def __init__(self, environ: dict[str, Any]) -> None:
+        raw = environ.get("PATH_INFO", "")
+        super().__init__(environ)
+        self.META[RAW_PATH] = raw  # Django replaces bytes that are not UTF-8 (%FF)
+
+    @property
+    def encoding(self) -> None:
+        """Always None: Django then uses its setting, which is UTF-8."""
+
+    @encoding.setter
+    def encoding(self, _: str | None) -> None:
+        """Ignore the charset of the Content-Type."""
+
+
+class DeadlineMiddleware:
+    """Middleware that ends the work for a request at its deadline.
+
+    Work that computes ends at its next check, and a statement by PostgreSQL's statement_timeout
+    (annals.web.wsgi). The middleware stands inside the access journal and outside everything else
+    that asks the database.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        work = RequestWork(time.monotonic() + settings.ANNALS.request_seconds)
+        with deadline.run_as_work(work), meter_cost(work):
+            answer = self.get_response(request)
+        if not work.is_over or answer.status_code < 500:
+            return answer
+        answer.close()
+        metrics.STOPPED.inc()
+        return _render_error(request, TooLongError())
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Answer an expected error of a view, which Django would log as a fault of Annals."""
+        cause = deadline.find_overrun() or error
+        if isinstance(cause, errors.DATABASE_OUTAGES):
+            log.error("screen: the database is unavailable", exc_info=cause)
+        elif isinstance(cause, DamagedBlockError):
+            log.error("damaged", exc_info=cause)
+        elif not isinstance(cause, TooLongError | BusyError):
+            return None
+        return _render_error(request, cause)
+
+
+def _render_error(request: HttpRequest, error: Exception) -> HttpResponse:
+    if f"{request.path_info}/".startswith("/api/"):
+        with translation.override(choose_language(request)):
+            return errors.make_error_answer(error, {"request": request})
+    if isinstance(error, errors.DATABASE_OUTAGES):
+        return errors.make_unavailable_page(request)
+    if isinstance(error, DamagedBlockError):
+        text = render_to_string("history/damaged.html", {"day": error.day}, request=None)
+        return HttpResponse(text, status=500)
+    name = "busy" if isinstance(error, BusyError) else "too_long"
+    context = {"own": getattr(error, "own", False)}
+    page = HttpResponse(render_to_string(f"history/{name}.html", context, request=None), status=503)
+    if isinstance(error, BusyError):
+        page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
+    return page

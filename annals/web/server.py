@@ -1,0 +1,61 @@
+"""The configuration of gunicorn: `gunicorn --config python:annals.web.server annals.web.wsgi`.
+
+Options on its command line override these. Without `--bind` it listens on the loopback address, for
+a proxy.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from annals.configuration import env
+from annals.operations import logs
+from annals.web.start import check_settings, refuse_open_demo, refuse_owner
+from history.common import memory
+
+bind = "127.0.0.1:8000"
+worker_class = "gthread"
+keepalive = 20  # longer than the proxy keeps an idle connection
+limit_request_line = 0  # the proxy has a limit; page tokens and paths of fields are long
+# Headers of a client cannot change the address that it requests.
+forwarder_headers = ""
+forwarded_allow_ips = ""
+workers = 2
+threads = env.WEB_THREADS  # the pool in annals.settings has a connection for each
+timeout = 60
+graceful_timeout = 10
+control_socket_disable = True
+_settings = check_settings()
+logconfig_dict = logs.make_logging_config(_settings.log_level, _settings.log_format)
+accesslog = None  # annals.web.request_log writes a line for each request, without the query string
+
+memory.limit_heaps()
+
+# A short request waits this long, many times, for each computing thread. Default: 5 ms.
+sys.setswitchinterval(0.0005)
+
+# The files of the workers' metrics. Set before prometheus_client is imported.
+METRICS_FOLDER = Path(tempfile.mkdtemp(prefix="annals-metrics-"))
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS_FOLDER)
+
+
+def when_ready(server: Any) -> None:
+    """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables. The
+    secret key is made after that: what is refused leaves nothing behind."""
+    names = [listener.sock.getsockname() for listener in server.LISTENERS]
+    hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
+    try:
+        refuse_open_demo(_settings, hosts)
+        refuse_owner(_settings, hosts)
+        env.load_secret_key(_settings)  # before a request needs it, and once for all workers
+    except env.SettingError as error:
+        on_exit(server)  # gunicorn does not call it then
+        raise SystemExit(f"annals: {error}") from None
+
+
+def on_exit(_server: Any) -> None:
+    """Remove the files of the metrics. Called in the master process when it ends."""
+    shutil.rmtree(METRICS_FOLDER, ignore_errors=True)

@@ -1,0 +1,271 @@
+"""Versions as the cards of a timeline page: who, when, and a row for each change."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
+
+from django.utils.translation import get_language, gettext_lazy, ngettext
+from django.utils.translation import gettext as _
+
+from history.admin.components import gaps, links
+from history.admin.components.change_rows import ChangeRows, make_change_rows, order_changes
+from history.admin.components.headline import (
+    FieldTexts,
+    RenderBudget,
+    find_shared_names,
+    get_headline,
+)
+from history.admin.components.links import MOST_ROWS, build_rows_url
+from history.admin.components.values import ValueItem, make_items
+from history.catalogue import labels
+from history.diff import Change
+from history.documents.record import ChangeType
+from history.kinds.entities import EntityKind
+from history.timeline import Absence, Version, VersionNumberRef
+
+OPEN_ROWS = 12
+CHANGE_TEXTS = {
+    ChangeType.CREATE: gettext_lazy("created"),
+    ChangeType.UPDATE: gettext_lazy("changed"),
+    ChangeType.DELETE: gettext_lazy("deleted"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardBuilder:
+    """Builds the cards of a page.
+
+    Attributes:
+        maker_filter: Returns the timeline with only the versions of the person or service that
+            made this version.
+        merged: Whether versions of several documents are on the page.
+        newest: Number and moment of the version that each card offers to compare with.
+        path: The path of the filter, or None.
+        twice: The moments of each version number that was given twice.
+        room: How many more values and letters the page draws.
+        titles: The titles of the applications of the page by id, if there are several.
+        unmask: Whether masked values link to the page that shows them.
+        held: Sentences on other messages with the number of a version, by kind, id and number.
+    """
+
+    maker_filter: Callable[[Version], str]
+    merged: bool = False
+    newest: tuple[int, datetime] | None = None
+    path: str | None = None
+    twice: Mapping[VersionNumberRef, Sequence[datetime]] = field(default_factory=dict)
+    room: RenderBudget = field(default_factory=RenderBudget)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    unmask: bool = False
+    held: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
+
+    def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
+        """Return a card for each version, in order.
+
+        The cards have MOST_ROWS rows together; each may have OPEN_ROWS rows in any case.
+        """
+        cards: list[dict[str, object]] = []
+        anchors: set[str] = set()
+        rows_left = MOST_ROWS
+        shared_names = find_shared_names(
+            (version.entity.name, get_document_name(version), version.id) for version in versions
+        )
+        for version in versions:
+            anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
+            while anchor in anchors:
+                anchor += "-"
+            anchors.add(anchor)
+            rows = self._make_rows(version, max(rows_left, OPEN_ROWS))
+            rows_left -= len(rows.plain) + len(rows.technical)
+            card = self._build_card(version, anchor, rows)
+            if (version.entity.name, card.get("subject_name")) in shared_names:
+                card["subject_id"] = version.id
+            cards.append(card)
+        return cards
+
+    def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
+        """Return what the template of a card reads.
+
+        `rows` are the first OPEN_ROWS changes, `more_rows` the others, `technical_rows` those of
+        technical fields; `hidden` and `rest_url` are about changes without a row. `snapshot` is
+        filled where there is no version to compare with. `gap`, `note`, `gap_links` and
+        `older_link` say which older versions are missing, `came` what became of those that came.
+        """
+        entity, id, number = version.entity, version.id, version.version
+        number_and_moment = number, version.updated_at
+        other_moment = version.other_moment
+        card: dict[str, object] = {
+            "version": version,
+            "anchor": anchor,
+            "kind": f"{version.type.name.lower()}d",  # created, updated, deleted
+            "what": get_change_text(version.type),
+            "who": (version.author or version.service).name,
+            "who_url": self.maker_filter(version),
+            "known": version.author is None or version.author.kind != "unknown",
+            "service": version.service.name if version.author else "",
+            "count_text": _format_change_count(version),
+            "rows": rows.plain[:OPEN_ROWS],
+            "more_rows": rows.plain[OPEN_ROWS:],
+            "technical_rows": rows.technical,
+            "hidden": rows.note,
+            "rest_url": _build_rest_url(version, rows, self.path),
+            "snapshot": _make_snapshot_items(version, self.make_fields(version)),
+            "note": explain_older_versions(version),
+            "came": gaps.describe_arrived(version),
+            "held": self.held.get((entity.name, id, number), ()),
+            "gap": gaps.explain_missing(version),
+            "gap_links": gaps.link_missing_versions(version),
+            "older_link": gaps.link_older_version(version),
+            "own_url": links.build_snapshot_url(entity, id, *number_and_moment),
+            "raw_url": links.build_json_url(entity, id, *number_and_moment),
+            "twins_url": _build_twins_url(version, self.twice.get((entity, id, number), ())),
+        }
+        if other_moment:
+            card["other_url"] = links.build_snapshot_url(entity, id, number, other_moment)
+        if self.titles:
+            application = version.product_instance_id or id
+            card["application"] = self.titles.get(application) or application
+            card["application_url"] = links.build_application_url(application)
+        if self.merged:
+            card["subject"] = get_kind_title(entity)
+            if entity.parent:
+                card["subject_name"] = get_document_name(version)
+                card["subject_url"] = links.build_timeline_url(entity, id)
+        elif self.newest is not None and self.newest != number_and_moment:
+            card["compare_url"] = links.build_comparison_url(
+                entity, id, number_and_moment, self.newest
+            )
+        return card
+
+    def _make_rows(self, version: Version, max_rows: int) -> ChangeRows:
+        entity, id = version.entity, version.id
+
+        def link(change: Change) -> str:
+            return links.build_field_url(entity, id, change.key_path)
+
+        changes = order_changes(version.changes, self.path)
+        return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
+
+    def make_fields(self, version: Version) -> FieldTexts:
+        """Return the field names of the document of a version."""
+        entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
+        field_names = make_field_names(entity, self.room)
+        if self.unmask:
+            return replace(
+                field_names,
+                unmask=lambda path: links.build_unmask_url(entity, id, number, path, moment),
+            )
+        return field_names
+
+
+def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    """Group consecutive cards, in order.
+
+    A group is `quiet` if it has several versions that changed nothing or technical fields only:
+    the page folds it.
+    """
+    groups: list[dict[str, object]] = []
+    for quiet, group in groupby(cards, key=_is_quiet):
+        group_cards_ = list(group)
+        groups.append({"quiet": quiet and len(group_cards_) > 1, "cards": group_cards_})
+    return groups
+
+
+def _is_quiet(card: Mapping[str, object]) -> bool:
+    shown_keys = (
+        "rows",
+        "snapshot",
+        "hidden",
+        "note",
+        "gap",
+        "gap_links",
+        "came",
+        "twins_url",
+        "held",
+    )
+    return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
+
+
+def make_field_names(entity: EntityKind, room: RenderBudget | None = None) -> FieldTexts:
+    """Return the field names of a kind in the language of the page.
+
+    `room` limits the values that the page draws; without it they have a limit of their own.
+    """
+    return FieldTexts(
+        labels.get_catalogue(), entity.name, (get_language() or "ru")[:2], room or RenderBudget()
+    )
+
+
+def get_kind_title(entity: EntityKind) -> str:
+    """Return the title of a kind in the language of the page."""
+    return entity.title_ru if (get_language() or "ru").startswith("ru") else entity.title
+
+
+def get_change_text(kind: ChangeType) -> str:
+    return str(CHANGE_TEXTS[kind])
+
+
+def get_document_name(version: Version) -> str:
+    """Return the headline of the document; after its deletion, the headline before it."""
+    old = version.changes[0].change.old if version.changes else None
+    return get_headline(version.data) or get_headline(old)
+
+
+def _format_change_count(version: Version) -> str:
+    if version.previous_version is None:
+        return ""
+    if not version.changes:
+        return _("nothing changed")
+    plain = sum(not change.technical for change in version.changes)
+    if not plain and version.type is ChangeType.DELETE:
+        return ""
+    if not plain:
+        return _("only technical fields")
+    return ngettext("{n} change", "{n} changes", plain).format(n=plain)
+
+
+def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[ValueItem]:
+    if version.previous_version is None and isinstance(version.data, dict):
+        return make_items(version.data, fields, "", 1)
+    return ()
+
+
+def _build_twins_url(version: Version, times: Sequence[datetime]) -> str:
+    """Return the comparison of a version with the youngest version of its number.
+
+    The youngest one is compared with the oldest. Empty if the number was given once.
+    """
+    if not times:
+        return ""
+    number, moment = version.version, version.updated_at
+    older = times[0] if moment == times[-1] else moment
+    return links.build_comparison_url(
+        version.entity, version.id, (number, older), (number, times[-1])
+    )
+
+
+def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
+    """Return the comparison with the previous version, from the first change without a row on."""
+    number, moment = version.previous_version, version.previous_updated_at
+    if not rows.hidden or number is None or moment is None:
+        return ""
+    new_version = version.version, version.updated_at
+    address = links.build_comparison_url(
+        version.entity, version.id, (number, moment), new_version, path
+    )
+    return build_rows_url(address, len(rows.plain) + len(rows.technical))
+
+
+def explain_older_versions(version: Version) -> str:
+    """Return why there is nothing before the lowest version; empty for any other version."""
+    if version.older is Absence.ARCHIVED:
+        return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
+    if version.older is Absence.REMOVED:
+        return _("Older versions were removed: they are past the days that are kept.")
+    if version.came and version.older:
+        return _("Older versions are not all in the store.")
+    if version.older is Absence.NEVER_ARRIVED:
+        return _("Older versions never arrived.")
+    if version.older is Absence.UNKNOWN:
+        return _("Older versions are not in the store: removed by age, or never arrived.")
+    return ""

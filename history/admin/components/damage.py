@@ -1,0 +1,28 @@
+"""Sentences on stored versions that a page lacks because their blocks are damaged."""
+
+from functools import partial
+
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from history.admin.components.cards import get_kind_title
+from history.store.blocks.codec import DamagedBlockError
+from history.timeline import HistoryReader
+
+
+def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
+    """Let the page of this request name the versions that its reader could not read."""
+    request.damaged = partial(describe_damage, reader)  # type: ignore[attr-defined]
+
+
+def describe_damage(reader: HistoryReader) -> list[str]:
+    """Return a sentence for each document and day with versions that could not be read."""
+    lines = {}
+    for (entity, id, _key), error in reader.damaged.items():
+        day = error.day if isinstance(error, DamagedBlockError) else None
+        text = _(
+            "{kind} {id}: stored versions of {day} are damaged and are not shown here. Report it to"
+            " the administrator of Annals, who restores this day from a backup."
+        )
+        lines[entity, id, day] = text.format(kind=get_kind_title(entity), id=id, day=day or "?")
+    return list(lines.values())

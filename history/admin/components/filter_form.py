@@ -1,0 +1,292 @@
+"""The filter above a timeline: its form, the checked conditions and the query parameters."""
+
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from typing import Any
+from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import get_language, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from history.admin.components.cards import CHANGE_TEXTS
+from history.admin.reading_aids import moment_words
+from history.catalogue import labels, people
+from history.catalogue.people import NamedLogin
+from history.common import clock, zone
+from history.documents.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ChangeType
+from history.kinds.entities import EntityKind
+from history.timeline import VersionFilters
+
+TYPES = [
+    ("", _("any change")),
+    *((kind.name, words) for kind, words in CHANGE_TEXTS.items()),
+]
+MOST_NAMED = 5
+YEAR_OUTSIDE = _("Enter a year from 1 to 9999.")
+CONDITIONS = ("author", "clientId", "type", "from", "to", "path")
+
+
+MOMENT_FORMATS = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]
+
+
+def _make_text_input(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
+    """Return a text field that shows `hint` while it is empty."""
+    return forms.TextInput(attrs={"autocomplete": "off", "placeholder": hint, **attrs})
+
+
+class MomentField(forms.DateTimeField):
+    """A moment, also in words (see moment_words). Its text field is the same in every browser."""
+
+    # annals.js puts a button with a calendar beside it.
+    widget = _make_text_input(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
+    default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
+    zone: tzinfo = UTC  # of who writes; see Zoned
+
+    def to_python(self, value: Any) -> datetime | None:
+        text = value.strip() if isinstance(value, str) else value
+        today = clock.now().astimezone(self.zone).date()
+        moment = moment_words.parse_moment(text, today) if isinstance(text, str) else None
+        with timezone.override(UTC):  # Django refuses what a clock passes twice, or leaves out
+            return moment or super().to_python(text)
+
+
+class ZonedForm(forms.Form):
+    """A form with moments in the time zone of the browser, which annals.js puts into `tz`.
+
+    Without `tz` they are in the time zone of the reader.
+    """
+
+    tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.label_suffix = ""
+        self.use_required_attribute = False
+
+    def full_clean(self) -> None:
+        zone_name = self.data.get("tz", "")
+        form_zone = (
+            ZoneInfo(zone_name)
+            if zone_name in zone.list_zone_names()
+            else timezone.get_current_timezone()
+        )
+        for field in self.fields.values():
+            if isinstance(field, MomentField):
+                field.zone = form_zone
+        super().full_clean()
+
+    def get_moment(self, name: str) -> datetime | None:
+        """Return a cleaned moment in UTC, or None for a wrong one: its field says why."""
+        value: datetime | None = self.cleaned_data.get(name)
+        field: Any = self.fields[name]
+        try:
+            return value.replace(tzinfo=field.zone).astimezone(UTC) if value else None
+        except OverflowError:
+            self.add_error(name, YEAR_OUTSIDE)
+            return None
+
+    def get_bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
+        """Return two cleaned moments in UTC. An end before the beginning is an error and None."""
+        since, until = self.get_moment(low), self.get_moment(high)
+        if since and until and since > until:
+            self.add_error(high, _("The end is earlier than the beginning."))
+            return since, None
+        return since, until
+
+
+class MomentForm(ZonedForm):
+    """Asks for the moment that a page shows. The field is named as the parameter of the API.
+
+    A date without a time is the end of that day, or now for today. A future moment is wrong.
+    """
+
+    time = MomentField(
+        label=_("As of"),
+        input_formats=MOMENT_FORMATS,
+        error_messages={"required": _("Enter a date and a time.")},
+    )
+
+    def clean(self) -> None:
+        """Add the moment as `at`."""
+        now, entered = clock.now(), self.cleaned_data.get("time")
+        moment = self.get_moment("time")
+        if (
+            moment
+            and entered
+            and entered.time() == time()
+            and not moment_words.has_time(self.data["time"])
+        ):
+            self.cleaned_data["time"] = entered + timedelta(hours=23, minutes=59, seconds=59)
+            moment = max(moment, min(now, self.get_moment("time") or now))
+        self.cleaned_data["at"] = moment
+        if moment and moment > now:
+            self.add_error("time", _("This moment is still to come."))
+
+
+class FilterForm(ZonedForm):
+    """The conditions of a timeline; all fields are optional.
+
+    Attributes:
+        strangers: The entered persons and services that the list of people does not have.
+        meant: Name and path of each field that fits an ambiguous name of a field.
+    """
+
+    author = forms.CharField(
+        label=_("Person"),
+        required=False,
+        max_length=AUTHOR_LENGTH,
+        widget=_make_text_input(_("name or login"), list="known-authors"),
+    )
+    clientId = forms.CharField(  # noqa: N815 - the API's name of the parameter
+        label=_("Service"),
+        required=False,
+        max_length=CLIENT_ID_LENGTH,
+        widget=_make_text_input(_("name or code"), list="known-services"),
+    )
+    type = forms.ChoiceField(label=_("What happened"), required=False, choices=TYPES)
+    path = forms.CharField(
+        label=_("Field"),
+        required=False,
+        strip=False,  # a key may begin or end with a blank
+        widget=_make_text_input(_("name or path")),
+    )
+
+    def __init__(self, *args: Any, kinds: Iterable[EntityKind], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._kinds = [kind.name for kind in kinds]
+        self.strangers: list[str] = []
+        self.meant: Collection[tuple[str, str]] = ()
+        self.fields["path"].validators = []  # Django refuses NUL, which a key may have
+        for name, label in (("from", _("From")), ("to", _("Before"))):
+            self.fields[name] = MomentField(
+                label=label, required=False, input_formats=MOMENT_FORMATS
+            )
+        self.order_fields(["author", "clientId", "type", "from", "to", "path", "tz"])
+
+    def clean_author(self) -> str:
+        return self._find_login("author")
+
+    def clean_clientId(self) -> str:  # noqa: N802 - Django's name for it
+        return self._find_login("clientId")
+
+    def _find_login(self, name: str) -> str:
+        """Return the login of the only person with this name, else the text itself.
+
+        Raises:
+            ValidationError: Several people have this name.
+        """
+        text: str = self.cleaned_data[name]
+        authors = people.find_by_name(text) if text else []
+        if len(authors) > 1:
+            names = [f"{author.name} ({author.login})" for author in authors[:MOST_NAMED]]
+            listed = ", ".join(names) + (", …" if len(authors) > MOST_NAMED else "")
+            message = _("Several have this name: {found}. Enter the login.")
+            raise forms.ValidationError(message.format(found=listed))
+        if text and not authors:
+            self.strangers.append(text)
+        return authors[0].login if authors else text
+
+    def clean_path(self) -> str:
+        """Return the path of the only field with this name in the kinds of the page.
+
+        A text that begins with a slash is a path, and so is a text of Latin letters without blanks
+        that is not the name of a field.
+        """
+        text: str = self.cleaned_data["path"].lstrip()
+        if not text or text.startswith("/"):
+            return text
+        labels_by_path = labels.get_catalogue().find_by_name(text, self._kinds)
+        plain = text.isascii() and not any(character.isspace() for character in text)
+        if plain and not any(text.casefold() in label.names for label in labels_by_path.values()):
+            return f"/{text}"
+        if not labels_by_path:
+            message = _(
+                "No field has this name. Click on the name of a field in a version, or enter its "
+                "path."
+            )
+            raise forms.ValidationError(message)
+        if len(labels_by_path) > 1:
+            language = get_language() or "ru"
+            self.meant = [
+                (label.get_text(language), path) for path, label in labels_by_path.items()
+            ]
+            raise forms.ValidationError(_("Several fields fit. Choose one of them."))
+        return next(iter(labels_by_path))
+
+    def clean(self) -> None:
+        """Add the bounds as moments: `since` and `until`."""
+        since, until = self.get_bounds("from", "to")
+        self.cleaned_data |= {"since": since, "until": until}
+
+    def to_filters(self) -> VersionFilters:
+        """Return the filters for the timeline, without invalid conditions: the form shows these."""
+        self.is_valid()
+        kind = self.cleaned_data.get("type")
+        return VersionFilters(
+            since=self.cleaned_data.get("since"),
+            until=self.cleaned_data.get("until"),
+            author=self.cleaned_data.get("author") or None,
+            client_id=self.cleaned_data.get("clientId") or None,
+            type=ChangeType[kind] if kind else None,
+            path=self.cleaned_data.get("path") or None,
+        )
+
+    def refuse_condition(self, name: str) -> bool:
+        """Leave out a condition that the timeline cannot use. Return False if it is not set."""
+        if not self.cleaned_data.get(name):
+            return False
+        self.add_error(name, _("This is not a path of a field. Enter one such as /rate"))
+        return True
+
+    @property
+    def refused(self) -> list[str]:
+        """The labels of the conditions that are wrong."""
+        return [str(self.fields[name].label) for name in CONDITIONS if name in self.errors]
+
+    @property
+    def applied(self) -> int:
+        """How many conditions are used."""
+        self.is_valid()
+        return sum(1 for name in CONDITIONS if self.cleaned_data.get(name))
+
+    @property
+    def applied_text(self) -> str:
+        return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
+
+    def make_chips(self, address: str) -> list[tuple[str, str, str]]:
+        """Return name and value of each used condition, and the timeline without it."""
+        parameters = self.get_parameters()
+        chips = []
+        for name in CONDITIONS:
+            if name in parameters:
+                others = {key: text for key, text in parameters.items() if key not in (name, "tz")}
+                query = urlencode(
+                    {**others, "tz": parameters["tz"]} if others and "tz" in parameters else others
+                )
+                value = (
+                    parameters[name].replace("T", " ")
+                    if name in ("from", "to")
+                    else parameters[name]
+                )
+                label = str(self.fields[name].label)
+                value_text = dict(TYPES).get(value, value) if name == "type" else value
+                chips.append((label, str(value_text), f"{address}?{query}" if query else address))
+        return chips
+
+    def get_parameters(self) -> dict[str, str]:
+        """Return the used conditions as query parameters, for links that keep them."""
+        names = (*CONDITIONS, "tz") if self.applied else ()
+        parameters = {
+            name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)
+        }
+        return {name: text for name, text in parameters.items() if text}
+
+
+def sort_by_name(authors: Iterable[NamedLogin | None]) -> list[NamedLogin]:
+    """Return each author once, sorted by name, for the lists of suggestions."""
+    authors_by_login = {author.login: author for author in authors if author}
+    return sorted(authors_by_login.values(), key=lambda author: author.name)

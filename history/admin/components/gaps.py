@@ -1,0 +1,132 @@
+"""Sentences and links of the screens about missing versions."""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from history.admin.components import links
+from history.common.moment_filter import format_day, when
+from history.completeness import trace
+from history.completeness.trace import Fate
+from history.kinds.entities import EntityKind
+from history.timeline import Absence, Version
+from history.timeline.absence import get_retention_start
+
+# Of one gap: sentences on versions that came, and ranges of those that did not.
+MAX_SENTENCES = 5
+
+
+class GapLink(NamedTuple):
+    """A missing version and the address of its page."""
+
+    version: int
+    url: str
+
+
+def describe_fate(fate: Fate) -> list[str]:
+    """Return the sentences on a version or message as HTML, times in the browser's time zone."""
+    return trace.describe_fate(fate, format_html, when)
+
+
+def describe_arrived(
+    version: Version, describe: Callable[[Fate], list[str]] = describe_fate
+) -> list[str]:
+    """Return sentences on the first MAX_SENTENCES missing versions that came, as HTML.
+
+    `describe` makes the sentences on one fate.
+    """
+    messages = list(version.came.values())
+    sentences = [
+        sentence
+        for message in messages[:MAX_SENTENCES]
+        for sentence in describe(trace.make_quarantined_fate(message))
+    ]
+    more = len(messages) - MAX_SENTENCES
+    if more > 0:
+        text = ngettext(
+            "{n} more came and is not stored.", "{n} more came and are not stored.", more
+        )
+        sentences.append(text.format(n=more))
+    return sentences
+
+
+def format_request_time(at: datetime) -> str:
+    """Return the sentence that the services were asked for a gap, as HTML."""
+    return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
+
+
+def explain_missing(version: Version) -> str:
+    """Return which missing versions never came and why, or an empty text."""
+    sentences = []
+    for number, run in enumerate(_split_into_runs(version)):
+        if number == MAX_SENTENCES:
+            sentences.append("…")
+            break
+        sentences.append(_explain_run(run, version.missing_why))
+    return ". ".join(sentences)
+
+
+def link_missing_versions(version: Version) -> list[GapLink]:
+    """Return links to the first and the last of the missing versions."""
+    first_and_last = version.missing[:1], version.missing[-1:]
+    numbers = dict.fromkeys(number for end in first_and_last for number in end)
+    return [_make_link(version.entity, version.id, number) for number in numbers]
+
+
+def link_older_version(version: Version) -> GapLink | None:
+    """Return a link to the version before the oldest one that came, if it should be there."""
+    if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
+        return None
+    return _make_link(version.entity, version.id, version.version - 1) if version.older else None
+
+
+def explain_absence(number: int, absence: Absence | None) -> str:
+    """Return the sentence that the store lacks a version of a document that it has."""
+    if absence is Absence.NEVER_ARRIVED:
+        return _("Version {n} never arrived").format(n=number)
+    text = _("Version {n} is not in the store: removed by age, or never arrived")
+    return text.format(n=number)
+
+
+def get_archive_hint() -> str:
+    return _("The administrator of Annals can bring back days of the archive.")
+
+
+def explain_retention(moment: datetime | None) -> str:
+    """Return from which day on versions are kept, if `moment` is not after it, else ""."""
+    start = get_retention_start()
+    if moment is None or moment > start:
+        return ""
+    text = _("Versions are kept from {day} on: older ones may have been removed.")
+    return text.format(day=format_day(timezone.localtime(start)))
+
+
+def _explain_run(run: range, absence: Absence | None) -> str:
+    if len(run) == 1:
+        return explain_absence(run[0], absence)
+    text = (
+        _("Versions {first}–{last} never arrived")
+        if absence is Absence.NEVER_ARRIVED
+        else _("Versions {first}–{last} are not in the store: removed by age, or never arrived")
+    )
+    return text.format(first=run[0], last=run[-1])
+
+
+def _split_into_runs(version: Version) -> Iterator[range]:
+    """Yield the missing versions that did not come, as ranges of numbers."""
+    if not version.missing:
+        return
+    start = version.missing[0]
+    for number in [*sorted(version.came), version.missing[-1] + 1]:
+        if number > start:
+            yield range(start, number)
+        start = number + 1
+
+
+def _make_link(entity: EntityKind, id: str, number: int) -> GapLink:
+    return GapLink(number, links.build_snapshot_url(entity, id, number))

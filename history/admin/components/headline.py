@@ -1,0 +1,158 @@
+"""The headline and the status of a document, from the fields that usually have them."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+from history.catalogue import people
+from history.catalogue.labels import FieldText, LabelCatalogue
+from history.documents.exactjson import Json
+from history.documents.record import AUTHOR_LENGTH
+from history.kinds.entities import ENTITIES
+from history.policy import masking
+from history.timeline import HistoryReader
+
+_MONEY = re.compile(
+    r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",
+    re.IGNORECASE,
+)
+
+
+MOST_LETTERS = 20_000  # of one text
+MOST_NAMES = 100  # of people, each a query
+
+
+@dataclass(slots=True)
+class RenderBudget:
+    """How much more a page draws, so that one page cannot take seconds.
+
+    Attributes:
+        values_left: Values inside lists and objects; each takes 0.3 ms.
+        letters: Letters of long texts.
+        names: The full names that were looked up, by login.
+    """
+
+    values_left: int = 4_000
+    letters: int = 200_000
+    names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTexts:
+    """The names of the fields of a kind, looked up by RFC 6901 pointer or key path.
+
+    Attributes:
+        catalogue: The labels of all kinds.
+        entity: The name of the kind.
+        language: "ru" or "en".
+        room: How much more the page draws.
+        unmask: Returns the page that shows the masked value at a pointer. None if the login may
+            not see it.
+    """
+
+    catalogue: LabelCatalogue
+    entity: str
+    language: str
+    room: RenderBudget = field(default_factory=RenderBudget)
+    unmask: Callable[[str], str] | None = None
+
+    def reserve_values(self, count: int) -> int:
+        """Return how many of `count` values may be drawn, and count them as drawn."""
+        reserved = min(count, self.room.values_left)
+        self.room.values_left -= reserved
+        return reserved
+
+    def reserve_letters(self, count: int) -> int:
+        """Return how many letters of a long text may be drawn, and count them as drawn."""
+        reserved = min(count, MOST_LETTERS, self.room.letters)
+        self.room.letters -= reserved
+        return reserved
+
+    def get_label(self, path: str) -> str:
+        """Return the name of a field, or "" if the catalogue does not have it."""
+        label = self._find(path)
+        return label.get_text(self.language) if label else ""
+
+    def get_kind(self, path: str) -> str:
+        """Return "money", "percent", "date", "enum", "person", "text", "technical" or ""."""
+        label = self._find(path)
+        if label:
+            return label.kind
+        return "money" if _MONEY.search(path.rpartition("/")[2]) else ""
+
+    def get_word(self, path: str, value: str) -> str:
+        """Return the name of a value of an enumeration, or ""."""
+        label = self._find(path)
+        words = label.words.get(value, {}) if label else {}
+        return words.get(self.language) or words.get("ru") or words.get("en") or ""
+
+    def get_person(self, login: str) -> str:
+        """Return the full name of a login, or the login itself if its name is not known."""
+        names = self.room.names
+        if login not in names and len(names) < MOST_NAMES and len(login) <= AUTHOR_LENGTH:
+            names[login] = people.fetch_named_logins([login])[login].name
+        return names.get(login, login)
+
+    def _find(self, path: str) -> FieldText | None:
+        return self.catalogue.find(self.entity, path)
+
+
+HEADLINE_KEYS = ("fullName", "name", "title", "brand", "type")
+STATUS_KEYS = ("stage", "status", "state")
+NUMBER, MODEL, ROLE = "number", "model", "role"
+CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
+MAX_LENGTH = 120
+
+
+@cache
+def _list_title_fields() -> tuple[str, ...]:
+    places = [pointer for kind in ENTITIES for key, pointer in kind.search if key == CLIENT]
+    numbers = [place[1:] for place in places if place.count("/") == 1]
+    return tuple(dict.fromkeys((*HEADLINE_KEYS, *STATUS_KEYS, NUMBER, MODEL, ROLE, *numbers)))
+
+
+def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
+    """Return the same reader, limited to title, status, role and client number of documents.
+
+    Large documents then stay in the database.
+    """
+    return reader.limit_to_fields(_list_title_fields())
+
+
+def get_headline(data: object) -> str:
+    """Return the first text among HEADLINE_KEYS, with the number or model if there is one.
+
+    Empty if no key has a text. A masked text does not count.
+    """
+    if not isinstance(data, dict):
+        return ""
+    name = next((text for key in HEADLINE_KEYS if (text := _get_text(data.get(key)))), "")
+    extra = data.get(NUMBER) or (data.get(MODEL) if "brand" in data else None)
+    return " ".join(part for part in (name, _get_text(extra)) if part)[:MAX_LENGTH]
+
+
+def find_shared_names(documents: Iterable[tuple[str, str, str]]) -> set[tuple[str, str]]:
+    """Return kind and name of each name that several documents have.
+
+    `documents` has kind, name and id of each.
+    """
+    counts = Counter((kind, name) for kind, name, _id in set(documents))
+    return {kind_and_name for kind_and_name, count in counts.items() if count > 1}
+
+
+def get_status(data: object, fields: FieldTexts) -> str:
+    """Return the first text among STATUS_KEYS, as the catalogue names it, or ""."""
+    if isinstance(data, dict):
+        for key in STATUS_KEYS:
+            value = data.get(key)
+            if isinstance(value, str) and value and not masking.is_token(value):
+                return fields.get_word(f"/{key}", value) or value
+    return ""
+
+
+def _get_text(value: Json) -> str:
+    if isinstance(value, dict):
+        value = next((text for text in value.values() if isinstance(text, str) and text), "")
+    return value if isinstance(value, str) and not masking.is_token(value) else ""

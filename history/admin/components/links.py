@@ -1,0 +1,231 @@
+"""Addresses of the support screens."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from history.documents.record import MAX_VERSION
+from history.kinds.entities import EntityKind
+from history.timeline import Version
+
+# Servers and proxies take a request line of about 8 KB.
+MAX_URL_LENGTH = 8000
+# When a version was made: its number alone does not name it where a producer gave it twice.
+AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
+PATH = "path"
+SINCE, WHOLE = "since", "whole"  # of newer()
+
+
+def build_timeline_url(entity: EntityKind, id: str) -> str:
+    """Return the timeline of a document.
+
+    An id with a slash gets the long form: the short one could end like another page.
+    """
+    name = "admin:history_versions" if "/" in id else "admin:history_timeline"
+    return reverse(name, args=[entity, id])
+
+
+def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
+    """Return the timeline with only the versions that changed this path.
+
+    Empty if the path is too long for an address.
+    """
+    return _build_short_url(timeline, {**query, "path": path}) if path else ""
+
+
+def build_field_url(entity: EntityKind, id: str, path: str) -> str:
+    """Return the page with the values of a field.
+
+    Empty for the whole document, and if the path is too long for an address.
+    """
+    address = reverse("admin:history_field", args=[entity, id])
+    return _build_short_url(address, {"path": path}) if path else ""
+
+
+def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
+    """Return the timeline with only the versions of the person, or service, of this one."""
+    person = version.author
+    maker = {"author": person.login} if person else {"clientId": version.client_id}
+    return _add_query(timeline, {**query, **maker})
+
+
+def build_application_url(id: str) -> str:
+    return reverse("admin:history_application", args=[id])
+
+
+def build_moment_url(id: str) -> str:
+    return reverse("admin:history_application_at", args=[id])
+
+
+def build_newer_url(entity: EntityKind, id: str, since: datetime, *, whole: bool) -> str:
+    """Return where the page asks for versions that are newer than this moment.
+
+    `whole` also asks for those of the children.
+    """
+    query = {SINCE: format_moment(since)} | ({WHOLE: ""} if whole else {})
+    return _add_query(reverse("admin:history_newer", args=[entity, id]), query)
+
+
+def build_landing_url(entity: EntityKind, id: str) -> str:
+    """Return the page of a search result. An application opens with its children."""
+    return build_application_url(id) if entity.root else build_timeline_url(entity, id)
+
+
+def build_state_url(entity: EntityKind, id: str) -> str:
+    return reverse("admin:history_state", args=[entity, id])
+
+
+def build_snapshot_url(
+    entity: EntityKind, id: str, version: int, moment: datetime | None = None
+) -> str:
+    """Return the page of a version.
+
+    The moment tells two versions of one number apart.
+    """
+    address = reverse("admin:history_snapshot", args=[entity, id, version])
+    return _add_query(address, {AT: format_moment(moment)} if moment else None)
+
+
+def build_json_url(entity: EntityKind, id: str, version: int, moment: datetime) -> str:
+    """Return the page of a version with its JSON."""
+    return f"{build_snapshot_url(entity, id, version, moment)}&as=json"
+
+
+def build_unmask_url(entity: EntityKind, id: str, version: int, path: str, moment: datetime) -> str:
+    """Return the page that unmasks a value; empty if the path is too long for an address."""
+    address = reverse("admin:history_unmask", args=[entity, id, version])
+    return _build_short_url(address, {"path": path, AT: format_moment(moment)})
+
+
+def build_compare_url(
+    entity: EntityKind, id: str, query: Mapping[str, str | int] | None = None
+) -> str:
+    return _add_query(reverse("admin:history_compare", args=[entity, id]), query)
+
+
+def build_comparison_url(
+    entity: EntityKind,
+    id: str,
+    old: tuple[int, datetime],
+    new: tuple[int, datetime],
+    path: str | None = None,
+) -> str:
+    """Return the comparison of two versions, each named by its number and moment.
+
+    Changes that fit `path` come first, unless the path is too long for an address.
+    """
+    times = {FROM_AT: format_moment(old[1]), TO_AT: format_moment(new[1])}
+    query: dict[str, str | int] = {"from": old[0], "to": new[0], **times}
+    address = build_compare_url(entity, id, query | ({PATH: path} if path else {}))
+    return address if len(address) <= MAX_URL_LENGTH else build_compare_url(entity, id, query)
+
+
+def format_moment(moment: datetime) -> str:
+    """Write a moment for the parameters AT, FROM_AT and TO_AT."""
+    return moment.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+
+
+def parse_moment(text: str | None) -> datetime | None:
+    """Read what format_moment() wrote; None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def _add_query(address: str, query: Mapping[str, str | int] | None) -> str:
+    return f"{address}?{urlencode(query)}" if query else address
+
+
+def _build_short_url(address: str, query: Mapping[str, str]) -> str:
+    url = _add_query(address, query)
+    return url if len(url) <= MAX_URL_LENGTH else ""
+
+
+PAGE = "page"
+VISITED = "visited"
+MAX_VISITED = 25
+
+
+def build_page_urls(
+    request: HttpRequest,
+    address: str,
+    parameters: Mapping[str, str],
+    token: str | None,
+    following: str | None,
+) -> dict[str, str]:
+    """Return `older_url`, `newer_url` and `newest_url`, if there are such pages.
+
+    Args:
+        request: Its parameter VISITED has the tokens of the newer pages.
+        address: The address of the page without parameters.
+        parameters: The filter.
+        token: The token of this page; None for the first one.
+        following: The token of the next page, or None.
+    """
+    own_token = token or ""
+    visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
+    urls: dict[str, str] = {}
+    if following:
+        urls["older_url"] = _build_page_url(
+            address, parameters, following, [*visited, own_token] if own_token else visited
+        )
+    if own_token:
+        urls["newest_url"] = _build_page_url(address, parameters, "", [])
+        urls["newer_url"] = _build_page_url(
+            address, parameters, visited[-1] if visited else "", visited[:-1]
+        )
+    return urls
+
+
+def _build_page_url(
+    address: str, parameters: Mapping[str, str], token: str, visited: list[str]
+) -> str:
+    place = {PAGE: token, VISITED: ",".join(visited[-MAX_VISITED:])}
+    return _add_query(
+        address, {**parameters, **{name: text for name, text in place.items() if text}}
+    )
+
+
+AFTER = "after"
+# A page takes about a millisecond for each row. A small document can have thousands of changes.
+MOST_ROWS = 500
+
+
+def parse_number(text: str) -> int | None:
+    """Read the number of a version or a position in a table; None for anything else."""
+    value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+    return value if value is not None and value <= MAX_VERSION else None
+
+
+def parse_start(after: str, count: int) -> int:
+    """Read the position of the first row of the page; 0 if the table has no such row."""
+    start = parse_number(after) or 0
+    return start if start < count else 0
+
+
+def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict[str, str]:
+    """Return `range_text`, `next_url` and `previous_url`, if there are other pages.
+
+    `text` says which rows these are, with {first}, {last} and {count}.
+    """
+    end = min(start + MOST_ROWS, count)
+    urls: dict[str, str] = {}
+    if end - start < count:
+        urls["range_text"] = text.format(first=start + 1, last=end, count=count)
+    if end < count:
+        urls["next_url"] = build_rows_url(address, end)
+    if start:
+        before = max(0, start - MOST_ROWS)
+        urls["previous_url"] = build_rows_url(address, before) if before else address
+    return urls
+
+
+def build_rows_url(address: str, start: int) -> str:
+    """Return the address of the page that begins with this row."""
+    return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"

@@ -1,0 +1,227 @@
+"""Sentences of the screens on messages in quarantine: changes that came and are not shown."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from history.admin.components import gaps
+from history.admin.components.cards import get_kind_title
+from history.common.moment_filter import when
+from history.common.plain_text import format_figure
+from history.completeness import trace
+from history.completeness.trace.fate_texts import FillTemplate
+from history.documents.record import MAX_VERSION
+from history.kinds.entities import BY_NAME, EntityKind
+from history.store.quarantine_reasons import REASONS
+from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
+from history.timeline import HistoryReader, OpenMessagesQuestion, Version
+
+# Sentences of one notice.
+MAX_SENTENCES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceWriter:
+    """Writes sentences on messages in quarantine, as HTML or as plain text."""
+
+    fill: FillTemplate = format_html
+    when: Callable[[datetime], str] = when
+
+    def describe_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
+        """Return a sentence on one message; `whose` adds kind and id of its document."""
+        text = _("A message with version {n} came on {at} and is in quarantine: {reason}.")
+        if message.version is None:
+            text = _(
+                "A message came on {at} and is in quarantine: {reason}. Its version cannot be "
+                "read, so its place is not known."
+            )
+        return self._fill_sentence(message, text, whose=whose)
+
+    def describe_newer_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
+        """Return a sentence on one message with a version that the store does not have."""
+        if message.version is None:
+            return self.describe_message(message, whose=whose)
+        text = _("Version {n} came on {at} and is in quarantine: {reason}.")
+        return self._fill_sentence(message, text, whose=whose)
+
+    def describe_other_message(self, message: QuarantinedMessage) -> str:
+        """Return a sentence on one message whose version number the store has."""
+        text = _(
+            "Another message with the number of this version came on {at} and is in quarantine: "
+            "{reason}."
+        )
+        return self._fill_sentence(message, text, whose=False)
+
+    def _fill_sentence(self, message: QuarantinedMessage, text: str, *, whose: bool) -> str:
+        sentence = self.fill(
+            text,
+            n=message.version,
+            at=self.when(message.came_at),
+            reason=REASONS.get(message.reason, message.reason),
+        )
+        if not whose:
+            return sentence
+        kind = get_kind_title(BY_NAME[message.entity])
+        return self.fill("{kind} {id}: {said}", kind=kind, id=message.id, said=sentence)
+
+    def describe_first_messages(
+        self,
+        messages: Sequence[QuarantinedMessage],
+        describe: Callable[[QuarantinedMessage], str],
+        *,
+        cut: bool,
+    ) -> list[str]:
+        """Return sentences on the first MAX_SENTENCES messages, and how many more there are."""
+        sentences = [describe(message) for message in messages[:MAX_SENTENCES]]
+        if more := len(messages) - MAX_SENTENCES:
+            text = ngettext("And {n} more.", "And {n} more.", more)
+            sentences += [text.format(n=_format_count(more, cut=cut))] if more > 0 else []
+        return sentences
+
+
+HTML = SentenceWriter()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessagesNotice:
+    """What a page says of the open messages about its documents.
+
+    Attributes:
+        headline: How many changes are not shown, or empty.
+        sentences: A sentence on each of the first messages.
+        nameless: A sentence on messages that may be about any document, or empty.
+    """
+
+    headline: str
+    sentences: Sequence[str]
+    nameless: str
+
+    @property
+    def whole(self) -> bool:
+        return not self.headline and not self.nameless
+
+
+def make_notice(
+    messages: OpenMessages, *, merged: bool, words: SentenceWriter = HTML
+) -> OpenMessagesNotice:
+    """Return the notice of a page, which with `merged` shows several documents."""
+    say = words.describe_message
+    return OpenMessagesNotice(
+        format_headline(messages),
+        words.describe_first_messages(
+            messages.messages, lambda message: say(message, whose=merged), cut=messages.has_more
+        ),
+        _describe_nameless(messages.nameless),
+    )
+
+
+def format_headline(messages: OpenMessages) -> str:
+    """Return how many changes are in quarantine and not shown, or an empty text."""
+    if not messages.count:
+        return ""
+    text = ngettext(
+        "{n} change came and is not shown here: its message is in quarantine.",
+        "{n} changes came and are not shown here: their messages are in quarantine.",
+        messages.count,
+    )
+    return text.format(n=_format_count(messages.count, cut=messages.has_more))
+
+
+def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
+    """Return how many messages are in quarantine, for a line of a list, or an empty text."""
+    if not messages:
+        return ""
+    text = ngettext("{n} change in quarantine", "{n} changes in quarantine", len(messages))
+    return text.format(n=format_figure(len(messages)))
+
+
+def describe_messages_above(
+    messages: OpenMessages, versions: Iterable[Version], *, merged: bool
+) -> list[str]:
+    """Return the sentences for the top of a list of versions, the newest first.
+
+    They are on messages above the highest version of their document, and on messages that do not
+    name their version.
+    """
+    highest: dict[tuple[str, str], int] = {}
+    for version in versions:
+        place = version.entity.name, version.id
+        highest[place] = max(version.version, highest.get(place, 0))
+    newer = [
+        message
+        for message in messages.messages
+        if message.version is None
+        or message.version > highest.get((message.entity, message.id), -1)
+    ]
+    return HTML.describe_first_messages(
+        newer,
+        lambda message: HTML.describe_newer_message(message, whose=merged),
+        cut=messages.has_more,
+    )
+
+
+def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
+    """Return sentences on messages with the number of a stored version, by kind, id and number."""
+    sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
+    for message in messages.messages:
+        if message.version is not None:
+            sentences = sentences_by_version.setdefault(
+                (message.entity, message.id, message.version), []
+            )
+            sentences += (
+                [HTML.describe_other_message(message)] if len(sentences) < MAX_SENTENCES else []
+            )
+    return sentences_by_version
+
+
+def describe_unknown_documents(
+    reader: HistoryReader, entities: Sequence[EntityKind], ids: Sequence[str]
+) -> list[tuple[str, EntityKind, list[str]]]:
+    """Return id, kind and at most MAX_SENTENCES sentences on each document that the store lacks.
+
+    Those of an application include messages on children that only name the application.
+    """
+    documents = [(entity, id) for entity in entities for id in ids]
+    roots = ids if any(entity.root for entity in entities) else ()
+    opened = reader.fetch_open_messages(OpenMessagesQuestion(entities, documents, roots))
+    lines: list[tuple[str, EntityKind, list[str]]] = []
+    for entity in entities:
+        messages_by_id = reader.find_quarantined(entity, [(id, 0, MAX_VERSION) for id in ids])
+        for id in ids:
+            sentences = [
+                text
+                for message in list(messages_by_id.get(id, {}).values())[:MAX_SENTENCES]
+                for text in gaps.describe_fate(trace.make_quarantined_fate(message))
+            ]
+            about = opened.list_about(entity.name, id)
+            sentences += [
+                HTML.describe_message(message) for message in about if message.version is None
+            ]
+            if entity.root:
+                children = opened.list_of_application(entity.name, id)
+                others = [message for message in children if message not in about]
+                sentences += [
+                    HTML.describe_newer_message(message, whose=True) for message in others
+                ]
+            if sentences:
+                lines.append((id, entity, sentences[:MAX_SENTENCES]))
+    return lines
+
+
+def _describe_nameless(count: int) -> str:
+    if not count:
+        return ""
+    text = ngettext(
+        "{n} message in quarantine does not say which document it is about: it may be this one.",
+        "{n} messages in quarantine do not say which document they are about: it may be this one.",
+        count,
+    )
+    return text.format(n=format_figure(count))
+
+
+def _format_count(number: int, *, cut: bool) -> str:
+    return f"{format_figure(number)}+" if cut else format_figure(number)

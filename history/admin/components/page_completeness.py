@@ -1,0 +1,61 @@
+"""How complete the store is for one page: up to when all was read, and what is in quarantine.
+
+It is read before the documents of the page: a version that leaves quarantine meanwhile is then
+both shown and named, and never neither.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from django.http import HttpRequest
+
+from history.completeness import complete_to
+from history.completeness.complete_to import StoreCompleteness
+from history.kinds.entities import PARTS, EntityKind
+from history.store.database.prepared import FetchedRows
+from history.store.quarantined_messages import NO_OPEN_MESSAGES, OpenMessages
+from history.timeline import HistoryReader, OpenMessagesQuestion
+from history.timeline.query import is_storable_id
+
+
+@dataclass(slots=True)
+class PageCompleteness:
+    """The completeness of the store for one page."""
+
+    complete: StoreCompleteness
+    _question: OpenMessagesQuestion | None = None
+    _rows: FetchedRows = field(default_factory=list)
+    _told: OpenMessages | None = None
+
+    def load_messages(self, reader: HistoryReader) -> OpenMessages:
+        """Return the open messages about the documents of the page that the viewer may know of."""
+        if self._told is None:
+            question = self._question
+            self._told = (
+                reader.select_open_messages(question, self._rows) if question else NO_OPEN_MESSAGES
+            )
+        return self._told
+
+
+def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) -> None:
+    """Read the completeness for a page; without a kind it shows an application with children."""
+    kinds: Sequence[EntityKind] = PARTS if entity is None else [entity]
+    if is_storable_id(id):
+        question = OpenMessagesQuestion.about(kinds, entity, id)
+        completeness = PageCompleteness(*_read_with_messages(question))
+    else:
+        completeness = PageCompleteness(complete_to.read_completeness(kinds))
+    request.standing = completeness  # type: ignore[attr-defined]
+
+
+def _read_with_messages(
+    question: OpenMessagesQuestion,
+) -> tuple[StoreCompleteness, OpenMessagesQuestion, FetchedRows]:
+    complete, rows = complete_to.read_completeness_and_messages(question)
+    return complete, question, rows
+
+
+def get_completeness(request: HttpRequest) -> PageCompleteness:
+    """Return the completeness that was read for a page."""
+    completeness: PageCompleteness = request.standing  # type: ignore[attr-defined]
+    return completeness

@@ -1,0 +1,274 @@
+"""The head of a page: which document this is, its title and its status."""
+
+from collections.abc import Collection, Iterator
+from typing import Any, Literal
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from history import timeline
+from history.admin.components import links, open_messages, page_completeness
+from history.admin.components.cards import get_kind_title, make_field_names
+from history.admin.components.headline import (
+    CLIENT,
+    find_shared_names,
+    get_headline,
+    get_status,
+    limit_to_title_fields,
+)
+from history.documents.exactjson import Json
+from history.documents.record import ChangeType
+from history.kinds.entities import (
+    BY_NAME,
+    CHILDREN,
+    EntityKind,
+    get_root,
+)
+from history.policy import masking
+from history.store.versions import EntityRef, VersionKey
+from history.timeline import (
+    ApplicationState,
+    HistoryReader,
+    TimelinePage,
+    TimelineQuery,
+    Version,
+)
+
+OPEN_CHILDREN = 6
+MOST_PARTS = 200  # of an application; a page reads no more
+TabName = Literal["whole", "card", "state", "at"]
+
+
+def make_context(
+    request: HttpRequest,
+    reader: HistoryReader,
+    entity: EntityKind,
+    id: str,
+    newest: Version | None,
+    *,
+    tab: TabName = "card",
+    name: str = "",
+    then: bool = False,
+    today: Version | None = None,
+    last: Version | None = None,
+) -> dict[str, object]:
+    """Return what the templates of pages about a document need.
+
+    Args:
+        request: The request of the page.
+        reader: Reads the document for its title.
+        entity: The kind of the document.
+        id: The id of the document.
+        newest: The version to show; None if the store has no version.
+        tab: The page that is shown.
+        name: The name of the page, if it is not that of its tab.
+        then: Whether `newest` is the version of a past moment.
+        today: The newest version now, if it was read.
+        last: The version of a child to name as the last change.
+    """
+    kind = get_kind_title(entity)
+    tabs = _make_tabs(entity, id, tab)
+    facts = _collect_facts(reader, newest, last or newest) if newest else {}
+    status_now = _get_version_status(today) if today else ""
+    if then and newest and status_now != _get_version_status(newest):
+        facts |= {"then": True, "now": status_now}
+    if last:
+        facts["changed"] = get_kind_title(last.entity)
+    now, merged = page_completeness.get_completeness(request), tab in ("whole", "at")
+    heading = facts.get("title") or f"{kind} {id}"
+    return {
+        **admin.site.each_context(request),
+        "complete": now.complete,
+        "unstored": open_messages.make_notice(now.load_messages(reader), merged=merged),
+        "title": f"{heading} · {name or next(text for text, _, is_shown in tabs if is_shown)}",
+        "subject": {
+            "id": id,
+            "kind": kind,
+            "url": links.build_application_url(id)
+            if tab == "whole"
+            else links.build_timeline_url(entity, id),
+            "own_url": links.build_timeline_url(entity, id),
+            "compare_action": links.build_compare_url(entity, id),
+            "tabs": tabs,
+            "old_failed": reader.old.failed,
+            **facts,
+        },
+    }
+
+
+def fetch_page(
+    reader: HistoryReader, entity: EntityKind, id: str, *, whole: bool, **query: Any
+) -> TimelinePage:
+    """Return a page of versions of a document, or of an application with its children (`whole`).
+
+    Other arguments are fields of Query.
+    """
+    return timeline.fetch_page(
+        reader, TimelineQuery(entity=None if whole else entity, id=id, **query)
+    )
+
+
+def _collect_facts(reader: HistoryReader, newest: Version, last: Version) -> dict[str, object]:
+    """Return what the head says of the document.
+
+    `last` is the version to name. `compare_from` is the number that the form offers to compare
+    with the newest one. The fields of the application are filled for a child only.
+    """
+    data = _load_document(reader, newest)
+    previous, application = newest.previous_version, newest.product_instance_id
+    return {
+        "title": get_headline(data),
+        "status": get_status(data, make_field_names(newest.entity)),
+        "deleted": newest.type is ChangeType.DELETE,
+        "version": last.version,
+        "updated_at": last.updated_at,
+        "author": get_maker_name(last),
+        "compare_from": newest.version if previous is None else previous,
+        "application_id": application,
+        "application_kind": get_kind_title(get_root()) if application else "",
+        "application_url": links.build_application_url(application) if application else "",
+    }
+
+
+def _get_version_status(version: Version) -> str:
+    if version.type is ChangeType.DELETE:
+        return _("no longer exists")
+    return get_status(version.data, make_field_names(version.entity))
+
+
+def _load_document(reader: HistoryReader, version: Version) -> Json:
+    """Return the snapshot of a version for its heading.
+
+    A deletion without a snapshot is named by the newest version that has one.
+    """
+    if version.data is not None:
+        return version.data
+    carrier = (version.entity, version.id)
+    return timeline.fetch_newest_documents(limit_to_title_fields(reader), [carrier]).get(carrier)
+
+
+def get_maker_name(version: Version) -> str:
+    """Return the name of the person, or else of the service, that made a version."""
+    return (version.author or version.service).name
+
+
+def find_client_numbers(reader: HistoryReader, entity: EntityKind, data: Json) -> Iterator[str]:
+    """Yield the client numbers in a document that the viewer may search by."""
+    allowed = masking.list_searchable_keys(reader.viewer)
+    for key, pointer in entity.search:
+        value = data.get(pointer[1:]) if isinstance(data, dict) and key == CLIENT else None
+        is_readable = isinstance(value, str | int) and not masking.is_token(str(value))
+        if is_readable and f"{entity.name} {key}" in allowed:
+            yield str(value)
+
+
+def group_children(reader: HistoryReader, application: ApplicationState) -> list[dict[str, object]]:
+    """Return the children by kind, in the order of CHILDREN, deleted ones at the end.
+
+    The page shows `first` at once and folds `more`.
+    """
+    groups: list[dict[str, object]] = []
+    deleted = [
+        (version.entity, version.id) for version in application.deleted if version.data is None
+    ]
+    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), deleted)
+    for entity in CHILDREN:
+        rows = [
+            {
+                "title": get_headline(child.data or documents.get((entity, child.id))) or child.id,
+                "id": child.id,
+                "client": next(find_client_numbers(reader, entity, child.data), ""),
+                "url": links.build_timeline_url(entity, child.id),
+                "deleted": child.type is ChangeType.DELETE,
+            }
+            for child in (*application.children, *application.deleted)
+            if child.entity is entity
+        ]
+        shared_names = find_shared_names(
+            (entity.name, str(row["title"]), str(row["id"])) for row in rows
+        )
+        for row in rows:
+            row["same"] = (entity.name, row["title"]) in shared_names
+        if rows:
+            first, more = rows[:OPEN_CHILDREN], rows[OPEN_CHILDREN:]
+            groups.append({"kind": get_kind_title(entity), "first": first, "more": more})
+    return groups
+
+
+def _make_tabs(entity: EntityKind, id: str, shown: TabName) -> list[tuple[str, str, bool]]:
+    """Return title and address of each tab, and whether it is the page that is shown."""
+    tabs: list[tuple[TabName, str, str]] = [
+        (
+            "card",
+            _("Card only") if entity.root else _("History"),
+            links.build_timeline_url(entity, id),
+        ),
+        ("state", _("Who changed which field"), links.build_state_url(entity, id)),
+    ]
+    if entity.root:
+        tabs.insert(0, ("whole", _("Whole application"), links.build_application_url(id)))
+        tabs.append(("at", _("As of a date"), links.build_moment_url(id)))
+    return [(text, url, name == shown) for name, text, url in tabs]
+
+
+def find_other_versions(
+    keys: Collection[VersionKey], *versions: Version
+) -> list[dict[str, object]]:
+    """Return the versions that share a number with a shown one, the older ones first.
+
+    `keys` are all keys of the document. `compare_url` compares a version with the last shown one
+    of its number. `old` says that it comes from the old service, `from_old` that the shown one
+    does.
+    """
+    rows: list[dict[str, object]] = []
+    for number in sorted({version.version for version in versions}):
+        same_number = [version for version in versions if version.version == number]
+        entity, id, from_old = (
+            same_number[0].entity,
+            same_number[0].id,
+            any(version.old for version in same_number),
+        )
+        shown_moments = [version.updated_at for version in same_number]
+        moments = {version.other_moment: True for version in same_number if version.other_moment}
+        moments |= {key.updated_at: False for key in keys if key.version == number}
+        for moment, old in sorted(moments.items()):
+            if moment in shown_moments:
+                continue
+            older, newer = sorted([moment, shown_moments[-1]])
+            rows.append(
+                {
+                    "version": number,
+                    "updated_at": moment,
+                    "url": links.build_snapshot_url(entity, id, number, moment),
+                    "compare_url": links.build_comparison_url(
+                        entity, id, (number, older), (number, newer)
+                    ),
+                    "old": old,
+                    "from_old": from_old,
+                }
+            )
+    return rows
+
+
+OPENED_KEY = "opened"
+MAX_OPENED = 20
+
+
+def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
+    """Put a document first in the list of opened ones.
+
+    The session is written only if the order changes.
+    """
+    before = request.session.get(OPENED_KEY, [])
+    after = [[entity.name, id], *(entry for entry in before if entry != [entity.name, id])][
+        :MAX_OPENED
+    ]
+    if after != before:
+        request.session[OPENED_KEY] = after
+
+
+def list_opened(request: HttpRequest) -> list[EntityRef]:
+    """Return the documents that were opened in this session, the last one first."""
+    entries = request.session.get(OPENED_KEY, [])
+    return [(BY_NAME[name], id) for name, id in entries if name in BY_NAME]

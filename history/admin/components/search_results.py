@@ -1,0 +1,152 @@
+"""The results of a search, as the rows of a table."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from operator import attrgetter
+
+from history import timeline
+from history.admin.components import links, open_messages
+from history.admin.components.cards import get_kind_title, make_field_names
+from history.admin.components.headline import (
+    ROLE,
+    get_headline,
+    get_status,
+    limit_to_title_fields,
+)
+from history.documents.exactjson import Json
+from history.documents.record import ChangeType
+from history.kinds.entities import ENTITIES, EntityKind
+from history.store.quarantined_messages import OpenMessages
+from history.store.versions import EntityRef
+from history.timeline import HistoryReader, SearchPage, SearchResult
+
+BY_ID = "id"
+MAX_CARRIERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SearchGroup:
+    """The hits of one searched text.
+
+    `limited` says that there is more than the search looks at.
+    """
+
+    query: str
+    hits: Sequence[Mapping[str, object]]
+    next_token: str | None
+    limited: bool
+
+
+def make_groups(
+    reader: HistoryReader, results_by_text: Mapping[str, SearchPage]
+) -> list[SearchGroup]:
+    """Return the results of each text as rows, with one query for each kind."""
+    all_results = [result for results in results_by_text.values() for result in results.found]
+    entity_refs = {
+        (entity, id)
+        for result in all_results
+        for entity, id in result.carriers[:MAX_CARRIERS]
+        if entity.parent is not None
+    }
+    entity_refs |= {
+        (result.entity, result.id) for result in all_results if _is_deleted_without_document(result)
+    }
+    documents = timeline.fetch_newest_documents(limit_to_title_fields(reader), entity_refs)
+    latest = reader.fetch_newest_child_moments(
+        {result.id for result in all_results if result.entity.root}
+    )
+    messages = timeline.fetch_open_messages(reader, all_results)
+    return [
+        SearchGroup(
+            text,
+            [
+                _make_hit(result, documents, messages)
+                for result in _order_by_change(results.found, latest)
+            ],
+            results.next_token,
+            results.limited,
+        )
+        for text, results in results_by_text.items()
+    ]
+
+
+def get_key_title(entity: EntityKind, key: str) -> str:
+    """Return the label of the field from which a business key is taken, in this or another kind."""
+    labels = [
+        make_field_names(kind).get_label(pointer)
+        for kind in (entity, *ENTITIES)
+        for name, pointer in kind.search
+        if name == key
+    ]
+    return next((label for label in labels if label), key)
+
+
+def _order_by_change(
+    results: Sequence[SearchResult], latest: Mapping[str, datetime]
+) -> list[SearchResult]:
+    """Sort results by their last change. An application also changes with its children.
+
+    `latest` has the moment of the last change of a child, by the id of the application.
+    """
+    changed = {
+        result.id: max(result.updated_at, latest.get(result.id, result.updated_at))
+        for result in results
+    }
+    moved = (
+        replace(result, updated_at=changed[result.id]) if result.entity.root else result
+        for result in results
+    )
+    return sorted(moved, key=attrgetter("position"))
+
+
+def _make_hit(
+    result: SearchResult, documents: Mapping[EntityRef, Json], messages: OpenMessages
+) -> dict[str, object]:
+    """Return what the template reads of one result.
+
+    `held` says how many of its changes are in quarantine. `key` is the label of the business key,
+    or empty if the id was searched. `carriers` has text and address of the children with the key.
+    `application_url` is filled for a child only.
+    """
+    data = (
+        documents.get((result.entity, result.id))
+        if _is_deleted_without_document(result)
+        else result.data
+    )
+    application = result.application if result.entity.parent is not None else None
+    return {
+        "kind": get_kind_title(result.entity),
+        "id": result.id,
+        "title": get_headline(data),
+        "status": get_status(result.data, make_field_names(result.entity)),
+        "key": "" if result.key == BY_ID else get_key_title(result.carriers[0][0], result.key),
+        "carriers": [
+            _make_carrier_link(carrier, documents[carrier])
+            for carrier in result.carriers
+            if carrier in documents
+        ],
+        "deleted": result.type is ChangeType.DELETE,
+        "held": open_messages.format_mark(
+            timeline.select_messages_about(result.entity_ref, messages)
+        ),
+        "url": links.build_landing_url(result.entity, result.id),
+        "application_url": links.build_application_url(application) if application else "",
+        "updated_at": result.updated_at,
+    }
+
+
+def _is_deleted_without_document(result: SearchResult) -> bool:
+    """Return whether a version without a document deleted it."""
+    return result.type is ChangeType.DELETE and result.data is None
+
+
+def _make_carrier_link(carrier: EntityRef, data: Json) -> tuple[str, str]:
+    entity, id = carrier
+    role = (
+        make_field_names(entity).get_word("/role", str(data.get(ROLE)))
+        if isinstance(data, dict)
+        else ""
+    )
+    name = get_headline(data) or id
+    return (f"{role or get_kind_title(entity)} {name}", links.build_timeline_url(entity, id))

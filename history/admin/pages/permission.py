@@ -1,0 +1,144 @@
+"""Common to all pages about documents: who may open them, and why a document is missing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+
+from history import timeline
+from history.admin.components import (
+    damage,
+    gaps,
+    open_messages,
+    page_completeness,
+    page_head,
+)
+from history.admin.components.cards import get_kind_title
+from history.admin.components.headline import limit_to_title_fields
+from history.admin.site.access import PERMISSION
+from history.completeness import trace
+from history.completeness.trace import FateState
+from history.documents.record import MAX_VERSION
+from history.kinds.entities import ENTITIES, EntityKind, get_root
+from history.policy import access_record
+from history.policy.masking.viewer import has_permission
+from history.policy.need_to_know import NeedToKnowError, RuleFailedError
+from history.timeline import Absence, HistoryReader, NotFoundError
+from history.timeline.query import is_storable_id
+
+RETRY_SECONDS = 5
+P = ParamSpec("P")
+
+
+def require_history_permission(
+    view: Callable[Concatenate[HttpRequest, HistoryReader, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    """Open a view only to logins with PERMISSION and pass it the reader of the request.
+
+    The site itself requires the log-in. Documents are masked as the login may see them. An
+    application that the login may not see is refused; a missing document is a page that says why.
+    """
+
+    @wraps(view)
+    def check_and_view(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if not has_permission(request.user, PERMISSION):
+            raise PermissionDenied
+        try:
+            reader = timeline.make_request_reader(
+                request.user, access_record.get_access_record(request)
+            )
+            damage.attach_damage(request, reader)
+            if place := _parse_document(kwargs):
+                page_completeness.read_completeness(request, *place)
+            try:
+                return view(request, reader, *args, **kwargs)
+            except timeline.NotFoundError as error:
+                entity, id = _parse_document(kwargs) or (None, "")
+                return _respond_not_found(request, reader, entity or get_root(), id, error)
+        except (NeedToKnowError, RuleFailedError) as error:
+            return _respond_refused(request, error)
+
+    return check_and_view
+
+
+def _parse_document(address: Mapping[str, Any]) -> tuple[EntityKind | None, str] | None:
+    """Return the document that an address names, or an application (None and its id)."""
+    return (address.get("entity"), address["id"]) if "id" in address else None
+
+
+def _respond_refused(
+    request: HttpRequest, error: NeedToKnowError | RuleFailedError
+) -> HttpResponse:
+    failed = isinstance(error, RuleFailedError)
+    context = {**admin.site.each_context(request), "failed": failed}
+    status = 503 if failed else 403
+    answer = render(request, "history/not_open.html", context, status=status)
+    if failed:
+        answer.headers["Retry-After"] = str(RETRY_SECONDS)
+    return answer
+
+
+def _respond_not_found(
+    request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, reason: NotFoundError
+) -> HttpResponse:
+    """Return 404 with the reason. The page of a missing version has the head of its document."""
+    number = reason.version
+    head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
+    fate: Sequence[str] = ()
+    if number is not None:
+        fate_of_version = trace.trace_version(reader, entity, id, min(number, MAX_VERSION))
+        is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
+        is_explained = is_explained and reason.why is not Absence.ARCHIVED
+        explanation = "" if is_explained else _explain_missing_version(number, reason.why)
+        if fate_of_version.state is not FateState.STORED:  # the number is stored, of another moment
+            fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]
+        with suppress(NotFoundError):  # retention removes the others too
+            newest = timeline.fetch_newest_version(limit_to_title_fields(reader), entity, id)
+            name = _("version {n}").format(n=number)
+            head = page_head.make_context(request, reader, entity, id, newest, name=name)
+    else:
+        explanation = _(
+            "The store has nothing with this id in the days that are kept. Check the id; "
+            "it may also be of another kind of entity."
+        )
+        lines = (
+            open_messages.describe_unknown_documents(reader, [entity], [id])
+            if is_storable_id(id)
+            else []
+        )
+        fate = [text for _id, _entity, sentences in lines for text in sentences]
+        if is_storable_id(id) and reader.may_be_archived(entity, id):
+            explanation += " " + _("It may be in the archive.") + " " + gaps.get_archive_hint()
+    return render(
+        request,
+        "history/missing.html",
+        {
+            **admin.site.each_context(request),
+            "complete": page_completeness.get_completeness(request).complete,
+            **head,
+            "query": id,
+            "why": explanation,
+            "unanswered": reader.old.failed,
+            "fate": fate,
+            "entities": [get_kind_title(kind) for kind in ENTITIES],
+        },
+        status=404,
+    )
+
+
+def _explain_missing_version(number: int, absence: Absence | None) -> str:
+    if absence is None:
+        return _("The history has no version {n}.").format(n=number)
+    if absence is Absence.ARCHIVED:
+        text = _("Version {n} may be in the archive.").format(n=number)
+        return f"{text} {gaps.get_archive_hint()}"
+    if absence is Absence.REMOVED:
+        note = _("Version {n} was removed: it is past the days that are kept.")
+        return note.format(n=number)
+    return f"{gaps.explain_absence(number, absence)}."

@@ -1,0 +1,186 @@
+"""The documents that a login opened last, for its first page: title, status, last change."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from django.http import HttpRequest
+
+from history import timeline
+from history.admin.components import (
+    damage,
+    links,
+    open_messages,
+    page_head,
+)
+from history.admin.components.cards import get_change_text, get_kind_title, make_field_names
+from history.admin.components.headline import get_headline, get_status, limit_to_title_fields
+from history.admin.components.search_results import make_groups
+from history.admin.reading_aids import sentences
+from history.common import clock
+from history.common.signals import looks_back
+from history.kinds.entities import BY_NAME, ENTITIES
+from history.policy import access_record
+from history.policy.need_to_know import NeedToKnowError, RuleFailedError
+from history.store.blocks.codec import DamagedBlockError
+from history.store.versions import EntityRef
+from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
+
+MAX_LINES = 6  # that have a line; the others are links
+# A line says what changed in documents up to this size; to compare larger ones takes too long.
+COMPARED_BYTES = 256 * 1024
+CHANGES = frozenset({Include.CHANGES})
+
+
+def make_recent_context(request: HttpRequest) -> dict[str, object]:
+    """Return what the first page shows of documents that the login opened and may see.
+
+    `recent` has a line for each of the last ones, `others` kind, id, title and address of those
+    before. `client` is the client of the last one with its applications, or None.
+    """
+    opened, access = _list_opened(request), access_record.get_access_record(request)
+    access.listed = bool(opened)
+    reader = limit_to_title_fields(timeline.make_request_reader(request.user, access))
+    damage.attach_damage(request, reader)
+    newest, before = opened[:MAX_LINES], opened[MAX_LINES:]
+    last_versions = dict(_load_last_versions(reader, newest))
+    client = _find_client(reader, next(iter(last_versions))) if last_versions else None
+    visible = timeline.select_visible(reader, before)
+    documents = timeline.fetch_newest_documents(reader, [*last_versions, *visible])
+    deleted = timeline.find_without_document(reader, [*last_versions])
+    applications = [id for entity, id in last_versions if entity.root]
+    messages = reader.fetch_open_messages(
+        OpenMessagesQuestion(ENTITIES, list(last_versions), applications)
+    )
+    recent = [
+        {
+            "id": id,
+            "kind": get_kind_title(entity),
+            "url": links.build_landing_url(entity, id),
+            "title": get_headline(documents.get((entity, id))),
+            "held": open_messages.format_mark(
+                timeline.select_messages_about((entity, id), messages)
+            ),
+            "status": ""
+            if (entity, id) in deleted
+            else get_status(documents.get((entity, id)), make_field_names(entity)),
+            **(_describe_last_change(version) if version else {}),
+        }
+        for (entity, id), version in _load_changes(reader, last_versions).items()
+    ]
+    others = [
+        (
+            get_kind_title(entity),
+            id,
+            get_headline(documents.get((entity, id))) or id,
+            links.build_landing_url(entity, id),
+        )
+        for entity, id in before
+        if (entity, id) in visible
+    ]
+    return {"recent": recent, "others": others, "client": client}
+
+
+def _list_opened(request: HttpRequest) -> list[EntityRef]:
+    """Return the documents that the login opened, the last one first, also in earlier sessions."""
+    opened = dict.fromkeys(page_head.list_opened(request))
+    answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
+    for _receiver, before in answers:
+        opened |= {(BY_NAME[name], id): None for name, id in before if name in BY_NAME}
+    return list(opened)[: page_head.MAX_OPENED]
+
+
+def _load_last_versions(
+    of_page: HistoryReader, documents: Iterable[EntityRef]
+) -> Iterator[tuple[EntityRef, Version | None]]:
+    """Yield each document with its newest version, or None if the store has no version of it.
+
+    The versions of an application include those of its children. Documents that need-to-know
+    hides now are left out.
+    """
+    for entity, id in documents:
+        viewer = replace(of_page.viewer, access=access_record.AccessRecord())
+        reader = replace(of_page, viewer=viewer).omit_documents()
+        conditions: dict[str, Any] = {"page_size": 1, "include": frozenset()}
+        try:
+            [last] = page_head.fetch_page(
+                reader, entity, id, whole=entity.root, **conditions
+            ).versions
+        except timeline.NotFoundError:
+            yield (entity, id), None
+        except DamagedBlockError as error:
+            of_page.damaged[entity, id, None] = error  # whoever may not open it got another error
+            yield (entity, id), None
+        except (NeedToKnowError, RuleFailedError):
+            closed = (
+                application
+                for application in viewer.access.applications
+                if not viewer.decided.get(application)
+            )
+            of_page.viewer.access.note_left_out(closed)
+        else:
+            of_page.viewer.access.note_read(viewer.access.applications)
+            yield (entity, id), last
+
+
+def _load_changes(
+    reader: HistoryReader, last: Mapping[EntityRef, Version | None]
+) -> dict[EntityRef, Version | None]:
+    """Return the same versions with their changes, unless their documents are large."""
+    versions = dict(last)
+    whole = replace(reader, fields=None)
+    compared = {
+        opened: version
+        for opened, version in last.items()
+        if version is not None and version.previous_version is not None
+    }
+    carriers = {(version.entity, version.id) for version in compared.values()}
+    sizes = reader.measure_newest_documents(carriers, COMPARED_BYTES)
+    for opened, version in compared.items():
+        entity, id = version.entity, version.id
+        if sizes[entity, id] <= COMPARED_BYTES:
+            # Retention has just removed it, or it cannot be read: then nothing is said of it.
+            with suppress(timeline.NotFoundError, DamagedBlockError):
+                versions[opened] = timeline.fetch_version(
+                    whole, entity, id, version.version, CHANGES, version.updated_at
+                )
+    return versions
+
+
+def _describe_last_change(last: Version) -> dict[str, object]:
+    plain = [row for row in sentences.make_rows(last) if row.path]  # not of the whole document
+    return {
+        "at": last.updated_at,
+        "who": page_head.get_maker_name(last),
+        "what": sentences.describe_change(plain[0]) if plain else get_change_text(last.type),
+        "more": max(0, len(plain) - 1),
+    }
+
+
+def _find_client(reader: HistoryReader, place: EntityRef) -> dict[str, object] | None:
+    try:
+        numbers = dict.fromkeys(_find_client_numbers(reader, place))
+    except (timeline.NotFoundError, NeedToKnowError, RuleFailedError, DamagedBlockError):
+        return None
+    for number in numbers:
+        [group] = make_groups(reader, {number: timeline.search(reader, number, MAX_LINES)})
+        if group.hits:
+            return {"number": number, "hits": group.hits}
+    return None
+
+
+def _find_client_numbers(reader: HistoryReader, place: EntityRef) -> Iterator[str]:
+    """Yield the client numbers in an application and its children, or in one child, as of now."""
+    entity, id = place
+    if entity.root:
+        documents = [
+            (child.entity, child.data)
+            for child in timeline.fetch_application_at(
+                reader, id, clock.now(), page_head.MOST_PARTS
+            ).children
+        ]
+    else:
+        documents = [(entity, timeline.fetch_newest_version(reader, entity, id).data)]
+    for kind, data in documents:
+        yield from page_head.find_client_numbers(reader, kind, data)

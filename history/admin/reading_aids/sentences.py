@@ -1,0 +1,134 @@
+"""Sentences in plain words about a version, for the first page and a note to the client."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import msgspec
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from history.admin.components import gaps
+from history.admin.components.cards import (
+    explain_older_versions,
+    get_change_text,
+    get_document_name,
+    get_kind_title,
+    make_field_names,
+)
+from history.admin.components.change_rows import ChangeRow, make_change_rows, order_changes
+from history.admin.components.values import ShownValue
+from history.completeness import trace
+from history.diff import is_matching
+from history.documents.record import ChangeType
+from history.timeline import Version
+
+MAX_CHANGES = 40  # changes of one version
+
+
+def describe_version(version: Version, path: str | None) -> Iterator[str]:
+    """Yield which versions are missing before this one, then a sentence for each change.
+
+    Nothing is said of what a client does not care for: an update without changes, and which
+    employee of the bank works on it.
+    """
+    if missing_text := explain_missing_before(version):
+        yield f"{_format_subject(version)}: {missing_text}"
+    time_text, subject = format_moment(version.updated_at), _format_subject(version)
+    if path is None:
+        changes = (
+            change
+            for change in version.changes
+            if not change.label or change.label.kind != "person"
+        )
+        version = msgspec.structs.replace(version, changes=tuple(changes))
+    plain = make_rows(version, path)
+    if plain and version.missing:
+        time_text = _("Not later than {day}").format(day=time_text)
+    if version.type is not ChangeType.UPDATE:
+        plain = [row for row in plain if row.path]  # a document that is gone is no change of it
+        text = _("{day}, {subject}: {what}.")
+        yield text.format(day=time_text, subject=subject, what=get_change_text(version.type))
+    for row in _merge_rows(plain):
+        text = _("{day}, {subject}: {change}.")
+        yield text.format(day=time_text, subject=subject, change=describe_change(row))
+
+
+def _merge_rows(rows: Sequence[ChangeRow]) -> Collection[ChangeRow]:
+    """Merge rows with the same old and new words into one that has the names of all."""
+    merged_rows: dict[object, ChangeRow] = {}
+    for row in rows:
+        words = _quote_value(row.old), _quote_value(row.new)
+        key = (row.kind, row.trail, words) if any(words) else row.path
+        label = f"{merged_rows[key].label} / {row.label}" if key in merged_rows else row.label
+        merged_rows[key] = replace(row, label=label)
+    return merged_rows.values()
+
+
+def _format_subject(version: Version) -> str:
+    name = get_document_name(version) if version.entity.parent else ""
+    return f"{get_kind_title(version.entity)} {name}".rstrip()
+
+
+def explain_missing_before(version: Version) -> str:
+    """Return which versions are missing before this one, as the timeline says it, or ""."""
+    arrived = gaps.describe_arrived(
+        version, lambda fate: trace.describe_fate(fate, format_moment=format_moment)
+    )
+    gap = gaps.explain_missing(version)
+    return " ".join(filter(None, [explain_older_versions(version), *arrived, gap and f"{gap}."]))
+
+
+def format_moment(moment: datetime) -> str:
+    """Write a moment in words, to the minute."""
+    time = f"{timezone.localtime(moment):%H:%M}"
+    return _("{day} at {time}").format(day=format_day(moment), time=time)
+
+
+def format_day(moment: datetime) -> str:
+    """Write a day in words, with the year."""
+    return date_format(timezone.localtime(moment), _("j F Y"))
+
+
+def make_rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
+    """Return at most MAX_CHANGES changes of fields that are not technical.
+
+    With a path, return the changes that fit it, technical ones too.
+    """
+    changes = order_changes(version.changes, path)
+    if path is not None:
+        changes = [change for change in changes if is_matching(path, change.change)]
+    change_rows = make_change_rows(
+        changes, version.data, make_field_names(version.entity), max_rows=MAX_CHANGES
+    )
+    return change_rows.plain if path is None else [*change_rows.plain, *change_rows.technical]
+
+
+def describe_change(row: ChangeRow) -> str:
+    """Return a sentence on one change, without a full stop."""
+    field = " › ".join((*row.trail, row.label))
+    old, new = _quote_value(row.old), _quote_value(row.new)
+    if row.kind not in ("added", "removed"):
+        text = _("“{field}” changed from {old} to {new}") if old and new else _("“{field}” changed")
+        return text.format(field=field, old=old, new=new)
+    is_named_item = bool(row.item and row.trail and not row.note)  # the label is that of the item
+    if is_named_item:
+        field = " › ".join(row.trail)
+    if row.kind == "added":
+        text = _("item added to “{field}”") if row.item else _("“{field}” added")
+    else:
+        text = _("item removed from “{field}”") if row.item else _("“{field}” removed")
+    value = old or new or (_quote_value(ShownValue("text", row.label)) if is_named_item else "")
+    return text.format(field=field) + (f": {value}" if value else "")
+
+
+def _quote_value(value: ShownValue) -> str:
+    """Return a value in quotes.
+
+    Empty where a client would learn nothing: masked values, counts of fields.
+    """
+    if value.form in ("absent", "masked", "list", "object"):
+        return ""
+    text = value.head if value.form == "long" else value.local
+    return _("“{text}”").format(text=text) if value.form in ("text", "long", "flag") else text

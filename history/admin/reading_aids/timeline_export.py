@@ -1,0 +1,248 @@
+"""A page of a timeline as a file: CSV, XLSX, JSON, or a note for the client in plain words."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+import xlsxwriter
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+from django.utils.text import get_valid_filename
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from history.admin.components import gaps, open_messages
+from history.admin.components.cards import get_change_text, get_kind_title
+from history.admin.components.change_rows import ChangeRow
+from history.admin.components.links import PAGE
+from history.admin.reading_aids import sentences
+from history.common.plain_text import escape_formulas
+from history.completeness.complete_to import StoreCompleteness
+from history.documents.exactjson import dumps
+from history.kinds.entities import BY_NAME
+from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
+from history.timeline import TimelinePage, Version
+
+FORM_PARAMETER: Final = "as"
+FILES: Final = ("csv", "xlsx", "json")
+MAX_CELL_LETTERS: Final = 32_767  # of a cell
+MAX_HELD_ROWS: Final = 100  # messages in quarantine that have a row
+PLAIN: Final = open_messages.SentenceWriter(str.format, sentences.format_moment)
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineExport:
+    """What is written to a file.
+
+    Attributes:
+        name: The name of the file, without its ending.
+        title: The title of the document.
+        head: Name and value of each line that says what the file is.
+        versions: The versions of the page.
+        path: The path of the filter, if one is used: only changes that fit it are written.
+        held: The messages in quarantine about the documents of the file.
+    """
+
+    name: str
+    title: str
+    head: Sequence[tuple[str, str]]
+    versions: Sequence[Version]
+    path: str | None
+    held: OpenMessages
+
+
+def make_response(export: TimelineExport, form: str) -> HttpResponse:
+    """Return the file in one of FORMS, or a note if there is no such form."""
+    text, kind = FORMS.get(form, _write_note)(export)
+    response = HttpResponse(
+        text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
+    )
+    return as_file(response, f"{export.name}.{form if form in FILES else 'txt'}")
+
+
+def as_file(response: HttpResponse, name: str) -> HttpResponse:
+    """Make the browser save the answer under this name, which may have any letters."""
+    header = content_disposition_header(as_attachment=True, filename=get_valid_filename(name))
+    response.headers["Content-Disposition"] = header or ""
+    return response
+
+
+def describe_export(
+    request: HttpRequest,
+    chips: Sequence[tuple[str, str, str]],
+    page: TimelinePage,
+    completeness: StoreCompleteness,
+    messages: OpenMessages,
+) -> list[tuple[str, str]]:
+    """Return the lines that say what the file is.
+
+    These are address, filter, time zone, the moment up to which everything was read, what of it
+    is not stored, and whether older versions follow.
+    """
+    query = request.GET.copy()
+    query.pop(FORM_PARAMETER, None)
+    address = request.build_absolute_uri(f"{request.path}?{query.urlencode()}".rstrip("?"))
+    conditions = "; ".join(f"{name}: {value}" for name, value, _url in chips)
+    moment = completeness.complete_to
+    is_data = request.GET.get(FORM_PARAMETER) in FILES
+    upto = moment and (
+        f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}"
+        if is_data
+        else sentences.format_moment(moment)
+    )
+    lacking = _describe_open_messages(messages)
+    return [
+        (_("Address"), address),
+        (_("Filter"), conditions or _("none")),
+        (_("Time zone"), timezone.get_current_timezone_name()),
+        (_("Everything read up to") if lacking else _("Complete up to"), upto or "?"),
+        *([(_("In quarantine, not in this file"), lacking)] if lacking else []),
+        (pgettext("count", "Versions"), _format_count(page)),
+    ]
+
+
+def _describe_open_messages(messages: OpenMessages) -> str:
+    """Return what the screen says of the messages, in one line."""
+    merged = len({(message.entity, message.id) for message in messages.messages}) > 1
+    notice = open_messages.make_notice(messages, merged=merged, words=PLAIN)
+    return " ".join(filter(None, [notice.headline, *notice.sentences, notice.nameless]))
+
+
+def _format_count(page: TimelinePage) -> str:
+    count = str(len(page.versions))
+    return _("{n}, older ones follow").format(n=count) if page.next_token else count
+
+
+def list_file_links(
+    address: str, parameters: Mapping[str, str], token: str | None
+) -> list[tuple[str, str]]:
+    """Return name and address of each form of file of the page."""
+    page = {PAGE: token} if token else {}
+    names = [*((form, form.upper()) for form in FILES), ("note", _("note for the client"))]
+    return [
+        (name, f"{address}?{urlencode({**parameters, **page, FORM_PARAMETER: form})}")
+        for form, name in names
+    ]
+
+
+def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
+    """Yield a row for each change, as on the screen.
+
+    A version without changes has one row. Versions that are missing before it have a row below.
+    First come the messages in quarantine that no such row names.
+    """
+    names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
+    names += [_("Service"), _("Field"), _("Was"), _("Became")]
+    for message in _list_unmentioned_messages(export)[:MAX_HELD_ROWS]:
+        moment = message.made_at and timezone.localtime(message.made_at)
+        yield dict.fromkeys(names, "") | {
+            _("Time"): moment.isoformat(sep=" ", timespec="seconds") if moment else "",
+            _("Kind"): get_kind_title(BY_NAME[message.entity]),
+            _("Id"): message.id,
+            _("Version"): "" if message.version is None else str(message.version),
+            _("What happened"): PLAIN.describe_message(message),
+        }
+    for version in export.versions:
+        moment = timezone.localtime(version.updated_at)
+        row = {
+            _("Time"): moment.isoformat(sep=" ", timespec="seconds"),
+            _("Kind"): get_kind_title(version.entity),
+            _("Id"): version.id,
+            _("Version"): str(version.version),
+            _("What happened"): get_change_text(version.type),
+            _("Person"): version.author.name if version.author else "",
+            _("Service"): version.service.name,
+        }
+        changes: Sequence[ChangeRow | None] = sentences.make_rows(version, export.path) or [None]
+        for change in changes:
+            row = row | {
+                _("Field"): " › ".join((*change.trail, change.label)) if change else "",
+                _("Was"): change.old.local if change else "",
+                _("Became"): change.new.local if change else "",
+            }
+            yield row
+        if missing_text := sentences.explain_missing_before(version):
+            identity = {name: row[name] for name in (_("Kind"), _("Id"))}
+            yield dict.fromkeys(row, "") | identity | {_("What happened"): missing_text}
+
+
+def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMessage]:
+    """Return the messages in quarantine that nothing on the shown versions names."""
+    mentioned = {
+        (version.entity.name, version.id, number)
+        for version in export.versions
+        for number in list(version.came)[: gaps.MAX_SENTENCES]
+    }
+    messages = export.held.messages
+    return [
+        message
+        for message in messages
+        if (message.entity, message.id, message.version) not in mentioned
+    ]
+
+
+def _write_csv(export: TimelineExport) -> tuple[str, str]:
+    """Write CSV with a byte order mark and semicolons, as Excel on a Russian Windows reads it."""
+    file = io.StringIO()
+    file.write("\N{ZERO WIDTH NO-BREAK SPACE}")
+    writer = csv.writer(file, delimiter=";")
+    writer.writerows((name, escape_formulas(value)) for name, value in export.head)
+    writer.writerow(())
+    rows = list(_generate_rows(export))
+    writer.writerow(rows[0] if rows else ())
+    writer.writerows([escape_formulas(value) for value in row.values()] for row in rows)
+    return file.getvalue(), "text/csv"
+
+
+def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
+    """Write a workbook of text cells, so that Excel converts nothing."""
+    file = io.BytesIO()
+    book = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False})
+    sheet = book.add_worksheet()
+    bold = book.add_format({"bold": True})
+    for number, (name, value) in enumerate(export.head):
+        sheet.write_string(number, 0, name, bold)
+        sheet.write_string(number, 1, value[:MAX_CELL_LETTERS])
+    rows = list(_generate_rows(export))
+    for number, row in enumerate(rows, len(export.head) + 2):
+        for place, (name, value) in enumerate(row.items()):
+            sheet.write_string(len(export.head) + 1, place, name, bold)
+            sheet.write_string(number, place, value[:MAX_CELL_LETTERS])
+    sheet.set_column(0, 9, 22)
+    book.close()
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+    return file.getvalue(), kind
+
+
+def _write_json(export: TimelineExport) -> tuple[str, str]:
+    content = {"about": dict(export.head), "changes": [*_generate_rows(export)]}
+    return dumps(content).decode(), "application/json"
+
+
+def _write_note(export: TimelineExport) -> tuple[str, str]:
+    """Write title and days, then one sentence for each change, the oldest first.
+
+    A sentence stays on one line, also if a value has line breaks.
+    """
+    ends = [export.versions[place].updated_at for place in (-1, 0)] if export.versions else []
+    days = dict.fromkeys(sentences.format_day(moment) for moment in ends)
+    heading = ", ".join(filter(None, [export.title, " – ".join(days)]))
+    sentences_ = [
+        " ".join(sentence.splitlines())
+        for version in reversed(export.versions)
+        for sentence in sentences.describe_version(version, export.path)
+    ]
+    head = [f"{name}: {value}" for name, value in export.head[2:]]
+    return "\n".join([" ".join(heading.splitlines()), "", *sentences_, "", *head, ""]), "text/plain"
+
+
+FORMS: Final[Mapping[str, Callable[[TimelineExport], tuple[str | bytes, str]]]] = {
+    "xlsx": _write_xlsx,
+    "csv": _write_csv,
+    "json": _write_json,
+    "note": _write_note,
+}

@@ -1,0 +1,1 @@
+"""Names for people: the full names of logins, and the labels of fields."""

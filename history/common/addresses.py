@@ -1,0 +1,48 @@
+"""The parts of an address that name an entity, for the API and for the screens."""
+
+import re
+
+from django.urls import register_converter
+
+from history.documents.record import ID_LENGTH
+from history.kinds.entities import BY_NAME, EntityKind
+
+
+class EntityName:
+    """`<entity:...>`: the name of a declared kind. Other names are left to other addresses."""
+
+    regex = "|".join(re.escape(name) for name in BY_NAME)
+
+    def to_python(self, value: str) -> EntityKind:
+        return BY_NAME[value]
+
+    def to_url(self, value: EntityKind | str) -> str:
+        return value if isinstance(value, str) else value.name
+
+
+class Id:
+    """`<id:...>`: an id with any characters, also slashes and line breaks; declare longer addresses
+    before shorter ones. Clients take the segments . and .. out of an address: they are written as
+    33 and 34 dots, longer than any id."""
+
+    regex = r"[\s\S]+"
+
+    def to_python(self, value: str) -> str:
+        return "/".join(_DOTS.get(part, part) for part in value.split("/"))
+
+    def to_url(self, value: str) -> str:
+        return "/".join(_WRITTEN.get(part, part) for part in value.split("/"))
+
+
+_DOTS = {"." * (ID_LENGTH + len(dots)): dots for dots in (".", "..")}
+_WRITTEN = {dots: written for written, dots in _DOTS.items()}
+
+
+register_converter(EntityName, "entity")
+register_converter(Id, "id")
+
+# In request.META: the path before Django decodes it, its bytes as characters up to 255.
+RAW_PATH = "annals.path"
+KIND = "<entity:entity>"
+ID = "<id:id>"
+APPLICATION_ID = "<id:productInstanceId>"

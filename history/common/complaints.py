@@ -1,0 +1,116 @@
+"""What is wrong with files and declarations, in words for people. Pure but for reading files."""
+
+import errno
+import getpass
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from history.common.valid_values import explain_valid_values
+
+
+class ExplainedError(Exception):
+    """An error for people: what is wrong, where, what to do. One line, no password."""
+
+
+class FileError(ExplainedError, ValueError):
+    """A file cannot be read as text."""
+
+
+def read_bytes(file: Path) -> bytes:
+    """The content of a file. Raises FileError."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise FileError(explain_file_error(error, file)) from None
+    except ValueError:  # a NUL in its name
+        raise FileError(f"{str(file)!r} is not the name of a file") from None
+
+
+def read_text(file: Path) -> str:
+    """The text of a file in UTF-8, without a byte order mark. Raises FileError."""
+    try:
+        return read_bytes(file).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{file} {explain_text_error(error)}") from None
+
+
+def refuse_open_secret(file: Path) -> None:
+    """Raise FileError if a file that holds a secret is one that everybody on this machine may read
+    or change. Its group may read it: so Kubernetes mounts a Secret."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise FileError(explain_file_error(error, file)) from None
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
+        raise FileError(
+            f"{file} has mode {stat.S_IMODE(mode):04o}, so every user of this machine can reach "
+            f"the secret in it: chmod 600 {file}"
+        )
+
+
+def explain_file_error(error: OSError, file: object = None) -> str:
+    """What is wrong with a file. file: its name, if the error does not know it."""
+    name = error.filename if file is None else file
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    problem = error.strerror or type(error).__name__
+    if error.errno in (errno.EACCES, errno.EPERM):
+        problem = f"not open to the user {_get_user()}, as which this process runs"
+    return problem if name is None or isinstance(name, int) else f"{name}: {problem}"
+
+
+def explain_text_error(error: UnicodeDecodeError) -> str:
+    """What is wrong with bytes that are no text."""
+    return f"is not text in UTF-8 (byte {error.start + 1} is wrong)"
+
+
+def _get_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for it
+        return str(os.getuid())
+
+
+# msgspec names the types of Python.
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "date": "a day",
+    "datetime": "a day with a time",
+}
+
+
+def explain_declaration_error(
+    error: Exception, form: str, shape: Any = None, declared: Any = None
+) -> str:
+    """Say in sentences, without the last period, what msgspec cannot read as its type.
+
+    Args:
+        form: what the text is, as `JSON`.
+        shape: the type that it should have, to name what would be valid; None: it is not named.
+        declared: what was read, as far as it is known; see `valid_values.explain`.
+    """
+    if isinstance(error, UnicodeDecodeError):
+        return f"it {explain_text_error(error)}"
+    if isinstance(error, RecursionError):
+        return f"it is not {form} that can be read: it is nested too deep"
+    if isinstance(error, msgspec.ValidationError):
+        text = re.sub(r" matching regex .*?(?= - at |$)", " of another form", str(error))
+        problem = re.sub(r"(Expected|got) `([^`]+)`", _describe_kind, text)
+        valid = None if shape is None else explain_valid_values(error, shape, declared)
+        return problem if valid is None else f"{problem}. {valid}"
+    return f"it is not {form}: {error}"
+
+
+def _describe_kind(match: re.Match[str]) -> str:
+    kinds = match[2].split(" | ")
+    return f"{match[1]} {' or '.join(_KINDS.get(kind, kind) for kind in kinds)}"

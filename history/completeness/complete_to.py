@@ -1,0 +1,120 @@
+"""Up to which moment everything that was sent has been read, by the ledger of ingest.
+
+What was read and not stored is in quarantine.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from history.common import clock
+from history.common.consumer_silence import (
+    SILENT,
+    Silence,
+    find_longest_silence,
+    find_silence,
+)
+from history.kinds.entities import EntityKind
+from history.store.database import prepared
+from history.timeline import absence
+from history.timeline.gate import OpenMessagesQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCompleteness:
+    """How complete the store is for some kinds. Retired topics do not count."""
+
+    complete_to: datetime | None  # everything sent up to this moment was read; None if not known
+    lag_messages: int | None  # sent and not read yet; None if not known
+    halted: bool  # reading stopped because of too many bad messages
+    silence: Silence | None  # the longest
+    retention_start: datetime  # nothing older is kept
+    read_at: datetime
+    stored: bool = True  # nothing of these kinds that was read is in quarantine
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """How many seconds ago `complete_to` was; None if it is not known."""
+        if self.complete_to is None:
+            return None
+        return max(0.0, round((self.read_at - self.complete_to).total_seconds(), 3))
+
+    @property
+    def late(self) -> bool:
+        """Whether messages have been unread for longer than SILENT."""
+        lag = self.lag_seconds
+        return bool(self.lag_messages) and (lag is None or lag > SILENT.total_seconds())
+
+
+# One row with nothing known: never read. Of a topic that was created again the newest row counts.
+# A topic that did not exist when a consumer asked had nothing to read until then.
+_LEDGER = """
+    SELECT DISTINCT ON (t.topic, l.partition)
+        CASE WHEN a.topic IS NULL THEN l.high_watermark - l.next_offset ELSE 0 END,
+        l.newest_timestamp, coalesce(l.end_known_at, a.asked_at),
+        l.halted_at IS NOT NULL, coalesce(l.checked_at, a.asked_at), (SELECT EXISTS (
+            SELECT FROM ingest_quarantine q
+            WHERE q.entity = ANY(%(kinds)s::text[]) AND q.status IN ('new', 'retrying', 'failed')
+        ))
+    FROM unnest(%(topics)s::text[]) AS t(topic) LEFT JOIN ingest_ledger l ON l.topic = t.topic
+    LEFT JOIN ingest_asked_topic a ON a.topic = t.topic AND a.absent AND l.topic IS NULL
+    WHERE NOT EXISTS (SELECT FROM ingest_retired_topic r WHERE r.topic = t.topic)
+    ORDER BY t.topic, l.partition, l.checked_at DESC
+"""
+
+
+def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
+    """Return how complete the store is for these kinds: the worst of their topic partitions."""
+    return _find_worst(prepared.fetch_rows(*_make_ledger_query(entities)))
+
+
+def read_completeness_and_messages(
+    question: OpenMessagesQuestion,
+) -> tuple[StoreCompleteness, prepared.FetchedRows]:
+    """Return the completeness for the kinds of a question, and the rows for select_open_messages.
+
+    Both are read in one round trip: what was read up to then is stored, or among these messages.
+    """
+    ledger, messages = prepared.fetch_pipelined(
+        [_make_ledger_query(question.kinds), question.statement]
+    )
+    return _find_worst(ledger), messages
+
+
+def _make_ledger_query(entities: Iterable[EntityKind]) -> prepared.Statement:
+    kinds = list(entities)
+    topics = [topic for entity in kinds for topic in entity.topics]
+    return _LEDGER, {"topics": topics, "kinds": [entity.name for entity in kinds]}
+
+
+def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
+    partitions = [row[:-1] for row in rows]
+    lags = [lag for lag, *_ in partitions if lag is not None]
+    moments = [_find_complete_to(*row[:-1]) for row in partitions]
+    known_moments = [moment for moment in moments if moment is not None]
+    now = clock.now()
+    return StoreCompleteness(
+        complete_to=min(known_moments, default=now) if len(known_moments) == len(moments) else None,
+        lag_messages=sum(max(0, lag) for lag in lags) if len(lags) == len(partitions) else None,
+        halted=any(halted for *_, halted, _ in partitions),
+        silence=find_longest_silence(
+            find_silence(seen, end, now) for *_, end, _, seen in partitions if seen
+        ),
+        retention_start=absence.get_retention_start(),
+        read_at=now,
+        stored=not any(held for *_, held in rows),
+    )
+
+
+def _find_complete_to(
+    lag: int | None, newest: datetime | None, end_known_at: datetime | None, halted: bool
+) -> datetime | None:
+    """Return up to which moment one topic partition is complete.
+
+    At its end it is the moment at which this was the end. Before it, it is the moment of the newest
+    message that was read, but not a later one than that at which the end was known, whatever time a
+    producer gave to the message.
+    """
+    if lag is not None and lag <= 0 and not halted and end_known_at is not None:
+        return end_known_at
+    return newest if newest is None or end_known_at is None else min(newest, end_known_at)

@@ -1,0 +1,121 @@
+"""One run of `annals gaps`: reads the days that changed, then judges what they brought."""
+
+import time as clocks
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from django.db import connection, transaction
+
+from history.completeness.gaps import judge
+from history.completeness.gaps.scan import find_changed_days, lock_gaps, scan_day
+from history.kinds.entities import ENTITIES
+from history.models import GapRun
+from history.store.days.window import Window
+from history.store.versions import CLOCK_TOLERANCE
+
+REMOVED_AT_ONCE = 10_000
+
+# In the order of the index; a run that finds nothing to do costs two short scans of it.
+_EXPIRE = """
+UPDATE version_gap SET closed_at = now(), outcome = 'expired'
+WHERE closed_at IS NULL AND since < %s
+"""
+_FORGET = """
+DELETE FROM version_gap WHERE id = ANY(ARRAY(
+    SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
+"""
+_FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
+# Forgotten with their days, as the window may go back.
+_FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
+_LOOK_AGAIN = """
+INSERT INTO gap_pending (entity, id)
+SELECT entity, id FROM gap_document WHERE lowest > 0 OR NOT versions @> range_merge(versions)
+ON CONFLICT DO NOTHING
+"""
+_QUARANTINED = """
+SELECT count(*) FROM (
+    SELECT DISTINCT q.entity, q.entity_id, q.version FROM ingest_quarantine q
+    JOIN version_gap g ON g.closed_at IS NULL AND g.entity = q.entity
+        AND g.document = q.entity_id AND q.version BETWEEN g.first AND g.last
+    WHERE q.entity_id <> '' AND q.status NOT IN ('resolved', 'discarded')
+) AS missing
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GapsOutcome:
+    """What one run of `gaps` did."""
+
+    days: int  # how many were read
+    documents: int  # how many were judged
+    expired: int  # gaps that were closed because the store can no longer tell
+    seconds: float
+
+
+def find_gaps(
+    window: Window, now: datetime, report: Callable[[], None] = lambda: None
+) -> GapsOutcome:
+    """Bring the gaps up to date from the days that got rows since the last run.
+
+    Memory does not depend on the rows. A run may be killed, and two may run at once: each day, and
+    each few documents, is a transaction.
+
+    Args:
+        report: Called after each day.
+    """
+    began = clocks.monotonic()
+    days = documents = 0
+    last_run = get_latest_run()
+    if last_run is not None and last_run.removed_before > window.oldest:
+        # Gaps were closed as expired, and are inside the window now.
+        with connection.cursor() as cursor:
+            cursor.execute(_LOOK_AGAIN)
+    for day in find_changed_days(window):
+        days += scan_day(day)
+        report()
+    edge = datetime.combine(window.oldest, time(), UTC) + CLOCK_TOLERANCE
+    for entity in judge.select_pending_kinds(ENTITIES):
+        while judged := judge.judge_documents(entity, edge):
+            documents += judged
+    expired = _close_expired(window, edge, now, last_run)
+    seconds = clocks.monotonic() - began
+    _note_run(window, now, seconds, days)
+    return GapsOutcome(days, documents, expired, seconds)
+
+
+def get_latest_run() -> GapRun | None:
+    """Return the latest complete run; None before the first."""
+    return GapRun.objects.first()
+
+
+def _close_expired(window: Window, edge: datetime, now: datetime, last_run: GapRun | None) -> int:
+    """Close the gaps that have reached the edge of the window."""
+    window_length = timedelta(days=(window.newest - window.oldest).days)
+    with transaction.atomic(), connection.cursor() as cursor:
+        lock_gaps(cursor)
+        cursor.execute(_EXPIRE, [edge])
+        expired = int(cursor.rowcount)
+        if last_run is None or last_run.removed_before != window.oldest:
+            cursor.execute(_FORGET_DOCUMENTS, [window.oldest])
+            cursor.execute(_FORGET_DAYS, [window.oldest])
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            lock_gaps(cursor)
+            cursor.execute(_FORGET, [now - window_length, REMOVED_AT_ONCE])
+            if cursor.rowcount < REMOVED_AT_ONCE:
+                return expired
+
+
+def _note_run(window: Window, now: datetime, seconds: float, read: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(_QUARANTINED)
+        (quarantined,) = cursor.fetchone() or (0,)
+    fields = {
+        "started_at": now,
+        "seconds": seconds,
+        "days": read,
+        "quarantined": quarantined,
+        "removed_before": window.oldest,
+    }
+    GapRun.objects.update_or_create(id=1, defaults=fields)

@@ -1,0 +1,364 @@
+"""Finds out the fate of one version or message."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import Enum, StrEnum
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from history import timeline
+from history.common.consumer_silence import Silence
+from history.completeness import complete_to
+from history.documents.record import UNSTORED_SPAN
+from history.kinds.entities import EntityKind
+from history.policy import need_to_know
+from history.store import quarantine_queries
+from history.store.blocks.codec import DamagedBlockError
+from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
+from history.store.versions import VersionKey
+from history.timeline import HistoryReader
+from history.timeline.query import Absence
+
+
+class FateState(StrEnum):
+    """What became of a version or a message."""
+
+    STORED = "stored"
+    REPEATED = "repeated"  # the same version was stored before
+    EXPIRED = "expired"  # retention removed it, or it came too late to be stored
+    QUARANTINED = "quarantined"
+    UNREAD = "unread"  # the broker has it
+    LOST = "lost"  # the broker deleted it before it was read
+    DAMAGED = "damaged"
+    UNKNOWN = "unknown"  # nothing shows that it ever existed
+
+
+class FateCause(Enum):
+    """How a state came about. Each has its sentence."""
+
+    STORED = FateState.STORED, "stored"
+    STORED_FROM = FateState.STORED, "stored, the message is known"
+    READ = FateState.STORED, "read and not noted as anything else"
+    READ_BEFORE_NOTES = FateState.STORED, "read before such offsets were noted"
+    REPEATED = FateState.REPEATED, "repeated"
+    TOO_OLD = FateState.EXPIRED, "older than retention when it was read"
+    REMOVED = FateState.EXPIRED, "removed by retention"
+    IN_QUARANTINE = FateState.QUARANTINED, "in quarantine"
+    DISCARDED = FateState.QUARANTINED, "discarded in quarantine"
+    UNREAD = FateState.UNREAD, "not read yet"
+    LOST = FateState.LOST, "deleted by the broker before it was read"
+    CANNOT_BE_READ = FateState.DAMAGED, "stored and cannot be read"
+    NO_MESSAGE = FateState.UNKNOWN, "the offset has no message"
+    NOT_SENT = FateState.UNKNOWN, "beyond the end of the partition"
+    BEFORE_FIRST = FateState.UNKNOWN, "before the first offset that was read"
+    NEVER_READ = FateState.UNKNOWN, "nothing is known of the partition"
+    NEVER_SEEN = FateState.UNKNOWN, "never seen"
+    ONLY_OLD = FateState.UNKNOWN, "never seen, but the old service has it"
+    NEVER_THERE = FateState.UNKNOWN, "above the newest version"
+
+    @property
+    def state(self) -> FateState:
+        """The state that comes about."""
+        return self.value[0]
+
+
+class VersionName(NamedTuple):
+    """The kind, id and number of a version."""
+
+    entity: str
+    id: str  # empty if a message does not say it
+    version: int | None  # None if a message does not say it
+
+
+class PossibleFates(NamedTuple):
+    """The messages among which a version may be that was never seen."""
+
+    unread: int | None  # None if their number is not known
+    lost: int
+    expired: int
+    complete_to: datetime | None  # everything sent before was read
+    silence: Silence | None  # who does not answer about its topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """What became of one version or message."""
+
+    cause: FateCause
+    name: VersionName | None = None
+    position: MessagePosition | None = None  # the message that brought it, if known
+    at: datetime | None = None  # when this became so; None if not known
+    made_at: datetime | None = None  # updatedAt of a stored version
+    settled_at: datetime | None = None  # when it was discarded
+    reason: str = ""  # why it is in quarantine, a member of ingest's Reason
+    detail: str = ""  # the reason as a sentence
+    certain: bool = True  # False if it may also have been repeated or expired
+    may_be: PossibleFates | None = None
+    day: date | None = None
+
+    @property
+    def state(self) -> FateState:
+        """What became of it."""
+        return self.cause.state
+
+
+_SELECT_LATE_ROW = """
+    SELECT topic, partition, "offset", noted_at FROM late_row
+    WHERE "table" = %s AND day = %s AND row_id = %s AND version = %s ORDER BY id LIMIT 1
+"""
+_CAUSES_OF_RESOLVED = {
+    "stored": FateCause.STORED_FROM,
+    "repeated": FateCause.REPEATED,
+    "expired": FateCause.TOO_OLD,
+}
+_SUMS = """
+    SELECT coalesce(sum(lost), 0)::bigint, coalesce(sum(expired), 0)::bigint
+    FROM ingest_ledger WHERE topic = ANY(%s)
+"""
+
+
+def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> Fate:
+    """Find out the fate of a version. A stored one is `stored`, whatever else happened to it.
+
+    Runs up to nine queries.
+
+    Args:
+        id: One that an entity can have.
+
+    Raises:
+        NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+    """
+    name = VersionName(entity.name, id, number)
+    try:
+        return _trace_version(reader, entity, name)
+    except DamagedBlockError as error:
+        reader.viewer.access.note_read(reader.check_visible((entity, id)))
+        return Fate(cause=FateCause.CANNOT_BE_READ, name=name, day=error.day)
+
+
+def _trace_version(reader: HistoryReader, entity: EntityKind, name: VersionName) -> Fate:
+    _, id, number = name
+    assert number is not None  # of a version it is known  # noqa: S101
+    keys = reader.hide_old_service().fetch_keys(entity, [id]).get(id, [])
+    is_answered = bool(keys) or reader.shown_old.request(entity, id)
+    reader.viewer.access.note_read(reader.check_visible((entity, id)))
+    if not is_answered:
+        need_to_know.refuse_undecided(reader.viewer)
+    keys_with_number = [key for key in keys if key.version == number]
+    if keys_with_number:
+        # Whether it can be read.
+        reader.hide_old_service().fetch_all_versions([(entity, id, keys_with_number[-1])])
+        return _make_stored_fate(reader, entity, name, keys_with_number[-1])
+    message = reader.find_quarantined(entity, [(id, number, number)]).get(id, {}).get(number)
+    if message is not None:
+        return make_quarantined_fate(message)
+    resolved_message = reader.find_resolved(entity, id, number)
+    if resolved_message is not None or _was_removed(reader, entity, id, number):
+        position, moment = (
+            (resolved_message.position, resolved_message.settled_at)
+            if resolved_message
+            else (None, None)
+        )
+        return Fate(cause=FateCause.REMOVED, name=name, position=position, at=moment)
+    old_numbers = {key.version for key in reader.list_old_keys(entity, id)}
+    if number in old_numbers:
+        return Fate(cause=FateCause.ONLY_OLD, name=name)
+    is_above_newest = bool(keys) and number > max((*old_numbers, *(key.version for key in keys)))
+    return Fate(
+        cause=FateCause.NEVER_THERE if is_above_newest else FateCause.NEVER_SEEN,
+        name=name,
+        may_be=_find_possible_fates(entity),
+    )
+
+
+def make_quarantined_fate(message: QuarantinedMessage) -> Fate:
+    """Make the fate of a message that is or was in quarantine."""
+    cause, settled_at = FateCause.IN_QUARANTINE, None
+    if message.status == "discarded":
+        cause = FateCause.DISCARDED
+    elif message.status == "resolved":
+        cause, settled_at = (
+            _CAUSES_OF_RESOLVED.get(message.outcome, FateCause.READ),
+            message.settled_at,
+        )
+    is_in_quarantine = cause.state is FateState.QUARANTINED
+    return Fate(
+        cause=cause,
+        name=VersionName(message.entity, message.id, message.version),
+        position=message.position,
+        at=settled_at or message.came_at,
+        settled_at=message.settled_at,
+        reason=message.reason if is_in_quarantine else "",
+        detail=message.detail if is_in_quarantine else "",
+        certain=cause is not FateCause.READ,
+    )
+
+
+def _make_stored_fate(
+    reader: HistoryReader, entity: EntityKind, name: VersionName, key: VersionKey
+) -> Fate:
+    """Make the fate of a stored version.
+
+    The message that brought it is known if the row entered a sealed day, or was in quarantine
+    first.
+    """
+    position, moment = _find_late_row(entity, name, key)
+    if position is None and name.version is not None:
+        message = reader.find_resolved(entity, name.id, name.version)
+        if message is not None and message.outcome == "stored":
+            position, moment = message.position, message.settled_at
+    return Fate(
+        cause=FateCause.STORED if position is None else FateCause.STORED_FROM,
+        name=name,
+        position=position,
+        at=moment,
+        made_at=key.updated_at,
+    )
+
+
+def _find_late_row(
+    entity: EntityKind, name: VersionName, key: VersionKey
+) -> tuple[MessagePosition | None, datetime | None]:
+    with connection.cursor() as cursor:
+        day = key.updated_at.date()
+        cursor.execute(_SELECT_LATE_ROW, [entity.table, day, name.id, name.version])
+        row = cursor.fetchone()
+    return (MessagePosition(*row[:3]), row[3]) if row else (None, None)
+
+
+def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
+    """Return whether other versions show that the store had this one and retention removed it."""
+    try:
+        timeline.fetch_version(reader, entity, id, number, frozenset())
+    except timeline.NotFoundError as error:
+        return error.why in (Absence.REMOVED, Absence.ARCHIVED)
+    return False
+
+
+def _find_possible_fates(entity: EntityKind) -> PossibleFates:
+    state = complete_to.read_completeness([entity])
+    with connection.cursor() as cursor:
+        cursor.execute(_SUMS, [list(entity.topics)])
+        lost, expired = cursor.fetchone() or (0, 0)
+    return PossibleFates(state.lag_messages, lost, expired, state.complete_to, state.silence)
+
+
+_LEDGER = """
+    SELECT topic_id, first_offset, next_offset, high_watermark, checked_at,
+        repeated + expired + skipped + quarantine_removed > 0, noted_from
+    FROM ingest_ledger WHERE topic = %(topic)s AND partition = %(partition)s
+        AND (%(topic_id)s = '' OR split_part(topic_id, '#', 1) = %(topic_id)s)
+    ORDER BY checked_at DESC, topic_id DESC LIMIT 1
+"""
+_GAP = """
+    SELECT lost, noticed_at FROM ingest_gap
+    WHERE topic = %s AND topic_id = %s AND partition = %s
+        AND start_offset <= %s AND end_offset > %s ORDER BY noticed_at DESC LIMIT 1
+"""
+_UNSTORED = """
+    SELECT repeated, expired, skipped, noted_at FROM ingest_unstored
+    WHERE topic = %s AND topic_id = %s AND partition = %s
+        AND end_offset > %s AND end_offset <= %s AND start_offset <= %s
+    ORDER BY noted_at DESC, id DESC
+"""
+_UNSTORED_CAUSES = (FateCause.REPEATED, FateCause.TOO_OLD, FateCause.NO_MESSAGE)
+
+
+class BrokerBounds(NamedTuple):
+    """The first offset of a topic partition at the broker, and its end."""
+
+    low: int
+    end: int
+    topic_id: str = ""  # of the topic at the broker; empty if not known
+
+
+class _ReadRange(NamedTuple):
+    """How far a topic partition was read."""
+
+    topic_id: str
+    first: int
+    next: int
+    end: int | None
+    checked_at: datetime
+    # only ingest_unstored knows of some messages that they did not become a row
+    some_unstored: bool
+    noted_from: int
+
+
+def trace_message(position: MessagePosition, broker: BrokerBounds | None = None) -> Fate:
+    """Find out the fate of a message of the topic as it is now. Runs up to four queries.
+
+    Args:
+        broker: What the broker has of the topic partition. None: the end that the consumer noted
+            last.
+    """
+    topic_id = broker.topic_id if broker else ""
+    row = _fetch_one(_LEDGER, {**position._asdict(), "topic_id": topic_id})
+    read_range = _ReadRange(*row) if row else None
+    if read_range is None or position.offset >= read_range.next:
+        return _make_ahead_fate(position, read_range, broker)
+    if position.offset < read_range.first:
+        return Fate(cause=FateCause.BEFORE_FIRST, position=position)
+    partition_values = [position.topic, read_range.topic_id, position.partition]
+    message = quarantine_queries.find_by_offset(
+        position.topic, read_range.topic_id, position.partition, position.offset
+    )
+    if message is not None and message.outcome != "read again":
+        return make_quarantined_fate(message)
+    gap = _fetch_one(_GAP, [*partition_values, position.offset, position.offset])
+    if gap is not None:
+        return Fate(
+            cause=FateCause.LOST if gap[0] else FateCause.NO_MESSAGE, position=position, at=gap[1]
+        )
+    return _find_unstored_fate(position, partition_values) or _make_read_fate(position, read_range)
+
+
+def _make_ahead_fate(
+    position: MessagePosition, read_range: _ReadRange | None, broker: BrokerBounds | None
+) -> Fate:
+    """Make the fate of a message that the consumer has not reached."""
+    cause, moment = FateCause.NOT_SENT, read_range.checked_at if read_range else None
+    end = broker.end if broker else read_range.end if read_range else None
+    if broker and position.offset < broker.low:
+        cause = FateCause.LOST
+    elif end is not None and position.offset < end:
+        cause = FateCause.UNREAD
+    elif end is None:
+        cause = FateCause.NEVER_READ
+    return Fate(cause=cause, position=position, at=None if broker else moment)
+
+
+def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[Any]) -> Fate | None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _UNSTORED,
+            [*partition_values, position.offset, position.offset + UNSTORED_SPAN, position.offset],
+        )
+        for *runs_by_cause, noted_at in cursor.fetchall():
+            for cause, runs in zip(_UNSTORED_CAUSES, runs_by_cause, strict=True):
+                if _is_within(runs, position.offset):
+                    return Fate(cause=cause, position=position, at=noted_at)
+    return None
+
+
+def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
+    """Make the fate of a message that was read and not noted as anything else: it was stored.
+
+    For earlier offsets that is not certain.
+    """
+    is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
+    cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES
+    return Fate(cause=cause, position=position, certain=is_certain)
+
+
+def _is_within(runs: Sequence[int], offset: int) -> bool:
+    """Return whether an offset is inside one of the runs, given as starts and ends in turn."""
+    return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
+
+
+def _fetch_one(statement: str, values: Sequence[Any] | Mapping[str, Any]) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchone()

@@ -1,1 +1,0 @@
-"""The partitions of the *_aud tables: what exists, what should, and making it so."""

@@ -1,0 +1,17 @@
+"""Masking: marked parts of documents are replaced by tokens, but for those who may read them."""
+
+from history.policy.masking.mask import (
+    KindMask,
+    get_viewer_mask,
+    is_path_into_mark,
+    is_token,
+    list_searchable_keys,
+    load_stored_mask,
+    shorten_token,
+)
+from history.policy.masking.viewer import (
+    UNMASK,
+    VIEW,
+    Viewer,
+    has_explicit_permission,
+)

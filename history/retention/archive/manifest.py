@@ -1,0 +1,133 @@
+"""The manifest of an archived day: its files, their checksums, and the digest of its rows."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime
+from typing import Annotated
+
+import msgspec
+import pyarrow as pa
+
+from history.retention.archive import parquet
+from history.retention.archive.parquet import ArchivedRow, hash_row
+from history.retention.archive.store import ArchiveError, ArchiveStore, build_day_folder
+from history.store.days.canonical import DayDigest
+
+FORMAT = 1
+# In the folder of its day; no path.
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\.parquet")
+# What the database can note.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class ArchivedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """One Parquet file of a day.
+
+    `sha256` is over the bytes of the file, `digest` over the SHA-256 of each row. `first` and
+    `last` are the ids of its first and last row.
+    """
+
+    name: str
+    rows: Count
+    bytes: Count
+    sha256: str
+    digest: str
+    first: str
+    last: str
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    """One day of one table, complete. digest: of the ordered rows, as history.store.days.canonical
+    computes it. table_bytes: the size of the day in PostgreSQL, with indexes and TOAST.
+    generation: 1, and one more with each merge of rows that came later."""
+
+    table: str
+    day: date
+    rows: Count
+    digest: str
+    table_bytes: Count
+    archived_at: datetime
+    files: tuple[ArchivedFile, ...]
+    generation: Count = 1
+    format: int = FORMAT
+
+    @property
+    def file_bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None:
+    """Return the manifest of a day, or None if the day is not archived. Raises ArchiveError."""
+    name = _build_path(table, day)
+    text = store.read(name)
+    if text is None:
+        return None
+    try:
+        manifest = msgspec.json.decode(text, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise ArchiveError(f"{name}: {error}") from None
+    if (manifest.format, manifest.table, manifest.day) != (FORMAT, table, day):
+        raise ArchiveError(
+            f"{name} is of format {manifest.format}, {manifest.table}, {manifest.day}"
+        )
+    if not _are_files_of_day(table, day, manifest.files) or manifest.rows != sum(
+        file.rows for file in manifest.files
+    ):
+        raise ArchiveError(f"{name} lists files that are not those of this day")
+    return manifest
+
+
+def save_manifest(store: ArchiveStore, manifest: Manifest) -> None:
+    """Write the manifest: from now on exactly these files are the archived day."""
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    store.put(_build_path(manifest.table, manifest.day), text)
+
+
+def delete_manifest(store: ArchiveStore, table: str, day: date) -> None:
+    """Delete the manifest: the day is not archived any more. Its files are left to `tidy`."""
+    store.delete(_build_path(table, day))
+
+
+def delete_unneeded_files(
+    store: ArchiveStore, table: str, day: date, needed: Iterable[ArchivedFile]
+) -> None:
+    """Delete the Parquet files of a day that are not needed, unfinished ones too."""
+    store.delete(f"{build_day_folder(table, day)}/progress.json")  # of a release that kept one
+    needed_names = {file.name for file in needed}
+    for name in store.list_names(build_day_folder(table, day)):
+        if ".parquet" in name and name not in needed_names:
+            store.delete(name)
+
+
+def _are_files_of_day(table: str, day: date, files: tuple[ArchivedFile, ...]) -> bool:
+    """Return whether all files are in the folder of the day and none is listed twice."""
+    names = [file.name for file in files]
+    start = build_day_folder(table, day) + "/"
+    all_in_folder = all(n.startswith(start) and FILE_NAME.fullmatch(n[len(start) :]) for n in names)
+    return all_in_folder and len(set(names)) == len(names)
+
+
+def _build_path(table: str, day: date) -> str:
+    return f"{build_day_folder(table, day)}/manifest.json"
+
+
+def read_checked_rows(store: ArchiveStore, manifest: Manifest) -> Iterator[ArchivedRow]:
+    """Yield the archived rows of a day in their order, with one row group in memory.
+
+    Raises:
+        ArchiveError: a file cannot be read. After the last row: the rows do not have the digest
+            that the manifest names.
+    """
+    digest = DayDigest()
+    try:
+        for file in manifest.files:
+            with store.open(file.name) as content:
+                for row in parquet.read_rows(content):
+                    digest.add(row[0], row[1], hash_row(row))
+                    yield row
+    except (OSError, pa.ArrowException) as error:
+        raise ArchiveError(f"{manifest.table} {manifest.day} cannot be read: {error}") from error
+    if (digest.rows, digest.finish()) != (manifest.rows, manifest.digest):
+        raise ArchiveError(
+            f"the archived rows of {manifest.table} {manifest.day} are not as written"
+        )

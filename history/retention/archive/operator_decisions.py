@@ -1,0 +1,120 @@
+"""What an operator decides about archived days, and how their seals follow the archive."""
+
+from datetime import date
+from typing import Final
+
+from history.common.text_tables import pluralize
+from history.kinds.entities import EntityKind
+from history.models import ArchivedDay, DaySeal
+from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.parquet import hash_row
+from history.retention.archive.store import ArchiveError, ArchiveStore, build_day_folder
+from history.retention.seals import late_rows
+from history.retention.seals.seal import add_seal
+from history.store.days.canonical import Connection, DayDigest
+from history.store.days.day_reading import open_day
+
+
+def adopt_day(store: ArchiveStore, table: str, day: date) -> int:
+    """Note the archived rows of a day in the database, and return their number.
+
+    Reads all files of the day. The caller holds the lock of the runs.
+
+    Raises:
+        ArchiveError: the day is not archived, is damaged, is noted already, or has fewer rows than
+            the database noted.
+    """
+    archived, noted = (
+        manifest.load_manifest(store, table, day),
+        provenance.load_noted_manifest(table, day),
+    )
+    if archived is None:
+        raise ArchiveError(f"{table} {day} is not in the archive")
+    if noted and (noted.digest, noted.files) == (archived.digest, archived.files):
+        raise ArchiveError(f"the database knows these rows of {table} {day} already")
+    if noted and archived.rows < noted.rows:
+        raise ArchiveError(
+            f"the archive has {pluralize(archived.rows, 'row')} of {table} {day}, the database "
+            f"noted {noted.rows}. Only `partitions forget` gives archived rows up"
+        )
+    if problem := scrubbing.find_fault(store, archived):
+        raise ArchiveError(problem)
+    provenance.note_archived_day(archived)
+    return archived.rows
+
+
+# In these files of a day's folder earlier releases kept the reasons.
+REASON_FILES: Final = ("/adopted.json", "/forgotten.json")
+
+
+def forget_day(store: ArchiveStore, table: str, day: date) -> int:
+    """Remove a day of one table from the archive, and return the number of its rows.
+
+    An interrupted call can be repeated. The caller holds the lock of the runs.
+
+    Raises:
+        ArchiveError: the archive has nothing of the day.
+    """
+    try:
+        archived = manifest.load_manifest(store, table, day)
+    except ArchiveError:
+        archived = None  # a manifest that nobody can use must not stay
+    noted_days = ArchivedDay.objects.filter(table=table, day=day)
+    has_files = any(
+        not name.endswith(REASON_FILES) for name in store.list_names(build_day_folder(table, day))
+    )
+    if not has_files and not noted_days.exists():
+        raise ArchiveError(f"{table} {day} is not in the archive")
+    manifest.delete_manifest(store, table, day)
+    manifest.delete_unneeded_files(store, table, day, ())
+    noted_days.delete()
+    return archived.rows if archived else 0
+
+
+def seal_archived_rows(
+    connection: Connection,
+    store: ArchiveStore,
+    entity: EntityKind,
+    new_manifest: Manifest,
+    late_before: int,
+    digest_before: str | None,
+) -> None:
+    """Seal a day again if its archived rows are the sealed rows and the late ones.
+
+    Otherwise the seal stays, and `verify` reports the day. Call it after the day is archived and
+    before the database notes that. The caller holds the lock of the runs.
+
+    Args:
+        late_before: the number of late rows before the day was archived.
+        digest_before: the digest of the archived rows before that; None if there were none.
+    """
+    table, day = entity.table, new_manifest.day
+    newest = DaySeal.objects.filter(table=table, day=day).order_by("-id").first()
+    if newest is None:
+        return
+    with open_day(connection, table, day) as place:
+        count = late_rows.count_late_rows(connection, table, day)
+        if not count or count != late_before:  # a row that came meanwhile waits for the next run
+            return
+        rows, rest, late_now = late_rows.compute_digests(connection, entity, day, place.child)
+        is_sealed_and_late = rest.finish() == newest.digest and rows.finish() == new_manifest.digest
+        is_returned = not rest.rows and digest_before == newest.digest
+        if late_now != count or not (is_sealed_and_late or is_returned):
+            return
+        if new_manifest.digest != newest.digest:
+            add_seal(
+                connection,
+                table,
+                day,
+                rows if is_sealed_and_late else _digest_archived_rows(store, new_manifest),
+            )
+        late_rows.include_late_rows(connection, table, day)
+
+
+def _digest_archived_rows(store: ArchiveStore, new_manifest: Manifest) -> DayDigest:
+    """Compute the digest of the archived rows, with its ranges."""
+    digest = DayDigest()
+    for row in manifest.read_checked_rows(store, new_manifest):
+        digest.add(row[0], row[1], hash_row(row))
+    return digest

@@ -1,0 +1,125 @@
+"""Proves that archived rows are our own: the database notes what it archived."""
+
+from dataclasses import replace
+from datetime import date
+
+import msgspec
+from psycopg import sql
+
+from history.common import clock
+from history.common.text_tables import pluralize
+from history.kinds.entities import EntityKind
+from history.models import ArchivedDay
+from history.retention.archive import manifest, scrubbing
+from history.retention.archive.manifest import ArchivedFile, Manifest
+from history.retention.archive.parquet import hash_row
+from history.retention.archive.rows import MergedDayRows
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.store.days.canonical import Connection, DayDigest
+from history.store.days.day_reading import open_day
+from history.store.days.days import DayState, DayTable
+
+
+def load_noted_manifest(table: str, day: date) -> Manifest | None:
+    """Return the manifest of a day as the database noted it, or None."""
+    archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
+    if archived_day is None:
+        return None
+    return Manifest(
+        table=table,
+        day=day,
+        rows=archived_day.rows,
+        digest=archived_day.digest,
+        table_bytes=archived_day.table_bytes,
+        archived_at=archived_day.archived_at,
+        files=tuple(msgspec.convert(archived_day.files, list[ArchivedFile])),
+    )
+
+
+def note_archived_day(new_manifest: Manifest) -> None:
+    """Note in the database what is archived of a day, unless the same is noted already.
+
+    Args:
+        new_manifest: what this process wrote or read.
+    """
+    noted = load_noted_manifest(new_manifest.table, new_manifest.day)
+    if noted and _are_equal(noted, new_manifest):
+        return
+    ArchivedDay.objects.update_or_create(
+        table=new_manifest.table,
+        day=new_manifest.day,
+        defaults={
+            "rows": new_manifest.rows,
+            "table_bytes": new_manifest.table_bytes,
+            "file_bytes": new_manifest.file_bytes,
+            "digest": new_manifest.digest,
+            "files": msgspec.to_builtins(new_manifest.files),
+            "archived_at": min(new_manifest.archived_at, clock.now()),
+        },
+    )
+
+
+def _are_equal(first: Manifest, second: Manifest) -> bool:
+    return (first.rows, first.digest, first.files) == (second.rows, second.digest, second.files)
+
+
+def check_provenance(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
+) -> None:
+    """Raise ArchiveError if the archive has a row of the day that is neither noted nor in the
+    table, or lacks a noted one. Reads nothing if the manifest is the noted one; else all rows, in
+    one transaction. `connection` is in autocommit mode."""
+    stored_manifest, noted = (
+        manifest.load_manifest(store, entity.table, day),
+        load_noted_manifest(entity.table, day),
+    )
+    if stored_manifest is None or (noted and _are_equal(noted, stored_manifest)):
+        return
+    with open_day(connection, entity.table, day) as place:
+        table = MergedDayRows(connection, store, entity, _build_source(place))
+        if scrubbing.find_damaged_file(store, stored_manifest):
+            can_be_rewritten = noted is None or noted.digest == stored_manifest.digest
+            # The files will be written again, from the table alone.
+            is_ours, extra_rows = (
+                can_be_rewritten and table.compute_digest() == stored_manifest.digest,
+                0,
+            )
+        else:
+            archived = expected = _compute_digest(table, stored_manifest)
+            is_ours = not (noted and scrubbing.find_damaged_file(store, noted))
+            if is_ours:
+                expected = _compute_digest(table, noted)
+                is_ours = (archived.rows, archived.finish()) == (expected.rows, expected.finish())
+            extra_rows = archived.rows - expected.rows
+    if not is_ours:
+        raise ArchiveError(_explain_foreign_rows(stored_manifest, entity, extra_rows))
+
+
+def _build_source(place: DayTable) -> sql.Composable:
+    """Return the table of a day, or a subquery without rows if the day has no table."""
+    if place.state is not DayState.ABSENT:
+        return place.child
+    return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)
+
+
+def _compute_digest(table: MergedDayRows, archived: Manifest | None) -> DayDigest:
+    """Compute the digest of a table's rows together with archived rows."""
+    digest = DayDigest()
+    with replace(table, archived=archived).read_in_order() as rows:
+        for row in rows:
+            digest.add(row[0], row[1], hash_row(row))
+    return digest
+
+
+def _explain_foreign_rows(stored_manifest: Manifest, entity: EntityKind, extra_rows: int) -> str:
+    """Say which rows of the archive are foreign. `extra_rows` is their number, 0 if unknown."""
+    description = pluralize(extra_rows, "row") if extra_rows > 0 else "other or damaged rows"
+    return (
+        f"the archive has {description} of {stored_manifest.table} {stored_manifest.day} that "
+        "the database did not note and "
+        "its table does not have. The database is older than the archive, or somebody else wrote "
+        "there. Nothing was changed. If these rows are yours: "
+        f"`partitions adopt {stored_manifest.day} --entity {entity.name} --why TEXT`; if not: "
+        "`partitions "
+        "forget` removes the day from the archive"
+    )

@@ -1,0 +1,203 @@
+"""Restoring a day from the archive: all its rows or none."""
+
+from collections.abc import Iterable
+from datetime import date
+
+from psycopg import errors, sql
+
+from history.common.text_tables import pluralize
+from history.kinds.entities import EntityKind
+from history.retention.archive import manifest
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.seals import late_rows
+from history.store import distribution
+from history.store.blocks.queries import count_versions
+from history.store.days import days, table_swap
+from history.store.days.canonical import (
+    Connection,
+    compute_digest,
+    format_timestamp,
+    list_columns,
+)
+from history.store.days.days import DayState
+from history.store.days.table_swap import TableWatch
+
+KEY = ("id", "updated_at", "version")
+
+
+def restore_day(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
+) -> Manifest:
+    """Bring a day of one table back as a partition that maintain keeps until `release`, in one
+    transaction. Rows that the table has of that day are kept. Readers and writers go on. Only with
+    the lock of maintain's runs; `connection` is in autocommit mode.
+
+    Raises ArchiveError if the archive lacks the day or has other rows than its manifest says, if
+    all rows are in the table, if one differs there, or if a transaction that uses the table stays
+    open; ForeignTableError if the partition is not ours.
+    """
+    table = entity.table
+    stored_manifest = manifest.load_manifest(store, table, day)
+    if stored_manifest is None:
+        raise ArchiveError(f"{table} {day} is not in the archive")
+    try:
+        _restore_rows(connection, store, entity, stored_manifest)
+    except table_swap.ChangedMeanwhileError as error:
+        raise ArchiveError(str(error)) from None
+    except errors.LockNotAvailable:
+        raise ArchiveError(
+            f"a transaction that uses {table} stays open. Nothing was changed; try again later"
+        ) from None
+    return stored_manifest
+
+
+def _restore_rows(
+    connection: Connection, store: ArchiveStore, entity: EntityKind, stored_manifest: Manifest
+) -> None:
+    table, day = stored_manifest.table, stored_manifest.day
+    if days.locate_day(connection, table, day).state is DayState.PENDING:
+        days.retry_lock(lambda: days.finalize_detach(connection, table, day), days.LOCK_WAIT_S)
+    place = days.locate_day(connection, table, day)
+    has_same_count = (
+        place.state is not DayState.ABSENT
+        and count_versions(connection, place.child) == stored_manifest.rows
+    )
+    if (
+        has_same_count
+        and compute_digest(connection, entity, place.child).finish() == stored_manifest.digest
+    ):
+        name = days.build_partition_name(table, day)
+        raise ArchiveError(
+            f"{name} is there and has {pluralize(stored_manifest.rows, 'row')}, all that the "
+            "archive has"
+        )
+    if days.is_packed(connection, table, day):
+        raise ArchiveError(f"{table} {day} is packed: run `partitions unpack {day}` first")
+    is_absent = days.locate_day(connection, table, day).state is DayState.ABSENT
+    if is_absent or distribution.is_distributed(connection):  # a distributed table has no triggers
+        _replace_day_table(
+            connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, None)
+        )
+        return
+    with table_swap.watch_table(connection, place) as watch:
+        _replace_day_table(
+            connection, store, entity, stored_manifest, _RestoreMerge(connection, entity, watch)
+        )
+
+
+def _replace_day_table(
+    connection: Connection,
+    store: ArchiveStore,
+    entity: EntityKind,
+    stored_manifest: Manifest,
+    merge: "_RestoreMerge",
+) -> None:
+    """Fill a new table of the day, and put it in the place of the old one."""
+    table, day = stored_manifest.table, stored_manifest.day
+    with connection.transaction():
+        distribution.use_one_connection(connection)
+        place = days.locate_day(connection, table, day)
+        days.create_detached_table(connection, place._replace(child=place.new), day, days.RESTORED)
+        _load_archived_rows(connection, store, entity, place.new, stored_manifest)
+        late_rows.forget_archived_rows(connection, entity, day, place.new, stored_manifest.digest)
+        if place.state is not DayState.ABSENT:
+            # Before any lock: later only rows that arrive meanwhile are left.
+            merge.add_all_rows(place)
+        days.replace_table(connection, table, day, merge.settle)
+
+
+def _load_archived_rows(
+    connection: Connection,
+    store: ArchiveStore,
+    entity: EntityKind,
+    new: sql.Identifier,
+    stored_manifest: Manifest,
+) -> None:
+    """Load the archived rows and compare their digest with the manifest's."""
+    names = list_columns(entity)
+    # Frozen rows are seen also by who began before (history.store.days.table_swap).
+    options = "" if distribution.is_distributed(connection) else " (FREEZE)"
+    query = sql.SQL("COPY {} ({}) FROM STDIN" + options).format(new, _list_columns(names))
+    moment = names.index("updated_at")
+    with connection.cursor() as cursor, cursor.copy(query) as copy:
+        for row in manifest.read_checked_rows(store, stored_manifest):
+            values = list(row)
+            values[moment] = format_timestamp(row[moment])
+            copy.write_row(values)
+    connection.execute(sql.SQL("ANALYZE {}").format(new))
+
+
+class _RestoreMerge:
+    """Copies the rows of a day that its new table does not have.
+
+    Args:
+        watch: what notes the changes of the old table; None where nothing does: the table was made
+            meanwhile, or is in a cluster. Then all of its rows are compared under the lock.
+    """
+
+    def __init__(
+        self, connection: Connection, entity: EntityKind, watch: TableWatch | None
+    ) -> None:
+        self._connection = connection
+        self._entity = entity
+        self._watch = watch
+
+    def settle(self, place: days.DayTable) -> None:
+        """Copy the last rows, and prove that none is missing, when nobody can write any more.
+
+        Raises:
+            ArchiveError: a row differs from the archived row with its key.
+            psycopg.errors.LockNotAvailable: rows were changed or removed meanwhile.
+        """
+        if self._watch is None:
+            self.add_all_rows(place)
+        else:
+            self._refuse_differing_rows(place, self._watch.build_noted_query())
+            self._watch.settle(self._connection, self._entity, place)
+
+    def add_all_rows(self, place: days.DayTable) -> None:
+        """Copy the rows that are there now. Raises ArchiveError as `settle` does."""
+        self._refuse_differing_rows(place)
+        if not distribution.is_distributed(self._connection):
+            table_swap.add_missing_rows(self._connection, self._entity, place)
+            return
+        # Otherwise Citus moves no more than a gigabyte.
+        self._connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
+        self._connection.execute(
+            sql.SQL(
+                "INSERT INTO {new} ({names}) SELECT {names} FROM {old} ON CONFLICT DO NOTHING"
+            ).format(
+                names=_list_columns(list_columns(self._entity)), new=place.new, old=place.child
+            )
+        )
+
+    def _refuse_differing_rows(
+        self, place: days.DayTable, keys: sql.Composable | None = None
+    ) -> None:
+        """Raise ArchiveError if a row differs from the archived row with its key."""
+        value_columns = [name for name in list_columns(self._entity) if name not in (*KEY, "data")]
+        row = self._connection.execute(
+            sql.SQL(
+                "SELECT id, version FROM {new} AS a JOIN {old} AS b USING ({key}) {among}"
+                " WHERE (a.data::text, {a}) IS DISTINCT FROM (b.data::text, {b}) LIMIT 1"
+            ).format(
+                new=place.new,
+                old=place.child,
+                key=_list_columns(KEY),
+                among=sql.SQL("")
+                if keys is None
+                else sql.SQL("JOIN ({}) AS key USING ({})").format(keys, _list_columns(KEY)),
+                a=_list_columns(value_columns, "a"),
+                b=_list_columns(value_columns, "b"),
+            )
+        ).fetchone()
+        if row is not None:
+            raise ArchiveError(
+                f"{row[0]} version {row[1]} differs from its archived row. Correct the table first"
+            )
+
+
+def _list_columns(names: Iterable[str], alias: str | None = None) -> sql.Composed:
+    prefix = () if alias is None else (alias,)
+    return sql.SQL(", ").join(sql.Identifier(*prefix, name) for name in names)

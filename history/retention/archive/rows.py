@@ -1,0 +1,77 @@
+"""The rows of a day from its table and from its files, as one ordered stream."""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from history.kinds.entities import EntityKind
+from history.retention.archive import manifest
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.parquet import ArchivedRow, hash_row
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.store.days.canonical import Connection, DayDigest, compute_digest
+from history.store.days.canonical import stream_versions as table_rows
+
+
+@dataclass(frozen=True, slots=True)
+class MergedDayRows:
+    """The rows of a day: those of its table (`source`) and the archived ones, if any."""
+
+    connection: Connection
+    store: ArchiveStore
+    entity: EntityKind
+    source: sql.Composable
+    archived: Manifest | None = None
+
+    @contextmanager
+    def read_in_order(self) -> Iterator[Iterator[ArchivedRow]]:
+        """Stream each row once, in the order of the files.
+
+        Raises:
+            ArchiveError: a row of the table differs from the archived row with its key. At the
+                end: the archived rows do not have the digest that the manifest names.
+        """
+        with closing(table_rows(self.connection, self.entity, self.source)) as rows:
+            if self.archived is None:
+                yield rows
+            else:
+                yield merge_rows(manifest.read_checked_rows(self.store, self.archived), rows)
+
+    def compute_digest(self) -> str:
+        """Compute the digest of all rows. The server hashes them if all are in the table."""
+        if self.archived is None:
+            return compute_digest(self.connection, self.entity, self.source).finish()
+        whole = DayDigest()
+        with self.read_in_order() as rows:
+            for row in rows:
+                whole.add(row[0], row[1], hash_row(row))
+        return whole.finish()
+
+
+def merge_rows(
+    archived: Iterable[ArchivedRow], table: Iterable[ArchivedRow]
+) -> Iterator[ArchivedRow]:
+    """Merge two ordered streams; a row that both have comes once.
+
+    Raises:
+        ArchiveError: two rows have one key and different contents.
+    """
+    last: ArchivedRow | None = None
+    for row in heapq.merge(archived, table, key=_build_sort_key):
+        if last is not None and row[:3] == last[:3]:
+            if tuple(row) != tuple(last):
+                raise ArchiveError(
+                    f"{row[0]} version {row[1]} differs from its archived row. Correct the table, "
+                    "or give up the archived rows of this day with `partitions forget`"
+                )
+            continue
+        last = row
+        yield row
+
+
+def _build_sort_key(row: ArchivedRow) -> tuple[bytes, int, int]:
+    """Return the sort key of a row as the server orders rows: ids by their bytes."""
+    return row[0].encode(), row[1], row[2]

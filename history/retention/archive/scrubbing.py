@@ -1,0 +1,239 @@
+"""Reads the archive and compares its files with manifest, database and seal, one day at a time."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+
+import msgspec
+import pyarrow as pa
+from django.db import connection
+from django.db.models import F, QuerySet
+
+from history.common import clock
+from history.common.text_tables import pluralize
+from history.kinds.entities import EntityKind
+from history.models import ArchivedDay, DaySeal
+from history.retention.archive import manifest, parquet
+from history.retention.archive.manifest import ArchivedFile, Manifest
+from history.retention.archive.parquet import ArchivedRow, hash_row
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.store.days import days
+from history.store.days.canonical import DayDigest
+from history.store.days.days import DayState
+
+# A row and its SHA-256
+RowCallback = Callable[[ArchivedRow, bytes], None]
+
+
+def describe_file(store: ArchiveStore, name: str) -> ArchivedFile:
+    """Describe a file by its bytes and rows.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ArchiveError: the file is empty or not one of the archive.
+    """
+    sha256, size = store.compute_sha256(name)
+    return _describe_rows(store, name, size, sha256)
+
+
+def find_damage(
+    store: ArchiveStore, expected_file: ArchivedFile, on_row: RowCallback = lambda *_: None
+) -> str | None:
+    """Return what is wrong with a file, or None if it is as its manifest says.
+
+    Reads its bytes, then its rows, with one row group in memory.
+
+    Args:
+        on_row: called with every row and its SHA-256.
+    """
+    try:
+        sha256, size = store.compute_sha256(expected_file.name)
+        if (expected_file.sha256, expected_file.bytes) != (sha256, size):
+            return (
+                f"{expected_file.name} has changed in the archive: it has other bytes than "
+                "its manifest says"
+            )
+        stored_file = _describe_rows(store, expected_file.name, size, sha256, on_row)
+    except FileNotFoundError:
+        return f"{expected_file.name} is missing in the archive"
+    except ArchiveError as error:
+        return str(error)
+    is_equal = expected_file == stored_file
+    return (
+        None
+        if is_equal
+        else f"{expected_file.name} has other rows than its manifest says, or other ids"
+    )
+
+
+def find_damaged_file(store: ArchiveStore, manifest: Manifest) -> str | None:
+    """Return what is wrong with the first damaged file of a day, or None."""
+    return next(filter(None, (find_damage(store, file) for file in manifest.files)), None)
+
+
+def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
+    """Return what is wrong with the files of a day or with their rows together, or None."""
+    whole = DayDigest()
+    for file in manifest.files:
+        if fault := find_damage(store, file, lambda row, hashed: whole.add(row[0], row[1], hashed)):
+            return fault
+    is_equal = (whole.rows, whole.finish()) == (manifest.rows, manifest.digest)
+    return None if is_equal else "the rows of the files are not those of the manifest"
+
+
+def _describe_rows(
+    store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
+) -> ArchivedFile:
+    """Describe a file by its rows. Raises ArchiveError if it has none or is not of the archive."""
+    digest, rows = hashlib.sha256(), 0
+    first = last = ""
+    try:
+        with store.open(name) as content:
+            parquet.check_columns(content)
+            content.seek(0)
+            for row in parquet.read_rows(content):
+                digest_of_row = hash_row(row)
+                digest.update(digest_of_row)
+                on_row(row, digest_of_row)
+                first, last, rows = first if rows else row[0], row[0], rows + 1
+    except (pa.ArrowException, ValueError) as error:
+        raise ArchiveError(f"{name} cannot be read: {error}") from error
+    if not rows:
+        raise ArchiveError(f"{name} has no rows")
+    return ArchivedFile(name, rows, size, sha256, digest.hexdigest(), first, last)
+
+
+MOST_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubResult:
+    """The result of checking one archived day.
+
+    `bytes` is the size of its files. `fault` says what is wrong, or is None. `note` says what the
+    files were compared with.
+    """
+
+    table: str
+    day: date
+    rows: int
+    bytes: int
+    fault: str | None
+    note: str
+
+
+def list_days_to_check(
+    entity: EntityKind | None = None, day: date | None = None
+) -> QuerySet[ArchivedDay]:
+    """Return archived days: those with a fault first, then the ones checked longest ago."""
+    archived_days = ArchivedDay.objects.all()
+    if entity is not None:
+        archived_days = archived_days.filter(table=entity.table)
+    if day is not None:
+        archived_days = archived_days.filter(day=day)
+    return archived_days.order_by(
+        F("fault").desc(), F("checked_at").asc(nulls_first=True), "day", "table"
+    )
+
+
+def scrub_days(
+    store: ArchiveStore, archived_days: QuerySet[ArchivedDay], seconds: float | None = None
+) -> Iterator[ScrubResult]:
+    """Check archived days in the given order, and store and yield each result.
+
+    The fault of a day that cannot be read says so.
+
+    Args:
+        seconds: after this time no day is begun but the first; None: no limit.
+    """
+    began = time.monotonic()
+    for number, (key, table, day) in enumerate(
+        list(archived_days.values_list("id", "table", "day"))
+    ):
+        if number and seconds is not None and time.monotonic() - began >= seconds:
+            return
+        result = _check_day(store, table, day)
+        if result is not None:
+            ArchivedDay.objects.filter(id=key).update(
+                checked_at=clock.now(), fault=result.fault or ""
+            )
+            yield result
+
+
+def _check_day(store: ArchiveStore, table: str, day: date) -> ScrubResult | None:
+    """Check a day. Return None if it is not archived any more."""
+    for _ in range(MOST_ATTEMPTS):
+        archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
+        if archived_day is None:
+            return None
+        try:
+            fault, note = _compare_day(store, archived_day)
+        except (ArchiveError, OSError, pa.ArrowException) as error:
+            fault, note = f"cannot be read: {error}", "not compared"
+        comparison = f"{pluralize(len(archived_day.files), 'file')}, {note}"
+        result = ScrubResult(
+            table, day, archived_day.rows, archived_day.file_bytes, fault, comparison
+        )
+        same_generation = ArchivedDay.objects.filter(
+            id=archived_day.id, archived_at=archived_day.archived_at
+        )
+        if fault is None or same_generation.exists():
+            break  # else it has a newer generation since, or was removed from the archive
+    return result
+
+
+def _compare_day(store: ArchiveStore, archived_day: ArchivedDay) -> tuple[str | None, str]:
+    stored_manifest = manifest.load_manifest(store, archived_day.table, archived_day.day)
+    if stored_manifest is None:
+        return "the archive has no manifest of the day", "not compared"
+    if fault := find_fault(store, stored_manifest):
+        return fault, "not compared"
+    return _compare_database(archived_day, stored_manifest)
+
+
+def _compare_database(
+    archived_day: ArchivedDay, stored_manifest: Manifest
+) -> tuple[str | None, str]:
+    """Compare the manifest of sound files with what the database noted of the day."""
+    in_table = (
+        days.locate_day(connection.connection, archived_day.table, archived_day.day).state
+        is not DayState.ABSENT
+    )
+    if (stored_manifest.rows, stored_manifest.digest) != (archived_day.rows, archived_day.digest):
+        newer = (
+            stored_manifest.rows >= archived_day.rows
+            and stored_manifest.archived_at > archived_day.archived_at
+        )
+        if newer and in_table:
+            return None, "manifest; maintain was interrupted, its next run records it"
+        counts = f"{pluralize(stored_manifest.rows, 'row')}, the database {archived_day.rows}"
+        return f"the manifest names {counts}; their digests differ", "manifest"
+    fault, note = _compare_seals(archived_day, stored_manifest, in_table)
+    if (
+        fault is None
+        and msgspec.convert(archived_day.files, tuple[ArchivedFile, ...]) != stored_manifest.files
+    ):
+        if stored_manifest.archived_at > archived_day.archived_at and in_table:
+            return None, "manifest; maintain was interrupted, its next run records it"
+        return "the manifest names other files than the database, or other ids in them", "manifest"
+    return fault, note
+
+
+def _compare_seals(
+    archived_day: ArchivedDay, stored_manifest: Manifest, in_table: bool
+) -> tuple[str | None, str]:
+    """Compare the manifest with the day's seals."""
+    seals = list(
+        DaySeal.objects.filter(table=archived_day.table, day=archived_day.day)
+        .order_by("-id")
+        .values_list("digest", flat=True)
+    )
+    if not seals:
+        return None, "manifest; the day has no seal"
+    if stored_manifest.digest == seals[0]:
+        return None, "manifest and seal"
+    if stored_manifest.digest in seals and in_table:
+        return None, "manifest and an earlier seal; the table has further rows"
+    return "the archived rows are not the sealed rows", "manifest and seal"

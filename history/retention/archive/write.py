@@ -1,0 +1,231 @@
+"""Archiving one day of one table, with proof that all its rows are in the archive."""
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from psycopg import sql
+
+from history.common import clock
+from history.common.text_tables import pluralize
+from history.kinds.entities import BY_TABLE, EntityKind
+from history.models import ArchivedDay
+from history.retention.archive import manifest, provenance, scrubbing
+from history.retention.archive.manifest import ArchivedFile, Manifest
+from history.retention.archive.operator_decisions import seal_archived_rows
+from history.retention.archive.parquet import ArchivedRow, ArchiveFileWriter, hash_row
+from history.retention.archive.rows import MergedDayRows
+from history.retention.archive.store import ArchiveError, ArchiveStore, build_day_folder
+from history.retention.seals import late_rows
+from history.store.blocks.queries import count_versions
+from history.store.days import days
+from history.store.days.canonical import Connection, DayDigest
+from history.store.distribution.disk_use import measure_disk_use
+
+FILE_ROWS = 500_000
+
+
+@dataclass
+class _Generation:
+    """The files of a day that are being written: the digest so far and the finished files.
+
+    `run` is in the names of its files, so that two runs never write to one name.
+    """
+
+    store: ArchiveStore
+    entity: EntityKind
+    day: date
+    number: int
+    run: str = field(default_factory=lambda: secrets.token_hex(4))
+    digest: DayDigest = field(default_factory=DayDigest)
+    files: list[ArchivedFile] = field(default_factory=list)
+
+
+def archive_day(
+    connection: Connection,
+    store: ArchiveStore,
+    entity: EntityKind,
+    day: date,
+    source: sql.Composable,
+) -> Manifest:
+    """Make the archive have every row of `source`, the table of a day, and every row it had before.
+
+    All rows go to new files, which are read back, and one manifest replaces the other; former files
+    stay until `manifest.tidy`. Memory: one row group. Only with the lock of maintain's runs. Raises
+    ArchiveError if an archived file is damaged, a row differs from its archived one, or the table
+    changes meanwhile.
+    """
+    table = MergedDayRows(connection, store, entity, source)
+    former_manifest = manifest.load_manifest(store, entity.table, day)
+    if former_manifest is None:
+        return _write_generation(table, _Generation(store, entity, day, 1))
+    damage = scrubbing.find_damaged_file(store, former_manifest)
+    generation = _Generation(store, entity, day, former_manifest.generation + 1)
+    if table.compute_digest() == former_manifest.digest:
+        return (
+            _write_generation(table, generation, former_manifest, former_manifest.digest)
+            if damage
+            else former_manifest
+        )
+    if damage:
+        raise ArchiveError(damage)
+    if count_versions(connection, source) == 0:
+        return former_manifest
+    all_rows = replace(table, archived=former_manifest)
+    expected_digest = all_rows.compute_digest()
+    return (
+        former_manifest
+        if expected_digest == former_manifest.digest
+        else _write_generation(all_rows, generation, former_manifest, expected_digest)
+    )
+
+
+def _write_generation(
+    rows: MergedDayRows,
+    generation: _Generation,
+    former_manifest: Manifest | None = None,
+    expected_digest: str | None = None,
+) -> Manifest:
+    """Write and check the files of a generation, then its manifest.
+
+    Args:
+        former_manifest: the manifest that is replaced; None for the first one.
+        expected_digest: the digest of all rows; None if it is not computed yet.
+    """
+    with rows.read_in_order() as stream:
+        while _write_file(generation, stream):
+            pass
+    row_count, digest = generation.digest.rows, generation.digest.finish()
+    if expected_digest is None:
+        is_complete = count_versions(rows.connection, rows.source) == row_count
+    else:
+        is_complete = digest == expected_digest
+    if not is_complete or (former_manifest and row_count < former_manifest.rows):
+        raise ArchiveError(
+            f"{generation.entity.table} {generation.day} changed while it was archived: "
+            f"{pluralize(row_count, 'row was', 'rows were')} written, the table has "
+            f"{count_versions(rows.connection, rows.source)}, or others; run it again"
+        )
+    new_manifest = Manifest(
+        table=generation.entity.table,
+        day=generation.day,
+        rows=row_count,
+        digest=digest,
+        table_bytes=max(
+            _measure_table(rows.connection, rows.source),
+            former_manifest.table_bytes if former_manifest else 0,
+        ),
+        archived_at=clock.now(),
+        files=tuple(generation.files),
+        generation=generation.number,
+    )
+    rows.connection.execute("SELECT 1")  # our session still exists, and so does its run lock
+    manifest.save_manifest(generation.store, new_manifest)
+    return new_manifest
+
+
+def _write_file(generation: _Generation, stream: Iterator[ArchivedRow]) -> bool:
+    """Write the next file and read it back. Return False if no rows are left."""
+    row = next(stream, None)
+    if row is None:
+        return False
+    name = (
+        f"{build_day_folder(generation.entity.table, generation.day)}/"
+        f"part-{len(generation.files):05}-{generation.run}.parquet"
+    )
+    file_hash, row_count = hashlib.sha256(), 0
+    with generation.store.write(name) as sink:
+        writer = ArchiveFileWriter(sink, generation.entity)
+        while row is not None:
+            writer.add(row)
+            digest_of_row = hash_row(row)
+            file_hash.update(digest_of_row)
+            generation.digest.add(row[0], row[1], digest_of_row)
+            row_count += 1
+            row = next(stream, None) if row_count < FILE_ROWS else None
+        writer.close()
+    file = scrubbing.describe_file(generation.store, name)
+    if (file.rows, file.digest) != (row_count, file_hash.hexdigest()):
+        raise ArchiveError(
+            f"{name}: read back {pluralize(file.rows, 'row')}, not as the {row_count} written"
+        )
+    generation.files.append(file)
+    return True
+
+
+def _measure_table(connection: Connection, source: sql.Composable) -> int:
+    """Return the size of a table in bytes, with indexes and TOAST."""
+    name = source.as_string(connection)
+    if uses := measure_disk_use(connection, [name.strip('"')]):
+        return sum(use.bytes for use in uses.values())
+    row = connection.execute("SELECT pg_total_relation_size(%s::regclass)", [name]).fetchone()
+    return int(row[0]) if row else 0
+
+
+# If none of this many days can be found, it is not the archive that they were written to.
+LAST_DAYS = 10
+
+
+class DayArchiver:
+    """Archives days before they are dropped, and prevents the drop of others."""
+
+    def __init__(self, store: ArchiveStore) -> None:
+        self.archived: dict[tuple[str, date], Manifest] = {}
+        self._rows: dict[tuple[str, date], int] = {}
+        self._store = store
+
+    def archive(self, connection: Connection, table: str, day: date) -> None:
+        """Archive a day. Raises ArchiveError or OSError if that is not possible."""
+        self._check_noted_day(table, day)
+        provenance.check_provenance(connection, self._store, BY_TABLE[table], day)
+        place = days.locate_day(connection, table, day)
+        self._rows[table, day] = count_versions(connection, place.child)
+        late, noted = (
+            late_rows.count_late_rows(connection, table, day),
+            provenance.load_noted_manifest(table, day),
+        )
+        new_manifest = archive_day(connection, self._store, BY_TABLE[table], day, place.child)
+        digest_before = noted.digest if noted else None
+        seal_archived_rows(
+            connection, self._store, BY_TABLE[table], new_manifest, late, digest_before
+        )
+        self.archived[table, day] = new_manifest
+        provenance.note_archived_day(new_manifest)
+        manifest.delete_unneeded_files(self._store, table, day, new_manifest.files)
+
+    def confirm(self, connection: Connection, table: str, day: date) -> None:
+        """Archive the day again if rows came after archive(), when nobody can write to the table
+        any more. Raises ArchiveError or OSError if that is not possible."""
+        place = days.locate_day(connection, table, day)
+        if count_versions(connection, place.child) != self._rows[table, day]:
+            self.archive(connection, table, day)
+
+    def _check_noted_day(self, table: str, day: date) -> None:
+        """Raise ArchiveError if the archive has less of a day than the database says, or if it has
+        none of the days that were archived last."""
+        archived_day = ArchivedDay.objects.filter(table=table, day=day).first()
+        if archived_day is None:
+            self._check_archive_place()
+            return
+        stored_manifest = manifest.load_manifest(self._store, table, day)
+        if (stored_manifest.rows if stored_manifest else 0) < archived_day.rows:
+            raise ArchiveError(
+                f"The archive had {pluralize(archived_day.rows, 'row')} of {table} {day}, and "
+                f"{self._store.place} has fewer. Check ANNALS_ARCHIVE_URL and the files there, or "
+                "give up the archived rows of this day with `partitions forget`"
+            )
+
+    def _check_archive_place(self) -> None:
+        newest_days = list(ArchivedDay.objects.order_by("-archived_at")[:LAST_DAYS])
+        if newest_days and not any(
+            self._store.list_names(build_day_folder(archived_day.table, archived_day.day))
+            for archived_day in newest_days
+        ):
+            raise ArchiveError(
+                f"{self._store.place} has none of the {len(newest_days)} days that were "
+                "archived last. "
+                "Check ANNALS_ARCHIVE_URL and whether its volume is mounted, or give these days up "
+                "with `partitions forget`"
+            )

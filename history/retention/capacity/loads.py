@@ -1,0 +1,146 @@
+"""What the tables receive in a day, measured or given, and the disk space for all days of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Final
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.kinds.entities import (
+    CHILDREN,
+    ENTITIES,
+    ROOT,
+    EntityKind,
+)
+from history.models import SealedDay
+from history.retention.catalog import Partition
+from history.store.distribution.disk_use import measure_disk_use
+
+SECONDS_PER_DAY: Final = 86_400
+SAMPLE_DAYS: Final = 7
+# Bytes on disk for each byte of the simulator's messages, with TOAST and pglz (1.02 measured, times
+# 2,119 / 1,856: decision 31), and bytes of index for each row, with random keys.
+DATA_PER_MESSAGE_BYTE: Final = 1.17
+INDEX_PER_ROW: Final = {True: 80.0, False: 155.0}  # the root kind has one index, the others two
+# Of the bytes of a day those that it has when it is packed, as `python -m benchmarks pack` prints
+# them for a simulated day of all kinds; and the days that are plain beside those that wait for it:
+# the current one, and one that is packed.
+PACKED_SHARE: Final = 0.079
+PLAIN_DAYS: Final = 2
+# Share added for vacuum, for the sort of a day that is sealed or archived, for time to react.
+RESERVE: Final = 0.2
+# Share of messages of the root kind, and their size relative to the mean of all messages.
+ROOT_SHARE: Final = 0.8
+ROOT_SIZE: Final = 1.14
+
+_SIZES: Final = """
+SELECT coalesce(sum(pg_table_size(name::regclass)), 0)::bigint,
+    coalesce(sum(pg_indexes_size(name::regclass)), 0)::bigint
+FROM unnest(%s::text[]) AS name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskNeed:
+    """Bytes on disk, without WAL."""
+
+    data: float = 0.0
+    index: float = 0.0
+
+    @property
+    def reserve(self) -> float:
+        return RESERVE * (self.data + self.index)
+
+    @property
+    def total(self) -> float:
+        return self.data + self.index + self.reserve
+
+    def __add__(self, other: DiskNeed) -> DiskNeed:
+        return DiskNeed(self.data + other.data, self.index + other.index)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLoad:
+    """What one table receives in a day. data, index: bytes on disk for each row."""
+
+    table: str
+    rows_per_day: float
+    data: float
+    index: float
+
+    def compute_need(self, retention_days: int, pack_after_days: int) -> DiskNeed:
+        """With all days of retention and the current day. pack_after_days: 0: no day is packed."""
+        days: float = retention_days + 1
+        if pack_after_days:
+            plain = min(days, pack_after_days + PLAIN_DAYS)
+            days = plain + (days - plain) * PACKED_SHARE
+        rows = self.rows_per_day * days
+        return DiskNeed(rows * self.data, rows * self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLoads:
+    """The loads, measured from the days since..until, both included."""
+
+    loads: list[TableLoad]
+    since: date
+    until: date
+
+
+def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
+    """The loads for a rate in messages per second and a mean message size in bytes, with the
+    simulator's mix: four of five messages are of the main kind and larger than the others. Without
+    children, all kinds are alike."""
+    has_root_and_children = ROOT is not None and CHILDREN
+    root_share, root_size = (
+        (ROOT_SHARE, ROOT_SIZE) if has_root_and_children else (1 / len(ENTITIES), 1.0)
+    )
+    share = (1 - root_share) / max(1, len(ENTITIES) - 1)
+    child_size = (1 - root_share * root_size) / (1 - root_share) if has_root_and_children else 1.0
+
+    def load(entity: EntityKind) -> TableLoad:
+        rows = rps * SECONDS_PER_DAY * (root_share if entity.root else share)
+        bytes_ = average_bytes * (root_size if entity.root else child_size)
+        index = INDEX_PER_ROW[entity.parent is None]
+        return TableLoad(entity.table, rows, bytes_ * DATA_PER_MESSAGE_BYTE, index)
+
+    return [load(entity) for entity in ENTITIES]
+
+
+def measure_loads(
+    connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
+) -> MeasuredLoads | None:
+    """The loads of the last SAMPLE_DAYS complete days with rows that are plain, by ANALYZE; else
+    None."""
+    packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
+    complete = [
+        part
+        for part in parts
+        if part.day and part.day < today and part.rows and (part.table, part.day) not in packed
+    ]
+    days = sorted({part.day for part in complete if part.day})[-SAMPLE_DAYS:]
+    if not days:
+        return None
+    span = (days[-1] - days[0]).days + 1
+    loads = []
+    for entity in ENTITIES:
+        table_parts = [part for part in complete if part.table == entity.table and part.day in days]
+        rows = sum(part.rows for part in table_parts)
+        data, index = _measure_sizes(connection, [part.name for part in table_parts])
+        if rows:
+            loads.append(TableLoad(entity.table, rows / span, data / rows, index / rows))
+    return MeasuredLoads(loads, days[0], days[-1])
+
+
+def _measure_sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
+    """Bytes of the tables and of their indexes."""
+    if disk_uses := measure_disk_use(connection.connection, names).values():
+        return sum(disk_use.table for disk_use in disk_uses), sum(
+            disk_use.indexes for disk_use in disk_uses
+        )
+    with connection.cursor() as cursor:
+        cursor.execute(_SIZES, [list(names)])
+        return cursor.fetchone() or (0, 0)

@@ -1,0 +1,140 @@
+"""What partitions exist, read from PostgreSQL's catalog in one query."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.store.days.days import (
+    MARK,
+    RESTORED,
+    DayState,
+    build_partition_name,
+)
+from history.store.distribution.disk_use import measure_disk_use
+
+# Bounds are printed and read in one session's time zone. A marked table with a day's name and no
+# parent was detached, and not dropped yet. A bound has no columns, so pg_get_expr needs no table:
+# for one that was replaced since the snapshot it would say nothing.
+QUERY = """
+WITH parent AS (
+    SELECT c.oid, c.relname, c.relnamespace
+    FROM unnest(%(tables)s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
+), child AS (
+    SELECT parent.relname AS parent, i.inhrelid AS oid, i.inhdetachpending AS pending
+    FROM parent JOIN pg_inherits i ON i.inhparent = parent.oid
+    UNION ALL
+    SELECT parent.relname, c.oid, NULL
+    FROM parent JOIN pg_class c
+      ON c.relnamespace = parent.relnamespace AND c.relkind = 'r' AND NOT c.relispartition
+     AND c.relname ~ ('^' || parent.relname || '_[0-9]{8}$')
+)
+SELECT child.parent, c.relname, child.pending, obj_description(c.oid, 'pg_class'),
+       bound[1]::timestamptz, bound[2]::timestamptz,
+       (CASE WHEN c.reltuples < 0 THEN pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END)::bigint,
+       coalesce(pg_total_relation_size(c.oid), 0)
+FROM child JOIN pg_class c ON c.oid = child.oid
+CROSS JOIN LATERAL (SELECT regexp_match(
+    pg_get_expr(c.relpartbound, 0), $$^FOR VALUES FROM \\('([^']+)'\\) TO \\('([^']+)'\\)$$
+)) AS range(bound)
+ORDER BY child.parent, c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition as it is now. start, end: UTC, the second excluded; None for a default and for
+    a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST."""
+
+    table: str
+    name: str
+    start: datetime | None
+    end: datetime | None
+    state: DayState
+    marked: bool
+    rows: int
+    bytes: int
+    restored: bool = False  # brought back from the archive
+
+    @property
+    def day(self) -> date | None:
+        """The UTC day of the partition; None if its name, bounds or comment are not those of a day
+        that Annals created: such a partition is never changed."""
+        try:
+            day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
+        except ValueError:
+            return None
+        day_bounds = compute_midnight(day), compute_midnight(day) + timedelta(days=1)
+        has_day_bounds = self.start is None or (self.start, self.end) == day_bounds
+        is_attached = self.state is not DayState.DETACHED
+        has_day_name = self.name == build_partition_name(self.table, day)
+        if (
+            has_day_name
+            and self.marked
+            and has_day_bounds
+            and is_attached == (self.start is not None)
+        ):
+            return day
+        return None
+
+    def has_part_of_day(self, day: date) -> bool:
+        """Return whether the bounds include a part of the day: it cannot have its own partition."""
+        if self.start is None or self.end is None:
+            return False
+        return (
+            self.start < compute_midnight(day) + timedelta(days=1)
+            and compute_midnight(day) < self.end
+        )
+
+
+def compute_midnight(day: date) -> datetime:
+    """Return the first moment of a UTC day."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
+    """Return the partitions of the tables by table and name; a missing table has none."""
+    with connection.cursor() as cursor:
+        cursor.execute(QUERY, {"tables": list(tables)})
+        partitions = [_to_partition(row) for row in cursor.fetchall()]
+    if not partitions:
+        return partitions
+    # A node that is away takes nothing from what there is; its share is missing in the sizes.
+    disk_uses = measure_disk_use(
+        connection.connection, [part.name for part in partitions], whole=False
+    )
+    return [
+        replace(part, rows=disk_use.rows, bytes=disk_use.bytes)
+        if (disk_use := disk_uses.get(part.name))
+        else part
+        for part in partitions
+    ]
+
+
+def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) -> list[str]:
+    """Return the tables that do not exist because `annals migrate` was not run."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL",
+            [list(tables)],
+        )
+        return [name for (name,) in cursor.fetchall()]
+
+
+def _to_partition(
+    row: tuple[str, str, bool | None, str, datetime, datetime, int, int],
+) -> Partition:
+    table, name, pending, comment, start, end, rows, size = row
+    state = {None: DayState.DETACHED, True: DayState.PENDING, False: DayState.ATTACHED}[pending]
+    return Partition(
+        table,
+        name,
+        start.astimezone(UTC) if start else None,
+        end.astimezone(UTC) if end else None,
+        state,
+        comment == MARK,
+        rows,
+        size,
+        comment == RESTORED,
+    )

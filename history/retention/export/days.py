@@ -1,0 +1,96 @@
+"""Which days an export writes, where their rows are, and which days it cannot write."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from django.conf import settings
+from django.db import connection
+from psycopg import sql
+
+from history.common import clock
+from history.kinds.entities import EntityKind
+from history.models import ArchivedDay
+from history.retention import catalog
+from history.retention.catalog import Partition
+from history.store.days.days import DayState, build_partition_name, compute_bounds
+from history.store.days.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class ExportDay:
+    """One day to export. part: its table, None if it has none. archived: its rows in the archive,
+    None if it is not there. With both, each row is exported once."""
+
+    name: str
+    day: date
+    part: Partition | None
+    archived: int | None
+
+    @property
+    def rows(self) -> int:
+        """How many rows the day has, an estimate; 0 where nothing is known."""
+        return self.archived or (self.part.rows if self.part and self.part.day else 0)
+
+    def build_source(self, table: str) -> sql.Composable:
+        """The rows that the database has of the day, for FROM. table: the partitioned one."""
+        # By its name, so that a day that `maintain` drops meanwhile is an error, not without rows.
+        if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
+            return sql.Identifier(self.part.name)
+        start, end = map(sql.Literal, compute_bounds(self.day))
+        return sql.SQL(
+            "(SELECT * FROM {} WHERE updated_at >= {} AND updated_at < {}) AS of_day"
+        ).format(sql.Identifier(table), start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDays:
+    """Days first..last, both included, that cannot be exported."""
+
+    first: date
+    last: date
+    reason: str
+
+    def __str__(self) -> str:
+        span = str(self.first) if self.first == self.last else f"{self.first} to {self.last}"
+        return f"{span}: {self.reason}"
+
+
+def choose_days(
+    entity: EntityKind, since: date | None, until: date | None
+) -> tuple[list[ExportDay], list[MissingDays]]:
+    """The days of [since, until), and those of them that are gone; both oldest first. since None:
+    from the oldest day that exists. until None: without today, of which rows are still coming."""
+    parts = catalog.read_partitions(connection, [entity.table])
+    parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
+    archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
+    window = Window.at(clock.now(), settings.ANNALS.retention_days, 0)
+    starts = [part.start.date() if part.start else part.day for part in parts]
+    first = since or min([*filter(None, starts), *archive], default=window.oldest)
+    days, missing = list[ExportDay](), list[MissingDays]()
+    for number in range(((until or window.newest) - first).days):
+        day = first + timedelta(days=number)
+        part = next((part for part in parts if _can_have_rows(part, day)), None)
+        archived, reason = archive.get(day), ""
+        if archived is not None and settings.ANNALS.archive_url is None:
+            reason = "in the archive, and ANNALS_ARCHIVE_URL is not set"
+        elif part is None and archived is None and day < window.oldest:
+            reason = "before retention, and not in the archive"
+        elif part or archived is not None:
+            days.append(ExportDay(build_partition_name(entity.table, day), day, part, archived))
+        previous = missing[-1] if missing else None
+        if (
+            reason
+            and previous
+            and (previous.last, previous.reason) == (day - timedelta(days=1), reason)
+        ):
+            missing[-1] = MissingDays(previous.first, day, reason)
+        elif reason:
+            missing.append(MissingDays(day, day, reason))
+    return days, missing
+
+
+def _can_have_rows(part: Partition, day: date) -> bool:
+    """Whether a table may have rows of a day: a default partition may have those of any."""
+    if part.state is not DayState.ATTACHED:
+        return part.day == day
+    return part.start is None or part.has_part_of_day(day)

@@ -1,0 +1,55 @@
+"""The formats of an export: JSON lines and Parquet.
+
+`add` appends one row as history.store.days.canonical.fields selects it, but with the document as
+the bytes of its JSON text.
+"""
+
+from datetime import timedelta
+from typing import IO
+
+import msgspec
+
+from history.documents.record import ChangeType
+from history.kinds.entities import EntityKind
+from history.retention.archive.parquet import ArchivedRow, ArchiveFileWriter
+from history.store.blocks.queries import EPOCH
+
+TYPE_NAMES = {kind.value: kind.name for kind in ChangeType}
+
+
+class JsonLinesWriter:
+    """One line for each version, with the fields of the message: id, version, type, updatedAt
+    (UTC), clientId, author, productInstanceId, data. Numbers are exact."""
+
+    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:  # noqa: ARG002 - as of all formats
+        self._write = sink.write
+        self._encode = msgspec.json.Encoder().encode
+
+    def add(self, row: ArchivedRow) -> None:
+        id, version, updated_at, client_id, author, kind, *parent, data = row
+        line = {
+            "id": id,
+            "version": version,
+            "type": TYPE_NAMES[kind],
+            "updatedAt": EPOCH + timedelta(microseconds=updated_at),
+            "clientId": client_id,
+            "author": author,
+        }
+        if parent:
+            line["productInstanceId"] = parent[0]
+        line["data"] = msgspec.Raw(data)
+        self._write(self._encode(line) + b"\n")
+
+    def close(self) -> None:
+        """JSON lines have no trailer."""
+
+
+class ParquetExportWriter(ArchiveFileWriter):
+    """The columns of the archive's files; the rows are in no particular order."""
+
+    def __init__(self, sink: IO[bytes], entity: EntityKind) -> None:
+        super().__init__(sink, entity, ordered=False)
+
+
+ExportWriter = JsonLinesWriter | ParquetExportWriter
+FORMATS: dict[str, type[ExportWriter]] = {"jsonl": JsonLinesWriter, "parquet": ParquetExportWriter}

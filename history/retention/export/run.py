@@ -1,0 +1,191 @@
+"""Runs an export: one day after another, into a directory or into a stream."""
+
+import os
+import secrets
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import psycopg
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from history.documents.jsonb import from_store
+from history.kinds.entities import EntityKind
+from history.policy.masking import KindMask
+from history.retention.archive import manifest, provenance
+from history.retention.archive.parquet import ArchivedRow
+from history.retention.archive.rows import merge_rows
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.export.days import ExportDay
+from history.retention.export.formats import FORMATS, ExportWriter
+from history.store.blocks.codec import DamagedBlockError
+from history.store.blocks.queries import count_versions
+from history.store.days.canonical import Connection, stream_versions
+
+BUFFER = 1 << 20
+TICK_ROWS = 5_000
+# What can go wrong with one day.
+FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
+    mask: for the documents, None where they are exported as they are. tick: called with the rows
+    done since the last call."""
+
+    entity: EntityKind
+    store: ArchiveStore | None
+    kind: str
+    mask: KindMask | None = None
+    tick: Callable[[int], None] = lambda _: None
+
+    def build_note(self, rows: int) -> str:
+        """What is noted of a complete file: a file with other masks is not kept."""
+        return str(rows) if self.mask is None else f"{rows} masked {' '.join(self.mask.paths)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedDay:
+    """What became of one day. rows: those in its file. kept: an earlier export has written it.
+    error: why it was not written. damaged: what its file lacks because it cannot be read."""
+
+    day: ExportDay
+    rows: int = 0
+    kept: bool = False
+    error: Exception | None = None
+    damaged: tuple[str, ...] = ()
+
+
+def to_directory(
+    export: ExportJob, days: Sequence[ExportDay], folder: Path
+) -> Iterator[ExportedDay]:
+    """Write each day to its own file; yields each day when it is done. A file gets its name when it
+    is complete, and is kept if the day still has as many rows. Rows that cannot be read are left
+    out, and such a file is written again next time. A day that fails stops no other. One block of
+    rows is in memory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for day in days:
+        yield _to_file(export, day, folder)
+
+
+def to_stream(
+    export: ExportJob, days: Sequence[ExportDay], sink: IO[bytes]
+) -> Iterator[ExportedDay]:
+    """Write all days into one stream, in the given order; yields each day when it is done. Raises
+    one of FAILURES where a day cannot be read: the stream is incomplete then."""
+    connection.ensure_connection()
+    with closing(FORMATS[export.kind](sink, export.entity)) as output:
+        for day in days:
+            yield _write_day(export, day, output, connection.connection)
+    sink.flush()
+
+
+def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
+    target = folder / f"{day.name}.{export.kind}"
+    note = folder / f".{target.name}.rows"
+    try:
+        connection.ensure_connection()
+        plain = connection.connection
+        if target.exists() and note.exists():
+            row_count = _count_rows(export, day, plain)
+            if row_count is not None and note.read_text().strip() == export.build_note(row_count):
+                export.tick(day.rows)
+                return ExportedDay(day, kept=True)
+        with (
+            _write_complete_file(target) as sink,
+            closing(FORMATS[export.kind](sink, export.entity)) as output,
+        ):
+            result = _write_day(export, day, output, plain)
+        # After the file: a note that does not belong to it would keep an incomplete file.
+        if result.damaged:
+            note.unlink(missing_ok=True)
+        else:
+            with _write_complete_file(note) as sink:
+                sink.write(f"{export.build_note(result.rows)}\n".encode())
+    except FAILURES as error:
+        return ExportedDay(day, error=error)
+    finally:
+        connection.close()
+    return result
+
+
+def _write_day(
+    export: ExportJob, day: ExportDay, output: ExportWriter, plain: Connection
+) -> ExportedDay:
+    """Write the rows of a day that can be read."""
+    row_count = 0
+    damaged: list[str] = []
+    with closing(_read_rows(export, day, plain, lambda error: damaged.append(str(error)))) as rows:
+        for row in rows:
+            data = from_store(row[-1] if isinstance(row[-1], bytes) else row[-1].encode())
+            output.add((*row[:-1], data if export.mask is None else export.mask(row[0], data)))
+            row_count += 1
+            if row_count % TICK_ROWS == 0:
+                export.tick(TICK_ROWS)
+    export.tick(row_count % TICK_ROWS)
+    return ExportedDay(day, row_count, damaged=tuple(damaged))
+
+
+def _read_rows(
+    export: ExportJob,
+    day: ExportDay,
+    plain: Connection,
+    on_damage: Callable[[DamagedBlockError], None],
+) -> Generator[ArchivedRow]:
+    """The rows of a day: of the database, in no particular order; of the archive; or of both.
+    damaged: gets the error of each row of the database that cannot be read."""
+    archived_rows = None if day.archived is None else _read_archived_rows(export, day, plain)
+    if archived_rows is not None and day.part is None:
+        yield from archived_rows
+        return
+    source = day.build_source(export.entity.table)
+    if archived_rows is None:
+        yield from stream_versions(
+            plain, export.entity, source, ordered=False, data="bytea", on_damage=on_damage
+        )
+    else:
+        yield from merge_rows(
+            archived_rows, stream_versions(plain, export.entity, source, on_damage=on_damage)
+        )
+
+
+def _read_archived_rows(
+    export: ExportJob, day: ExportDay, plain: Connection
+) -> Iterator[ArchivedRow]:
+    if export.store is None:
+        raise ArchiveError(f"{day.name} is in the archive, and no archive is set")
+    stored_manifest = manifest.load_manifest(export.store, export.entity.table, day.day)
+    if stored_manifest is None:
+        raise ArchiveError(f"{day.name} is not in the archive, and the database says that it is")
+    provenance.check_provenance(plain, export.store, export.entity, day.day)
+    return manifest.read_checked_rows(export.store, stored_manifest)
+
+
+def _count_rows(export: ExportJob, day: ExportDay, plain: Connection) -> int | None:
+    """The rows of a day; None for a day that is in the table and in the archive."""
+    if day.part is None:
+        return day.archived
+    return (
+        count_versions(plain, day.build_source(export.entity.table))
+        if day.archived is None
+        else None
+    )
+
+
+@contextmanager
+def _write_complete_file(target: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when the block ends without an error."""
+    # A name of its own: another export may be writing the same day.
+    unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with unfinished.open("wb", BUFFER) as sink:
+            yield sink
+            sink.flush()
+            os.fsync(sink.fileno())
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)

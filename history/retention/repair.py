@@ -1,0 +1,194 @@
+"""Repairing a packed day that has versions twice: each stays once, and nothing is lost.
+
+Earlier releases could store a version again that a block had. The content that was stored first
+stays: that of the block. A second row with an equal content goes; another content goes into the
+table doubled_version and is named. The documents that are repaired become plain rows. A sealed day
+gets a new seal, in the same transaction. It may have been sealed before its versions came again:
+then it must be as it was sealed once each version is there once.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from itertools import groupby
+from operator import attrgetter
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from history.common import clock
+from history.common.complaints import ExplainedError
+from history.kinds.entities import EntityKind
+from history.models import DaySeal
+from history.retention.seals import late_rows, verification
+from history.retention.seals.seal import add_seal
+from history.store.blocks import dictionaries, queries
+from history.store.blocks.codec import CanonicalRow
+from history.store.days import days, doubled_versions
+from history.store.days.canonical import (
+    Connection,
+    build_select_list,
+    compute_digest,
+    encode_row,
+    list_columns,
+)
+from history.store.days.day_locks import retry_lock, set_short_lock_timeout
+from history.store.days.days import DayState, DayTable
+from history.store.days.doubled_versions import DoubledKey
+
+
+class NotRepairableError(ExplainedError, RuntimeError):
+    """A day that cannot be repaired; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepairResult:
+    """What became of the versions that a day had twice."""
+
+    equal: list[DoubledKey] = field(default_factory=list)
+    """A second row had an equal content, and was removed."""
+    differing: list[DoubledKey] = field(default_factory=list)
+    """A second row had another content, which is in doubled_version now."""
+
+
+def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairResult:
+    """Leave each version of a day once. Only with the lock of maintain's runs.
+
+    Readers go on; writers of this day wait. `connection` is in autocommit mode.
+
+    Raises:
+        NotRepairable: the day has no partition that Annals made.
+        SealedDayChangedError: the day is not as it was sealed.
+        DamagedBlockError: a block of a document with doubled versions cannot be read.
+        psycopg.errors.LockNotAvailable: a transaction that writes to the day stays open.
+    """
+    place = days.locate_day(connection, entity.table, day)
+    if place.state is not DayState.ATTACHED or not place.ours:
+        raise NotRepairableError(f"{entity.table} has no partition of {day} that Annals made")
+    changed = _find_change(connection, entity, day)
+    result = RepairResult()
+    with connection.transaction():
+        retry_lock(lambda: _stop_writers(connection, place), days.LOCK_WAIT_S)
+        dictionaries.read_new_dictionaries(connection)
+        keys = doubled_versions.find_doubled_versions(connection, entity, place.child)
+        for id, _ in groupby(keys, attrgetter("id")):
+            _repair_document(connection, entity, day, place, id, result)
+        if changed is not None:
+            if not keys:
+                raise changed
+            verification.check_locked(connection, entity, day, place)
+        if keys and DaySeal.objects.filter(table=entity.table, day=day).exists():
+            add_seal(connection, entity.table, day, compute_digest(connection, entity, place.child))
+            late_rows.include_late_rows(connection, entity.table, day)
+    return result
+
+
+def _find_change(
+    connection: Connection, entity: EntityKind, day: date
+) -> verification.SealedDayChangedError | None:
+    """Return the error of a day that is not as it was sealed."""
+    try:
+        verification.check_sealed_day(connection, entity, day)
+    except verification.SealedDayChangedError as error:
+        return error
+    return None
+
+
+def _stop_writers(connection: Connection, place: DayTable) -> None:
+    with connection.transaction():
+        set_short_lock_timeout(connection)
+        connection.execute(
+            f"SET LOCAL idle_in_transaction_session_timeout = {days.SILENT_MS}".encode()
+        )
+        lock = sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(lock.format(place.child))
+
+
+def _repair_document(
+    connection: Connection,
+    entity: EntityKind,
+    day: date,
+    place: DayTable,
+    id: str,
+    result: RepairResult,
+) -> None:
+    """Write the versions of one document anew, each once, as plain rows."""
+    rows_by_key: dict[tuple[int, int], CanonicalRow] = {}
+    differing_rows: list[CanonicalRow] = []
+    taken_out: Counter[bytes] = Counter()
+    for row in _read_versions(connection, entity, place, id):
+        first = rows_by_key.setdefault(row[1:3], row)
+        if first is row:
+            continue
+        taken_out[hashlib.sha256(encode_row(row)).digest()] += 1
+        key = DoubledKey(id, row[1], queries.EPOCH + timedelta(microseconds=row[2]))
+        if _is_equal(connection, first, row):
+            result.equal.append(key)
+        else:
+            result.differing.append(key)
+            differing_rows.append(row)
+    connection.execute(sql.SQL("DELETE FROM {} WHERE id = %s").format(place.child), [id])
+    names = list_columns(entity)
+    _insert_rows(connection, place.child, names, rows_by_key.values())
+    _insert_rows(
+        connection,
+        sql.Identifier("doubled_version"),
+        ["row_id" if name == "id" else name for name in names],
+        differing_rows,
+        {"table": entity.table, "day": day, "taken_at": clock.now()},
+    )
+    late_rows.forget_taken_out(connection, entity.table, day, taken_out)
+
+
+def _read_versions(
+    connection: Connection, entity: EntityKind, place: DayTable, id: str
+) -> Iterator[CanonicalRow]:
+    """Yield the versions of a document on a day: those of blocks first, which were stored first."""
+    query = sql.SQL(
+        "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
+    ).format(
+        build_select_list(entity),
+        sql.SQL(", ").join(map(sql.Identifier, queries.BLOCK_COLUMNS)),
+        place.child,
+    )
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        rows = cursor.execute(query, [id], binary=True).fetchall()
+    for row in rows:
+        yield from queries.iterate_versions(entity.table, [row], None)
+
+
+def _decode_document(row: CanonicalRow) -> str | None:
+    document = row[-1]
+    return document.decode() if isinstance(document, bytes) else document
+
+
+def _is_equal(connection: Connection, first: CanonicalRow, second: CanonicalRow) -> bool:
+    """Return whether two rows say the same, as PostgreSQL compares documents."""
+    if first[:-1] != second[:-1]:
+        return False
+    texts = [_decode_document(first), _decode_document(second)]
+    if texts[0] == texts[1]:
+        return True
+    return connection.execute("SELECT %s::jsonb = %s::jsonb", texts).fetchone() == (True,)
+
+
+def _insert_rows(
+    connection: Connection,
+    table: sql.Identifier,
+    names: Sequence[str],
+    rows: Iterable[CanonicalRow],
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Insert plain rows as `fields` selects them, with more columns of equal values."""
+    forms = {"updated_at": "'epoch'::timestamptz + %s * interval '1 microsecond'"}
+    extra_values = extra or {}
+    query = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(
+        table,
+        sql.SQL(", ").join(map(sql.Identifier, (*names, *extra_values))),
+        sql.SQL(", ").join([sql.SQL(forms.get(name, "%s")) for name in (*names, *extra_values)]),
+    )
+    for row in rows:
+        connection.execute(query, [*row[:-1], _decode_document(row), *extra_values.values()])

@@ -1,0 +1,126 @@
+"""The lock of the runs: one run of `partitions` at a time in a database."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.db import DatabaseError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.common.error_text import describe
+from history.store.database import forms, session
+from history.store.days.days import ADVISORY_SPACE
+
+# The advisory locks of days are (ADVISORY_SPACE, hash); this one is of the one-number kind.
+RUN_LOCK: Final = ADVISORY_SPACE << 32
+OTHER_RUN: Final = "another run of `partitions` works on this database"
+# For how long a run waits for a database that was restarted under it.
+RECONNECT_S: Final = 60.0
+_HOLDER: Final = """
+SELECT pid, a.usename, a.application_name
+FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = database
+WHERE locktype = 'advisory' AND d.datname = current_database()
+    AND classid = %s AND objid = 0 AND objsubid = 1 AND granted
+"""
+
+log = logging.getLogger(__name__)
+
+# The session that has the lock, of each thread's connection of Django.
+_LOCK_SESSIONS: WeakKeyDictionary[BaseDatabaseWrapper, psycopg.Connection[Any]] = (
+    WeakKeyDictionary()
+)
+
+
+class NoRunLockError(RuntimeError):
+    """Raised when the lock of the runs is not available: another run or a pooler prevents it."""
+
+
+@contextmanager
+def hold_run_lock() -> Iterator[None]:
+    """Hold the lock of the runs. An inner block frees nothing, and takes it again if its session is
+    gone. Raises NoRunLockError if another session has it, and says which."""
+    connection = connections["default"]
+    lock_session = _LOCK_SESSIONS.get(connection)
+    if lock_session is not None:
+        if lock_session.closed or lock_session is not connection.connection:
+            reconnect()
+        yield
+        return
+    connection.ensure_connection()
+    if (problem := session.explain_dropped_settings(connection.connection)) is not None:
+        raise NoRunLockError(problem)
+    if not _try_lock(connection):
+        raise NoRunLockError(f"{OTHER_RUN}{_describe_holder(connection)}")
+    try:
+        yield
+    finally:
+        _free_lock(connection)
+
+
+def reconnect() -> None:
+    """Open a new connection and take the lock of the runs again."""
+    connection = connections["default"]
+    _end_session(connection)
+    deadline = time.monotonic() + RECONNECT_S
+    while True:
+        connection.close()
+        try:
+            if _try_lock(connection):
+                return
+            error: Exception = NoRunLockError(OTHER_RUN)
+        except DatabaseError as unavailable:
+            error = unavailable
+        if time.monotonic() > deadline:
+            raise error
+        time.sleep(1)
+
+
+def _try_lock(connection: BaseDatabaseWrapper) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK])
+        (is_locked,) = cursor.fetchone() or (False,)
+    if is_locked:
+        _LOCK_SESSIONS[connection] = connection.connection
+    return bool(is_locked)
+
+
+def _describe_holder(connection: BaseDatabaseWrapper) -> str:
+    """Describe the session that has the lock; empty if it has just ended."""
+    with connection.cursor() as cursor:
+        cursor.execute(_HOLDER, [RUN_LOCK >> 32])
+        if (row := cursor.fetchone()) is None:
+            return ""
+    pid, login, application = row
+    return (
+        f": the session {pid} of the login {login!r} ({application!r}) has its lock. If that is no "
+        "run of yours, end it as an administrator of PostgreSQL: "
+        f"SELECT pg_terminate_backend({pid})"
+    )
+
+
+def _free_lock(connection: BaseDatabaseWrapper) -> None:
+    """Free the lock at once: by its session, or by the end of that session if somebody gave it back
+    to the pool or it has an error. Whatever happens, the session counts as one without the lock."""
+    lock_session = _LOCK_SESSIONS.pop(connection, None)
+    if lock_session is None:
+        return
+    try:
+        # Not by Django's cursor, which refuses after an error. All: it may be held twice.
+        if lock_session is connection.connection and connection.is_usable():
+            lock_session.execute("SELECT pg_advisory_unlock_all()")
+            forms.announce(lock_session)  # that is such a lock
+            return
+    except psycopg.Error as error:
+        log.warning("the session with the lock of `partitions` is closed: %s", describe(error))
+    lock_session.close()
+
+
+def _end_session(connection: BaseDatabaseWrapper) -> None:
+    """End the session that has the lock."""
+    lock_session = _LOCK_SESSIONS.pop(connection, None)
+    if lock_session is not None:
+        lock_session.close()

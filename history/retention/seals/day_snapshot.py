@@ -1,0 +1,93 @@
+"""One state of a day: its rows, and what ingest has noted of late ones."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Final, LiteralString, TypeVar
+
+import psycopg
+from psycopg import errors, sql
+
+from history.retention.seals import late_rows
+from history.store import distribution
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.day_reading import open_day
+
+T = TypeVar("T")
+ROUNDS: Final = 3
+# For how long writers may wait for the question; lock_timeout counts on the session's node only.
+WAIT: Final = "1s"
+_NOTED: Final[LiteralString] = (
+    'SELECT count(*), max(id) FROM late_row WHERE "table" = %s AND day = %s'
+)
+# A prepared transaction belongs to no session. What a node has left of one becomes visible later.
+_LEFT: Final[LiteralString] = """
+SELECT count(*) FROM pg_locks JOIN pg_class ON pg_class.oid = relation
+JOIN pg_dist_shard ON relname = {table} || '_' || shardid AND logicalrelid = {table}::regclass
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+def run_in_one_state(
+    connection: Connection, table: str, day: date, work: Callable[[days.DayTable], T]
+) -> T:
+    """What work returns, in a transaction with one state of the day, whose table it gets; where
+    tables are distributed it may be called again. `connection` is in autocommit mode. Raises
+    psycopg.errors.LockNotAvailable if a transaction that writes to the table stays open."""
+    if not is_spread(connection, table):
+        with open_day(connection, table, day) as place:
+            return work(place)
+    for _ in range(ROUNDS):
+        noted_before = _load_noted(connection, table, day)
+        with connection.transaction():
+            result = work(days.locate_day(connection, table, day))
+            if _load_noted(connection, table, day) == noted_before:
+                return result
+            raise psycopg.Rollback  # leaves the block, and is not seen outside
+    raise errors.LockNotAvailable("rows of this day keep coming; run it again later")
+
+
+def is_spread(connection: Connection, table: str) -> bool:
+    """Whether the rows of a table are on several nodes."""
+    return distribution.is_spread(connection, table)
+
+
+def start_noting(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
+    """Make writers note the origin of every row that enters the day from now on. Returns when each
+    row is visible or will be noted: waits for the transactions, on any node, that wrote to the day.
+    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
+    late_rows.mark_sealed_day(connection, table, day)
+    if is_spread(connection, table):
+        days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+    else:
+        late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
+
+
+def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
+    """What is noted of late rows while nobody writes."""
+
+    def attempt() -> tuple[object, ...] | None:
+        with connection.transaction():
+            _stop_writers(connection, table)
+            return connection.execute(_NOTED, [table, day]).fetchone()
+
+    return days.retry_lock(attempt, days.LOCK_WAIT_S)
+
+
+def _stop_writers(connection: Connection, table: str) -> None:
+    """Lock the table on all nodes, not its days: who writes to a day goes through the table."""
+    row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
+    former_timeout = row[0] if row else "0"
+    set_timeout = "SELECT set_config('statement_timeout', %s, true)"
+    lock = sql.SQL("LOCK TABLE ONLY {} IN SHARE MODE").format(sql.Identifier(table))
+    with connection.transaction():
+        connection.execute(set_timeout, [WAIT])
+        try:
+            connection.execute(lock)
+        except errors.QueryCanceled:
+            raise errors.LockNotAvailable("a transaction that writes to it stays open") from None
+        connection.execute(set_timeout, [former_timeout])
+        left_query = sql.SQL(_LEFT).format(table=sql.Literal(table)).as_string(connection)
+        if any(answer.result != "0" for answer in distribution.ask_nodes(connection, left_query)):
+            raise errors.LockNotAvailable("a node has left a prepared transaction that wrote to it")

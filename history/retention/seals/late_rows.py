@@ -1,0 +1,181 @@
+"""Rows that entered a sealed day, until it is sealed again, and the digest of the day without
+them."""
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+
+from psycopg import errors, sql
+
+from history.kinds.entities import EntityKind
+from history.kinds.kind import DayRows
+from history.models import LateRow
+from history.store.days import days
+from history.store.days.canonical import (
+    Connection,
+    DayDigest,
+    build_encoding,
+    stream_hashes,
+)
+
+PAUSE_S = 0.05
+
+_OTHERS = """
+SELECT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s AND granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+# Each transaction holds the lock of its own virtual number, whoever may see its other properties.
+_TRANSACTIONS = """
+SELECT virtualxid FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'virtualxid' AND granted AND virtualxid = virtualtransaction
+    AND datname = current_database() AND usesysid IS NOT NULL AND pid <> pg_backend_pid()
+"""
+
+_NOTED = """
+SELECT DISTINCT row_hash FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed
+"""
+
+_GONE = """
+SELECT "table", day FROM (SELECT DISTINCT "table", day FROM late_row) AS days
+WHERE to_regclass("table" || to_char(day, '_YYYYMMDD')) IS NULL AND NOT EXISTS (
+    SELECT FROM archived_day AS kept WHERE kept."table" = days."table" AND kept.day = days.day)
+"""
+_FORGET = """
+DELETE FROM late_row WHERE "table" = %s AND day = %s AND to_regclass(%s) IS NULL
+"""
+
+
+def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
+    """Tell writers to note the origin of rows that enter the day from now on."""
+    connection.execute(
+        'INSERT INTO sealed_day ("table", day) VALUES (%s, %s)'
+        ' ON CONFLICT ("table", day) DO UPDATE SET dropped_at = NULL',
+        [table, day],
+    )
+
+
+def wait_for_others(
+    connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
+) -> None:
+    """Return when the transactions that hold a lock of one of the tables now have ended; they wait
+    for nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
+    deadline = time.monotonic() + days.LOCK_WAIT_S
+    values = [[table.as_string(connection) for table in tables], mode]
+    others = set(connection.execute(_OTHERS, values))
+    while others:
+        if time.monotonic() > deadline:
+            raise errors.LockNotAvailable("a transaction that uses it stays open")
+        time.sleep(PAUSE_S)
+        others &= set(connection.execute(_OTHERS, values))
+
+
+def wait_for_transactions(connection: Connection) -> None:
+    """Return when the transactions of this database that are open now have ended.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: one stays open.
+    """
+    deadline = time.monotonic() + days.LOCK_WAIT_S
+    others = set(connection.execute(_TRANSACTIONS))
+    while others:
+        if time.monotonic() > deadline:
+            raise errors.LockNotAvailable("a transaction of this database stays open")
+        time.sleep(PAUSE_S)
+        others &= set(connection.execute(_TRANSACTIONS))
+
+
+def count_late_rows(connection: Connection, table: str, day: date) -> int:
+    """Return how many rows have entered the day since its newest seal."""
+    row = connection.execute(
+        "SELECT count(DISTINCT row_hash) FROM late_row"
+        ' WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def count_late_rows_since(table: str, day: date, moment: datetime) -> int:
+    """Return how many rows have entered the day after a moment."""
+    return LateRow.objects.filter(table=table, day=day, noted_at__gt=moment).count()
+
+
+def include_late_rows(connection: Connection, table: str, day: date) -> None:
+    """Count the late rows as part of the newest seal."""
+    connection.execute(
+        'UPDATE late_row SET sealed = true WHERE "table" = %s AND day = %s AND NOT sealed',
+        [table, day],
+    )
+
+
+def compute_digests(
+    connection: Connection, day_rows: DayRows, day: date, source: sql.Composable
+) -> tuple[DayDigest, DayDigest, int]:
+    """The digests of the rows of a day's table, with and without the late rows, and the number of
+    late rows."""
+    late_hashes = {
+        bytes(late_hash) for (late_hash,) in connection.execute(_NOTED, [day_rows.table, day])
+    }
+    rows, rest, late = DayDigest(), DayDigest(), 0
+    for id_, version, row_hash in stream_hashes(connection, day_rows, source):
+        rows.add(id_, version, row_hash)
+        if row_hash in late_hashes:
+            late += 1
+        else:
+            rest.add(id_, version, row_hash)
+    return rows, rest, late
+
+
+def forget_archived_rows(
+    connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
+) -> None:
+    """Delete what is noted of late rows that are archived, before a restored day gets these rows
+    again. archived: a table with them. digest: of these rows; if they are not the sealed rows,
+    nothing is deleted."""
+    newest = connection.execute(
+        'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
+        [entity.table, day],
+    ).fetchone()
+    if newest is None or newest[0] != digest:
+        return
+    noted = sql.SQL('"table" = {} AND day = {} AND NOT sealed').format(
+        sql.Literal(entity.table), sql.Literal(day)
+    )
+    connection.execute(
+        sql.SQL(
+            "DELETE FROM late_row WHERE {noted} AND row_hash IN (SELECT sha256({encoded})"
+            " FROM {archived} WHERE (id, version) IN ("
+            "SELECT known.row_id, known.version FROM late_row AS known WHERE {noted}))"
+        ).format(noted=noted, encoded=build_encoding(entity), archived=archived)
+    )
+
+
+def forget_taken_out(
+    connection: Connection, table: str, day: date, repeats: Mapping[bytes, int]
+) -> None:
+    """Delete what is noted of rows that were taken out, because the day has the version twice.
+
+    A note says nothing of the row that stays, which the seal has, where there are only as many
+    notes as repeats.
+
+    Args:
+        repeats: how many rows were taken out, by their hash.
+    """
+    for row_hash, number in repeats.items():
+        connection.execute(
+            'DELETE FROM late_row WHERE "table" = %(table)s AND day = %(day)s AND NOT sealed'
+            " AND row_hash = %(hash)s AND (SELECT count(*) FROM late_row AS noted"
+            ' WHERE noted."table" = %(table)s AND noted.day = %(day)s AND NOT noted.sealed'
+            " AND noted.row_hash = %(hash)s) <= %(number)s",
+            {"table": table, "day": day, "hash": row_hash, "number": number},
+        )
+
+
+def forget_dropped_days(connection: Connection) -> None:
+    """Delete what is noted of late rows of days that are neither in the table nor in the archive
+    any more."""
+    # Two statements: Citus refuses to delete by what a table of the coordinator says.
+    for table, day in connection.execute(_GONE).fetchall():
+        connection.execute(_FORGET, [table, day, days.build_partition_name(table, day)])

@@ -1,0 +1,299 @@
+"""Checks whether sealed days are unchanged and whether the chain of their seals is complete."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+import msgspec
+import psycopg
+from django.db.models import Min
+from psycopg import sql
+
+from history.common import clock
+from history.common.complaints import ExplainedError
+from history.common.error_text import describe
+from history.common.text_tables import pluralize
+from history.kinds.kind import DayClosing, DayRows
+from history.models import ArchivedDay, DaySeal, LateRow, SealedDay, VerifiedTable
+from history.retention import runs
+from history.retention.seals import day_snapshot, late_rows
+from history.retention.seals.seal import GENESIS, compute_seal
+from history.store.blocks.codec import DamagedBlockError
+from history.store.days import days
+from history.store.days.canonical import (
+    Connection,
+    DayDigest,
+    RowRange,
+    compute_digest,
+)
+from history.store.days.day_reading import open_day
+from history.store.days.days import DayState
+
+_LATE: Final = "rows are noted as late, and no row can be late here"
+
+
+def find_closed_fault(day_seal: DaySeal) -> str | None:
+    """Return the fault of a day that can get no late row, apart from its rows, or None."""
+    if LateRow.objects.filter(table=day_seal.table, day=day_seal.day).exists():
+        return _LATE
+    seals_of_day = DaySeal.objects.filter(table=day_seal.table, day=day_seal.day)
+    if seals_of_day.values("digest").distinct().count() > 1:
+        return "it was sealed again with other rows"
+    return None
+
+
+def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
+    """The days without a seal that must have one, oldest first, each with what is wrong: those that
+    a run of maintain had to seal, since the oldest seal or row; and those with late rows."""
+    if day_rows.closed is None:
+        return
+    sealed = set(DaySeal.objects.filter(table=day_rows.table).values_list("day", flat=True))
+    late = set(LateRow.objects.filter(table=day_rows.table).values_list("day", flat=True))
+    first_filled = _find_first_filled_day(connection, day_rows)
+    first = min((*sealed, *([first_filled] if first_filled else ())), default=date.max)
+    end = _compute_sealing_end(sealed, day_rows.closed)
+    expected_days = {first + timedelta(days=number) for number in range((end - first).days)}
+    for day in sorted((late | (expected_days if day_rows.closed.seal_after else set())) - sealed):
+        yield day, _LATE if day in late else "it has no seal, and a day before it has one or rows"
+
+
+def _compute_sealing_end(sealed: Collection[date], closed: DayClosing) -> date:
+    """Return the first day that maintain has not had to seal yet."""
+    run = runs.load_latest_complete_run()
+    if run is None:
+        return max(sealed, default=date.min)
+    return run.started_at.astimezone(UTC).date() - timedelta(days=closed.seal_after)
+
+
+def _find_first_filled_day(connection: Connection, day_rows: DayRows) -> date | None:
+    query = sql.SQL("SELECT (min({}) AT TIME ZONE 'UTC')::date FROM {}").format(
+        sql.Identifier(day_rows.order[0]), sql.Identifier(day_rows.table)
+    )
+    row = connection.execute(query).fetchone()
+    return row[0] if row else None
+
+
+@dataclass(frozen=True, slots=True)
+class SealVerdict:
+    """The result of checking one day. rows: of the seal. late: how many rows have entered the day
+    since. fault: what is wrong, None if nothing is. note: what was compared."""
+
+    table: str
+    day: date
+    rows: int
+    late: int
+    seal: str
+    fault: str | None
+    note: str
+
+
+def find_chain_fault(day_rows: DayRows) -> str | None:
+    """Return the first fault in the chain of a table's seals, or None if the chain is whole."""
+    previous = GENESIS
+    for day_seal in DaySeal.objects.filter(table=day_rows.table).defer("ranges").order_by("id"):
+        if day_seal.previous != previous:
+            return f"the seal before the seal of {day_seal.day} is missing or was replaced"
+        if day_seal.seal != compute_seal(
+            previous, day_seal.table, day_seal.day, day_seal.rows, day_seal.digest
+        ):
+            return f"the seal of {day_seal.day} does not match its row count and digest"
+        previous = day_seal.seal
+    return None
+
+
+def load_newest_seal(day_rows: DayRows) -> str | None:
+    """Return the newest seal of a table in hex, or None. It depends on all earlier seals."""
+    newest = DaySeal.objects.filter(table=day_rows.table).order_by("-id").first()
+    return newest.seal if newest else None
+
+
+def verify_days(
+    connection: Connection, day_rows: DayRows, day: date | None = None
+) -> Iterator[SealVerdict]:
+    """Check each sealed day, or one, against its newest seal, oldest day first; then days without a
+    seal that must have one.
+
+    The digest is computed again from the rows of the day's table, without the late rows, or is that
+    which the database keeps of the archived day. A day that cannot be read has that as its fault; a
+    lost connection is raised. `connection` is in autocommit mode.
+    """
+    seals = DaySeal.objects.filter(table=day_rows.table)
+    if day is not None:
+        seals = seals.filter(day=day)
+    newest = seals.order_by("day", "-id").distinct("day")
+    for day_seal in newest.iterator(chunk_size=1):
+        try:
+            verdict = _compare_day(connection, day_rows, day_seal)
+        except (psycopg.Error, DamagedBlockError) as error:
+            if connection.closed:
+                raise
+            verdict = _build_verdict(
+                day_seal, 0, f"cannot be read: {describe(error)}", "not compared"
+            )
+        yield verdict
+    for unsealed_day, reason in find_unsealed_days(connection, day_rows):
+        if day in (None, unsealed_day):
+            yield SealVerdict(day_rows.table, unsealed_day, 0, 0, "", reason, "not compared")
+
+
+class SealedDayChangedError(ExplainedError, RuntimeError):
+    """A sealed day has other rows than its seal."""
+
+
+def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
+    """Compare a day with its newest seal, before it is archived, dropped or sealed again; a day
+    without a seal passes. `connection` is in autocommit mode. Raises ChangedError."""
+    day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
+    if day_seal is None:
+        return
+    if fault := _compare_day(connection, day_rows, day_seal).fault:
+        raise SealedDayChangedError(f"{day_rows.table} {day} is not as it was sealed: {fault}")
+
+
+def check_locked(connection: Connection, kept: DayRows, day: date, place: days.DayTable) -> None:
+    """Do what `check` does, in a transaction in which nobody else writes to the day.
+
+    Raises:
+        SealedDayChangedError: the day has other rows than its seal.
+    """
+    known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
+    if known is not None and (fault := _compare_in_snapshot(connection, kept, known, place).fault):
+        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {fault}")
+
+
+def accept_changed_day(table: str, day: date) -> None:
+    """Let a day go that is not as it was sealed: its drop is not recorded as one of maintain, so
+    verify() names it for good."""
+    SealedDay.objects.filter(table=table, day=day).delete()
+
+
+def _compare_day(connection: Connection, day_rows: DayRows, day_seal: DaySeal) -> SealVerdict:
+    """Compare a day; where one of several nodes seems to differ, once more in one state of all."""
+    with open_day(connection, day_rows.table, day_seal.day) as place:
+        verdict = _compare_in_snapshot(connection, day_rows, day_seal, place)
+    if verdict.fault and day_snapshot.is_spread(connection, day_rows.table):
+        return day_snapshot.run_in_one_state(
+            connection,
+            day_rows.table,
+            day_seal.day,
+            lambda place: _compare_in_snapshot(connection, day_rows, day_seal, place),
+        )
+    return verdict
+
+
+def _compare_in_snapshot(
+    connection: Connection, day_rows: DayRows, day_seal: DaySeal, place: days.DayTable
+) -> SealVerdict:
+    count = (
+        0
+        if day_rows.closed
+        else late_rows.count_late_rows(connection, day_rows.table, day_seal.day)
+    )
+    day_seal = _load_newest(connection, day_seal)
+    rest, late_found = DayDigest(), 0
+    if place.state is not DayState.ABSENT and not count:
+        rest = compute_digest(connection, day_rows, place.child)
+    elif place.state is not DayState.ABSENT:
+        _, rest, late_found = late_rows.compute_digests(
+            connection, day_rows, day_seal.day, place.child
+        )
+    note = "digest computed from the rows"
+    fault: str | None = None
+    if (rest.finish(), rest.rows) != (day_seal.digest, day_seal.rows):
+        fault = _describe_difference(
+            msgspec.convert(day_seal.ranges, list[RowRange]), rest, day_seal
+        )
+        if not rest.rows and place.comment != days.RESTORED:
+            fault, note = _compare_dropped(day_rows, day_seal, fault)
+    if count > late_found:
+        missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"
+        fault = f"{fault}; {missing}" if fault else missing
+    if day_rows.closed:
+        fault = fault or find_closed_fault(day_seal)
+    return _build_verdict(day_seal, count, fault, note)
+
+
+def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
+    """Return the newest seal of the day in this transaction's snapshot.
+
+    A day may have been sealed again since `known` was read: then its late rows are of that seal.
+    """
+    row = connection.execute(
+        'SELECT max(id) FROM day_seal WHERE "table" = %s AND day = %s',
+        [day_seal.table, day_seal.day],
+    ).fetchone()
+    if row is None or row[0] in (None, day_seal.id):
+        return day_seal
+    return DaySeal.objects.get(id=row[0])
+
+
+def _build_verdict(day_seal: DaySeal, late: int, fault: str | None, note: str) -> SealVerdict:
+    return SealVerdict(
+        day_seal.table, day_seal.day, day_seal.rows, late, day_seal.seal, fault, note
+    )
+
+
+def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[str | None, str]:
+    """Fault and note for a seal of which the table has no row. otherwise: the fault if the day was
+    neither archived nor dropped by maintain."""
+    archived = ArchivedDay.objects.filter(table=day_seal.table, day=day_seal.day).first()
+    if archived and archived.digest == day_seal.digest:
+        return None, "archived; the digests are equal"
+    if archived:
+        return "the archived rows are not the sealed rows", "archived"
+    dropped = SealedDay.objects.filter(
+        table=day_seal.table, day=day_seal.day, dropped_at__isnull=False
+    ).exists()
+    kept_days = timedelta(days=day_rows.closed.kept_days if day_rows.closed else 0)
+    if dropped and day_rows.closed and day_seal.day >= clock.now().date() - kept_days:
+        return "it was dropped before its retention was over", "dropped, not archived"
+    return (None, "dropped, not archived") if dropped else (fault, "not archived")
+
+
+def _describe_difference(sealed: list[RowRange], day_digest: DayDigest, day_seal: DaySeal) -> str:
+    """Describe the first range of rows that differs from the sealed one."""
+    change = day_digest.rows - day_seal.rows
+    count = (
+        f", {pluralize(abs(change), 'row')} {'more' if change > 0 else 'fewer'}" if change else ""
+    )
+    begin = 0
+    for old, new in zip(sealed, day_digest.ranges, strict=False):
+        if old != new:
+            return (
+                f"rows {begin + 1} to {begin + old.rows} differ, between "
+                f"{_format_key(old.first)} and"
+                f" {_format_key(old.last)}{count}"
+            )
+        begin += old.rows
+    if len(sealed) < len(day_digest.ranges):
+        first = _format_key(day_digest.ranges[len(sealed)].first)
+        return f"rows after row {begin} are new, from {first}{count}"
+    if len(sealed) > len(day_digest.ranges):
+        first = _format_key(sealed[len(day_digest.ranges)].first)
+        return f"rows from row {begin + 1} on are missing, from {first}{count}"
+    return f"the ranges of the seal do not match its digest{count}"
+
+
+def _format_key(key: tuple[str, int]) -> str:
+    return f"{key[0]} v{key[1]}"
+
+
+def record_check(table: str, started_at: datetime, days: int, faults: int) -> None:
+    """Record a check of all sealed days of a table."""
+    VerifiedTable.objects.update_or_create(
+        table=table, defaults={"started_at": started_at, "days": days, "faults": faults}
+    )
+
+
+def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
+    """The latest complete check of each table that has seals, or had some when it was checked:
+    table, when it began, and faults, which are days that differ, and one more if the chain is
+    broken. Before the first check: the time of the first seal, and None."""
+    checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
+    sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
+    for row in sealed:
+        if row["table"] not in checked:
+            yield row["table"], row["first"], None
+    for table, check in checked.items():
+        yield table, check.started_at, check.faults

@@ -1,0 +1,218 @@
+"""Indexes what was stored before a business key was declared, and removes keys that are too old.
+
+Each partition is read page by page.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import partial
+
+from django.db import ProgrammingError, connection, transaction
+from psycopg import errors, sql
+
+from history.documents.json_pointer import split_pointer
+from history.documents.record import Record
+from history.kinds.entities import ENTITIES, EntityKind
+from history.models import MaintainRun
+from history.retention import catalog
+from history.retention.catalog import Partition
+from history.store import distribution
+from history.store.blocks.codec import DamagedBlockError
+from history.store.blocks.queries import EPOCH, build_version_count, read_documents
+from history.store.blocks.queries import build_damage_error as damaged_row
+from history.store.days import days
+from history.store.days.canonical import Connection
+from history.store.days.days import DayState
+from history.store.distribution.disk_use import measure_disk_use
+from history.store.search_index.keys import NewSearchKeys
+from history.store.search_index.upsert import upsert_keys
+
+# 4 MB: about 2,000 versions, or 30,000 keys. One short transaction each.
+PAGES_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillTarget:
+    """A partition to index. pages: how many it has, or the largest of its shards. table: the oid
+    of the table that has the name; a day that is packed or unpacked gets another one."""
+
+    entity: EntityKind
+    name: str
+    pages: int
+    shards: int
+    table: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillStep:
+    """What one transaction did. keys: rows of search_key, new or seen again. damaged: what could
+    not be read."""
+
+    pages: int
+    rows: int
+    keys: int
+    damaged: tuple[str, ...] = ()
+
+
+def list_targets() -> list[BackfillTarget]:
+    """Return the attached partitions of the kinds with business keys, newest day first."""
+    kinds = {entity.table: entity for entity in ENTITIES if entity.search}
+    partitions = [
+        partition
+        for partition in catalog.read_partitions(connection, [*kinds])
+        if partition.state is DayState.ATTACHED
+    ]
+    tables = {partition.name: kinds[partition.table] for partition in partitions}
+    with connection.wrap_database_errors:
+        sizes = _measure_tables(connection.connection, [*tables])
+    targets = [BackfillTarget(tables[name], name, *size) for name, size in sizes.items()]
+    return sorted(targets, key=lambda target: target.name[-8:], reverse=True)
+
+
+def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
+    """Index a partition, a step for each transaction. Begins again if the day is packed or unpacked
+    meanwhile: its rows are on other pages then. Ends early if the partition is dropped."""
+    select = _make_select(target)
+    first_page = 0
+    while first_page < target.pages:
+        end_page = min(first_page + max(1, PAGES_AT_ONCE // target.shards), target.pages)
+        try:
+            with transaction.atomic():
+                result = (
+                    _index_pages(target, select, first_page, end_page)
+                    if _lock_if_same(target)
+                    else None
+                )
+        except ProgrammingError as error:
+            if isinstance(error.__cause__, errors.UndefinedTable):
+                return
+            raise
+        if result is None:
+            with connection.wrap_database_errors:
+                sizes = _measure_tables(connection.connection, [target.name])
+            if target.name not in sizes:
+                return
+            target, first_page = BackfillTarget(target.entity, target.name, *sizes[target.name]), 0
+            continue
+        first_page = end_page
+        yield result
+
+
+def _lock_if_same(target: BackfillTarget) -> bool:
+    """Lock the partition, and return whether it is the table whose pages were counted."""
+    with connection.cursor() as cursor:
+        if not distribution.is_distributed(connection.connection):
+            cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')
+        cursor.execute("SELECT %s::regclass::oid::bigint", [f'"{target.name}"'])
+        return bool(cursor.fetchone() == (target.table,))
+
+
+def _index_pages(
+    target: BackfillTarget, select: sql.Composed, first_page: int, end_page: int
+) -> BackfillStep:
+    keys, count = NewSearchKeys(), 0
+    damaged: list[str] = []
+    with connection.cursor() as cursor:
+        cursor.execute(select, [f"({first_page},0)", f"({end_page},0)"])
+        for id, version, moment, data, packed, inside in cursor:
+            texts_of_row = [data]
+            try:
+                stored_at = EPOCH + timedelta(microseconds=moment)
+                if not inside:
+                    raise damaged_row(target.entity.table, id, stored_at)
+                if packed is not None:
+                    texts_of_row = read_documents(
+                        connection.connection, target.entity.table, id, stored_at, packed
+                    )
+            except DamagedBlockError as error:
+                damaged.append(str(error))
+                continue
+            count += len(texts_of_row)
+            for text in texts_of_row:
+                keys.add_record(
+                    Record(target.entity.name, id, version, 0, moment, "", None, None, text)
+                )
+        rows = keys.list_rows()
+        if rows:
+            # Sorted, as a consumer does it, so that the two do not deadlock.
+            with connection.wrap_database_errors:
+                upsert_keys(connection.connection, rows)
+    return BackfillStep(end_page - first_page, count, len(rows), tuple(damaged))
+
+
+def _measure_tables(
+    connection: Connection, names: Sequence[str]
+) -> dict[str, tuple[int, int, int]]:
+    """How many pages and shards these tables have, and their oids, as far as they exist."""
+    disk_use = measure_disk_use(connection, names)
+    rows = connection.execute(
+        "SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int,"
+        "   oid::bigint"
+        " FROM unnest(%s::text[]) AS name"
+        " CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part"
+        " WHERE oid IS NOT NULL",
+        [list(names)],
+    )
+    return {
+        name: (use.pages, len(use.shards), oid) if (use := disk_use.get(name)) else (pages, 1, oid)
+        for name, pages, oid in rows.fetchall()
+    }
+
+
+def _make_select(target: BackfillTarget) -> sql.Composed:
+    """Make the query for the rows of some pages, each with only the members of its document with
+    keys.
+    """
+    members = dict.fromkeys(split_pointer(pointer)[0] for _, pointer in target.entity.search)
+    parts = sql.SQL(", ").join(
+        sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
+    )
+    return sql.SQL(
+        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
+        " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
+        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed, {inside}"
+        " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
+    ).format(
+        parts=parts,
+        inside=sql.SQL(build_version_count(target.entity)),
+        table=sql.Identifier(target.name),
+    )
+
+
+# A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.
+_REMOVE = """
+DELETE FROM search_key WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
+    FOR UPDATE SKIP LOCKED))
+"""
+# On several nodes: the same pages of each shard. A locked key is waited for.
+_REMOVE_SPREAD = """
+DELETE FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
+"""
+
+
+def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
+    """Return the oldest day whose versions must be found."""
+    days = [
+        part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
+    ]
+    return min([oldest, *(day for day in days if day is not None)])
+
+
+def remove_old_keys(connection: Connection, before: date) -> int:
+    """Remove the keys that were last seen before this day, and return how many.
+
+    Reads the whole table, once for each day of `maintain`. `connection` is in autocommit mode.
+    """
+    if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
+        return 0
+    [(pages, shards, _)] = _measure_tables(connection, ["search_key"]).values()
+    statement = _REMOVE_SPREAD if distribution.is_distributed(connection) else _REMOVE
+    step = max(1, PAGES_AT_ONCE // shards)
+    removed = 0
+    for first_page in range(0, pages, step):
+        page_range = (f"({first_page},0)", f"({first_page + step},0)")
+        remove = partial(connection.execute, statement, (*page_range, before))
+        removed += days.retry_lock(remove, days.LOCK_WAIT_S).rowcount
+    return removed

@@ -1,0 +1,103 @@
+"""Partitions and plans as a table for people and as plain objects for JSON."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from history.common.text_tables import build_table, pluralize
+from history.retention.catalog import Partition
+from history.retention.plan import PlanLine
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NUMBERS = ("~rows", "bytes")
+
+
+def format_size(count: int) -> str:
+    """Format a number of bytes for people: `1.5 GiB`."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def build_partition_table(parts: Iterable[Partition]) -> "Table":
+    """One line for each partition."""
+    names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
+    table = build_table(*names, right=NUMBERS)
+    for part in parts:
+        table.add_row(
+            part.name,
+            _format_moment(part.start),
+            _format_moment(part.end),
+            f"{part.rows:,}",
+            format_size(part.bytes),
+            part.state.value,
+            "yes" if part.day else "no",
+        )
+    return table
+
+
+def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
+    """One line for each partition, or for each run with the same action and reason."""
+    names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
+    table = build_table(*names, right=NUMBERS)
+    for count, line in [(1, line) for line in lines] if unmerged else _merge_lines(lines):
+        part = line.part
+        table.add_row(
+            part.table,
+            line.action,
+            part.name if count == 1 else pluralize(count, "day"),
+            _format_moment(part.start),
+            _format_moment(part.end),
+            f"{part.rows:,}",
+            format_size(part.bytes),
+            line.reason,
+        )
+    return table
+
+
+def build_partition_object(part: Partition) -> dict[str, Any]:
+    """A partition for JSON. Moments are ISO 8601 in UTC; rows is an estimate."""
+    day = part.day.isoformat() if part.day else None
+    return {**_build_object(part), "day": day, "state": part.state.value, "marked": part.marked}
+
+
+def build_line_object(line: PlanLine) -> dict[str, Any]:
+    """A line of a plan for JSON."""
+    return {"action": line.action, **_build_object(line.part), "reason": line.reason}
+
+
+def _build_object(part: Partition) -> dict[str, Any]:
+    return {
+        "table": part.table,
+        "name": part.name,
+        "from": part.start.isoformat() if part.start else None,
+        "to": part.end.isoformat() if part.end else None,
+        "rows": part.rows,
+        "bytes": part.bytes,
+    }
+
+
+def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
+    """Merge consecutive lines of one table, action and reason; yield each with its count."""
+    for _, group in groupby(lines, lambda line: (line.part.table, line.action, line.reason)):
+        run = list(group)
+        parts = [line.part for line in run]
+        rows, bytes = sum(part.rows for part in parts), sum(part.bytes for part in parts)
+        whole = replace(parts[0], end=parts[-1].end, rows=rows, bytes=bytes)
+        yield len(run), replace(run[0], part=whole)
+
+
+def _format_moment(moment: datetime | None) -> str:
+    """Format a moment: at midnight its date, otherwise date and time."""
+    if moment is None:
+        return "-"
+    moment = moment.astimezone(UTC)
+    midnight = (moment.hour, moment.minute, moment.second, moment.microsecond) == (0, 0, 0, 0)
+    return f"{moment:%Y-%m-%d}" if midnight else f"{moment:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,255 @@
+"""The form of a block: its columns, and the documents in it.
+
+A block is the row of its newest version, with the documents of all its versions in `packed` and
+none in `data`. Its versions have one id, one UTC day and one application. They are in the order of
+their numbers, and their times do not go back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import zstandard
+
+from history.common.complaints import ExplainedError
+from history.store.blocks.dictionaries import Dictionary, decompress
+
+MOST_VERSIONS: Final = 64
+# A larger document stays a plain row, which PostgreSQL compresses: packing it would need it several
+# times in memory.
+MOST_BYTES: Final = 256 * 1024
+LEVEL: Final = 6
+# No document has a line feed: PostgreSQL's text of JSONB escapes it in texts, and has no other.
+DOCUMENT_SEPARATOR: Final = b"\n"
+# Documents of deletions that have none stay as they are: SQL looks for them.
+NULL_DOCUMENT: Final = b"null"
+DICTIONARY_NUMBER_BYTES: Final = (
+    4  # bytes, of the dictionary, in the place of the first ones of zstd, always these:
+)
+_MAGIC: Final = zstandard.FRAME_HEADER
+# In the number of the dictionary: the last bytes of `keys` are the checksum of the row. Blocks of
+# the first form have none. The documents have one of their own, of zstd, in both forms.
+_CHECKED: Final = 1 << 31
+CHECKSUM: Final = 4  # bytes
+# PostgreSQL has no larger value.
+_LARGEST: Final = 1 << 30
+
+CanonicalRow = tuple[Any, ...]
+"""A row as history.store.days.canonical.fields selects it: id, version, microseconds, client,
+author, type, the application of a child, the text of the document; here as bytes."""
+
+
+class DamagedBlockError(ExplainedError, RuntimeError):
+    """A block cannot be read: it, or its dictionary, is not as it was. day: of the block, where it
+    is known."""
+
+    day: date | None = None
+
+
+class BlockColumns(NamedTuple):
+    """The columns that a block has and a plain row lacks. unpacked: bytes of the documents. keys:
+    of each version but the newest, in their order, eight bytes: five with the microseconds until
+    the newest, its type, its client, its author; then the checksum of the row. names: lines,
+    whose numbers are these clients and authors, an empty one for no author; 0: that of the row.
+    versions: all numbers; None where they follow one another."""
+
+    unpacked: int
+    keys: bytes | None
+    versions: list[int] | None
+    names: str | None
+    packed: bytes
+
+
+class BlockPacker:
+    """Packs rows, which come in the order of id, number and time, into blocks."""
+
+    def __init__(self, dictionary: Dictionary | None) -> None:
+        data = None if dictionary is None else dictionary.data
+        number = 0 if dictionary is None else dictionary.number
+        self._number = (number | _CHECKED).to_bytes(DICTIONARY_NUMBER_BYTES)
+        self._compress = zstandard.ZstdCompressor(
+            LEVEL, dict_data=data, write_checksum=True, write_dict_id=False
+        ).compress
+
+    def pack_block(self, rows: Sequence[CanonicalRow]) -> tuple[CanonicalRow, BlockColumns | None]:
+        """Return the row of a block without its document, and the block's columns.
+
+        A document that must not be packed stays a plain row: then the columns are None.
+        """
+        newest = rows[-1]
+        if newest[-1] == NULL_DOCUMENT or len(newest[-1]) > MOST_BYTES:
+            return newest, None
+        text = DOCUMENT_SEPARATOR.join([row[-1] for row in rows])
+        packed = self._number + self._compress(text)[len(_MAGIC) :]
+        keys, versions = b"", None
+        numbered: dict[str, int] = {}
+        if len(rows) > 1:
+            _, number, moment, client, author, *_ = newest
+            packed_keys = []
+            for row in rows[:-1]:
+                key = moment - row[2] << 8 | row[5]
+                for name, newest_name in ((row[3], client), (row[4], author)):
+                    name_number = 0
+                    if name != newest_name:
+                        name_number = numbered.setdefault(name or "", len(numbered) + 1)
+                    key = key << 8 | name_number
+                packed_keys.append(key)
+            keys = struct.pack(f">{len(packed_keys)}q", *packed_keys)
+            numbers = [row[1] for row in rows]
+            if numbers != list(range(number - len(packed_keys), number + 1)):
+                versions = numbers
+        names = "\n".join(numbered) if numbered else None
+        keys += compute_checksum(newest, len(text), keys, versions, names)
+        return (*newest[:-1], None), BlockColumns(len(text), keys, versions, names, packed)
+
+
+def split_into_blocks(rows: Iterable[CanonicalRow]) -> Iterator[list[CanonicalRow]]:
+    """Yield the rows of one document and day, in the order of number and time, as blocks.
+
+    Only the rows of one block are in memory.
+    """
+    block: list[CanonicalRow] = []
+    size = 0
+    was_alone = False
+    for row in rows:
+        length = len(row[-1])
+        is_alone = row[-1] == NULL_DOCUMENT or _must_stay_plain(*row[3:6])
+        if block and (
+            is_alone
+            or was_alone
+            or len(block) == MOST_VERSIONS
+            or size + length > MOST_BYTES
+            or row[2] < block[-1][2]
+            or row[6:-1] != block[-1][6:-1]
+        ):
+            yield block
+            block, size = [], 0
+        block.append(row)
+        size += length
+        was_alone = is_alone
+    if block:
+        yield block
+
+
+def _must_stay_plain(client: str, author: str | None, type: int) -> bool:
+    """Return whether `keys` and `names` cannot hold these values, so that the row stays plain."""
+    return "\n" in client or author == "" or "\n" in (author or "") or not 0 <= type < 256
+
+
+def compute_checksum(
+    row: CanonicalRow, unpacked: int, keys: bytes, versions: list[int] | None, names: str | None
+) -> bytes:
+    """Return the checksum of what the row of a block says besides its documents.
+
+    It is the beginning of the SHA-256 of what PostgreSQL's record_send makes of these columns, so
+    that SQL computes the same: `SOUND` of history.store.blocks.queries.
+
+    Args:
+        row: the block's own row, without a document or with one that does not count.
+        keys: without the checksum.
+    """
+    name = row[0].encode()
+    content = b"".join(
+        (
+            _NUMBERS(_FIELDS, _INT4, 4, row[1], _MOMENT, 8, row[2] - _EPOCH, _INT4, 4, row[5],
+                _INT4, 4, unpacked, _TEXT, len(name)),
+            name,
+            _encode_text(row[3]),
+            _encode_text(row[4]),
+            _encode_text(row[6] if len(row) > 7 else None),  # the application of a child
+            _HEAD(_BYTES, len(keys)),
+            keys,
+            _NO_NUMBERS if versions is None else _encode_array(versions),
+            _encode_text(names),
+        )
+    )  # fmt: skip
+    return hashlib.sha256(content).digest()[:CHECKSUM]
+
+
+_NUMBERS: Final = struct.Struct(">iiiiiiqiiiiiiii").pack
+_HEAD: Final = struct.Struct(">ii").pack
+# The number of columns, and the OIDs of their types, which are constants of PostgreSQL.
+_FIELDS: Final = 11
+_INT4, _MOMENT, _TEXT, _BYTES, _ARRAY = 23, 1184, 1043, 17, 1007
+_NO_NUMBERS: Final = _HEAD(_ARRAY, -1)
+_EPOCH: Final = 946_684_800_000_000  # of PostgreSQL: 2000, in microseconds since 1970
+
+
+@lru_cache(maxsize=1_024)
+def _encode_text(value: str | None) -> bytes:
+    if value is None:
+        return _HEAD(_TEXT, -1)
+    data = value.encode()
+    return _HEAD(_TEXT, len(data)) + data
+
+
+def _encode_array(numbers: Sequence[int]) -> bytes:
+    count = len(numbers)
+    items = b"".join(_HEAD(4, number) for number in numbers)
+    return struct.pack(">iiiiiii", _ARRAY, 20 + len(items), 1, 0, _INT4, count, 1) + items
+
+
+def get_dictionary_number(packed: bytes) -> int:
+    """Return the number of the dictionary that a block needs; 0: none."""
+    return int.from_bytes(packed[:DICTIONARY_NUMBER_BYTES]) & ~_CHECKED
+
+
+def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
+    """Return the documents of a block in its order. Raises DamagedBlockError."""
+    frame = _MAGIC + packed[DICTIONARY_NUMBER_BYTES:]
+    try:
+        # A changed length would ask for that much memory.
+        if zstandard.frame_content_size(frame) > _LARGEST:
+            raise DamagedBlockError("it cannot be unpacked: its length is not that of documents")
+        return decompress(dictionary, frame).split(DOCUMENT_SEPARATOR)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise DamagedBlockError(f"it cannot be unpacked: {error}") from None
+
+
+def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
+    """Return the columns of a block, `keys` without the checksum. Raises DamagedBlockError if the
+    row is not as it was written."""
+    stored = BlockColumns(*block)
+    keys = stored.keys or b""
+    has_checksum = bool(int.from_bytes(stored.packed[:DICTIONARY_NUMBER_BYTES]) & _CHECKED)
+    if has_checksum != (len(keys) % 8 == CHECKSUM):
+        raise DamagedBlockError("its checksum is not where it was written")
+    if not has_checksum:
+        return stored
+    keys, written = keys[:-CHECKSUM], keys[-CHECKSUM:]
+    if compute_checksum(row, stored.unpacked, keys, stored.versions, stored.names) != written:
+        raise DamagedBlockError("its row is not as it was written")
+    return stored._replace(keys=keys)
+
+
+def expand_block(
+    row: CanonicalRow, block: Sequence[Any], dictionary: Dictionary | None
+) -> list[CanonicalRow]:
+    """Return the rows of a block as they were, in its order. Raises DamagedBlockError."""
+    stored = check_block(row, block)
+    texts = unpack_documents(stored.packed, dictionary)
+    id, newest, moment, client, author, *_ = row
+    rest = row[6:-1]
+    names = (stored.names or "").split("\n")
+    clients, authors = [client, *names], [author, *(name or None for name in names)]
+    older = len(stored.keys or b"") // 8
+    numbers = stored.versions or range(newest - older, newest + 1)
+    if len(texts) != older + 1 or len(numbers) != older + 1:
+        raise DamagedBlockError(f"it has {len(texts)} documents for {older + 1} versions")
+    if numbers[-1] != newest:  # some answers take it from the row
+        raise DamagedBlockError("its row is not its newest version")
+    try:
+        keys = struct.unpack(f">{older}q", stored.keys or b"")
+        older_rows = [
+            (id, number, moment - (key >> 24), clients[key >> 8 & 255], authors[key & 255],
+             key >> 16 & 255, *rest, text)
+            for number, key, text in zip(numbers, keys, texts, strict=False)
+        ]  # fmt: skip
+    except (struct.error, IndexError):
+        raise DamagedBlockError("its keys are not those of its versions") from None
+    return [*older_rows, (*row[:-1], texts[-1])]

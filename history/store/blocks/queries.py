@@ -1,0 +1,211 @@
+"""The tables of versions, whose rows are plain or blocks, read as versions: in SQL without their
+documents, in Python with them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from heapq import merge
+from typing import Any, Final
+
+from psycopg import sql
+
+from history.documents.record import MAX_VERSION
+from history.kinds.entities import EntityKind
+from history.store.blocks import dictionaries
+from history.store.blocks.codec import (
+    CHECKSUM,
+    MOST_VERSIONS,
+    CanonicalRow,
+    DamagedBlockError,
+    expand_block,
+    get_dictionary_number,
+    unpack_documents,
+)
+from history.store.blocks.dictionaries import Connection, Dictionary, MissingDictionaryError
+
+BLOCK_COLUMNS: Final = ("unpacked", "keys", "versions", "names", "packed")
+"""The columns of a block, in the order of history.store.blocks.codec.Stored; empty in a plain
+row."""
+BLOCK_TYPES: Final = ("int4", "bytea", "int4[]", "text", "bytea")
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# The time of a version in `keys`, where its eight bytes begin.
+_MOMENT: Final = """updated_at
+    - ('x' || encode(substr(keys, {}, 5), 'hex'))::bit(40)::bigint * interval '1 microsecond'"""
+OLDEST: Final = f"CASE WHEN octet_length(keys) >= 8 THEN {_MOMENT.format(1)} END"
+"""The time of the oldest version of a block, in SQL; NULL of a row with one version."""
+
+# As history.store.blocks.codec.checksum. Blocks of the first form have no checksum.
+_SOUND: Final = f"""((mod(octet_length(keys), 8) = {CHECKSUM}) IS NOT true OR
+        substr(keys, octet_length(keys) - {CHECKSUM - 1}) = substr(sha256(record_send(ROW(
+            version, updated_at, type, unpacked, id, client_id, author, {{product}},
+            substr(keys, 1, octet_length(keys) - {CHECKSUM}), versions, names))), 1, {CHECKSUM}))"""
+_COUNT: Final = f"""CASE WHEN packed IS NULL THEN (data IS NOT NULL)::int WHEN {_SOUND}
+        THEN coalesce(octet_length(keys), 0) / 8 + 1 ELSE 0 END"""
+
+_DAY_END: Final = (
+    "date_bin('24 hours', updated_at, 'epoch'::timestamptz) + interval '23:59:59.999999'"
+)
+
+FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(keys), 0) / 8),
+    coalesce({OLDEST}, updated_at)"""
+"""The number and time of the first version of a row, in SQL."""
+
+# Each version of a table, with the row that has it, which stored_at and stored_version name: bound
+# stored_at, or every day is read. position: of the version in its block, from 1. A row that is not
+# as it was written is one version with position 0: the highest number, at the end of its day.
+_VERSIONS: Final = """(
+    SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,
+        packed IS NOT NULL AS in_block, data, packed, unpacked,
+        CASE WHEN position = 0 THEN {day_end} WHEN start IS NULL THEN updated_at ELSE {moment} END
+            AS updated_at,
+        CASE WHEN position = 0 THEN {highest} WHEN start IS NULL THEN version
+            ELSE coalesce(versions[position],
+                version - octet_length(keys) / 8 - 1 + position) END AS version,
+        CASE WHEN start IS NULL THEN type ELSE get_byte(keys, start + 4) END AS type,
+        CASE WHEN coalesce(get_byte(keys, start + 5), 0) = 0 THEN client_id
+            ELSE split_part(names, E'\\n', get_byte(keys, start + 5))::varchar END AS client_id,
+        CASE WHEN coalesce(get_byte(keys, start + 6), 0) = 0 THEN author
+            ELSE nullif(split_part(names, E'\\n', get_byte(keys, start + 6)), '')::varchar END
+            AS author
+    FROM {table} AS stored
+    CROSS JOIN LATERAL (
+        SELECT position, CASE WHEN position > 0 AND 8 * position <= octet_length(keys)
+            THEN 8 * position - 7 END AS start
+        FROM (SELECT {count} AS count OFFSET 0) AS row,
+            generate_series(least(count, 1), count) AS position LIMIT {most}
+    ) AS one
+)"""
+
+
+def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
+    """Build a subquery with one row for each version of a table.
+
+    A query that does not select `data` and `packed` reads no document.
+
+    Args:
+        table: a table with the columns of the kind's table; None for that table itself.
+    """
+    product = "product_instance_id" if entity.parent else "NULL::varchar"
+    words = {
+        "moment": _MOMENT.format("start"),
+        "most": MOST_VERSIONS,
+        "count": _COUNT.format(product=product),
+        "day_end": _DAY_END,
+        "highest": MAX_VERSION,
+    }
+    return _VERSIONS.format(table=table or entity.table, product=product, **words)
+
+
+def build_version_count(entity: EntityKind) -> str:
+    """Build an SQL expression for the number of versions in a row; 0 if the row was changed."""
+    return _COUNT.format(product="product_instance_id" if entity.parent else "NULL::varchar")
+
+
+def iterate_versions(
+    table: str,
+    stored: Iterable[Sequence[Any]],
+    convert: Callable[[CanonicalRow], CanonicalRow] | None,
+    on_damage: Callable[[DamagedBlockError], None] | None = None,
+) -> Iterator[CanonicalRow]:
+    """Yield the rows of a table as versions, those of a document in the order of number and time.
+
+    Only the versions of blocks that overlap are in memory, and plain rows one at a time.
+
+    Args:
+        stored: rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
+            dictionaries before. In another order no version is left out, but they come as they are.
+        packed: what to make of each row of a block; keeps the first three values.
+        skip: gets the error of each row that cannot be read, which is left out.
+
+    Raises:
+        DamagedBlockError: a block cannot be read, and there is no `skip`.
+    """
+    size = len(BLOCK_COLUMNS)
+    id = None
+    # Versions of blocks. A row that comes may be before them.
+    pending_rows: deque[CanonicalRow] = deque()
+    for row in stored:
+        plain_row, block = tuple(row[:-size]), row[-size:]
+        if plain_row[0] != id:
+            yield from pending_rows
+            pending_rows.clear()
+            id = plain_row[0]
+        if block[-1] is None and plain_row[-1] is not None:
+            while pending_rows and _get_order(pending_rows[0]) <= _get_order(plain_row):
+                yield pending_rows.popleft()
+            yield plain_row
+            continue
+        try:
+            block_rows = _expand_row(table, plain_row, block)
+        except DamagedBlockError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            continue
+        while pending_rows and _get_order(pending_rows[0]) <= _get_order(block_rows[0]):
+            yield pending_rows.popleft()
+        converted_rows = map(convert, block_rows) if convert else block_rows
+        pending_rows = deque(merge(pending_rows, converted_rows, key=_get_order))
+    yield from pending_rows
+
+
+def _expand_row(table: str, plain_row: CanonicalRow, block: Sequence[Any]) -> list[CanonicalRow]:
+    stored_at = EPOCH + timedelta(microseconds=plain_row[2])
+    if block[-1] is None:
+        raise build_damage_error(table, plain_row[0], stored_at, "its documents are not there")
+    with _name_damaged_block(table, plain_row[0], stored_at):
+        return expand_block(plain_row, block, _get_dictionary(block[-1]))
+
+
+def read_documents(
+    connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
+) -> list[bytes]:
+    """Return the documents of a block in its order. Raises DamagedBlockError with the day."""
+    with _name_damaged_block(table, id, stored_at):
+        return unpack_documents(packed, _load_dictionary(connection, packed))
+
+
+def _load_dictionary(connection: Connection, packed: bytes) -> Dictionary | None:
+    try:
+        return _get_dictionary(packed)
+    except MissingDictionaryError:
+        dictionaries.read_new_dictionaries(connection)
+        return _get_dictionary(packed)
+
+
+def _get_dictionary(packed: bytes) -> Dictionary | None:
+    return dictionaries.get_dictionary(get_dictionary_number(packed))
+
+
+def build_damage_error(
+    table: str, id: str, stored_at: datetime, reason: object = "its row is not as it was written"
+) -> DamagedBlockError:
+    """Return the error of a block that cannot be read; it names the day."""
+    day = stored_at.astimezone(UTC).date()
+    error = DamagedBlockError(f"{table} {day}: the packed versions of {id}: {reason}")
+    error.day = day
+    return error
+
+
+@contextmanager
+def _name_damaged_block(table: str, id: str, stored_at: datetime) -> Iterator[None]:
+    try:
+        yield
+    except (DamagedBlockError, MissingDictionaryError) as error:
+        raise build_damage_error(table, id, stored_at, error) from None
+
+
+def _get_order(row: CanonicalRow) -> tuple[Any, ...]:
+    return row[1], row[2]
+
+
+def count_versions(connection: Connection, source: sql.Composable) -> int:
+    """Return the number of versions of a table."""
+    query = "SELECT coalesce(sum(coalesce(octet_length(keys), 0) / 8 + 1), 0)::bigint FROM {}"
+    row = connection.execute(sql.SQL(query).format(source)).fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,85 @@
+"""Django's backend for PostgreSQL, with sessions as Annals needs them, and with another check of
+what the pool gives."""
+
+import select
+import time
+from contextlib import ExitStack
+from typing import Any, Final
+
+import psycopg
+from django.db.backends.postgresql import base
+
+from history.store import distribution
+from history.store.database import forms, session
+
+_FITTED: Final = "_annals_plans"
+
+
+def prepare_session(connection: psycopg.Connection[Any]) -> None:
+    """Complete the settings of a session, once for each connection, and announce what it can read.
+    Where the tables are distributed, the server chooses the plans: one for all values names no
+    shard. Raises psycopg.Error, of it forms.NewerFormError."""
+    if getattr(connection, _FITTED, False):
+        return
+    session.remove_time_limit(connection)
+    forms.open_session(connection)
+    if distribution.is_distributed(connection):
+        connection.execute("SET plan_cache_mode TO auto")
+    if not connection.autocommit:
+        connection.commit()
+    setattr(connection, _FITTED, True)
+
+
+# A connection that worked so recently is only looked at on this side: its socket knows most ends.
+TRUSTED_S: Final = 5.0
+REACHED_S: Final = 2
+_CHECKED: Final = "_annals_checked"
+
+
+def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
+    """Whether a connection that this pool gave works; it is closed if not."""
+    now = time.monotonic()
+    try:
+        if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
+            type(pool).check_connection(connection)
+    except psycopg.Error:  # also where it was closed on this side
+        connection.close()
+        return False
+    setattr(connection, _CHECKED, now)
+    return True
+
+
+def _has_news(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server sent something, or closed its end, since the last answer."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
+        """As Django. What the pool gives works. Raises psycopg.OperationalError at once where the
+        server is away: the pool would try again for all of its timeout, and not say why."""
+        while True:
+            if self.pool is not None and not self.pool.get_stats()["pool_available"]:
+                psycopg.connect(**{**conn_params, "connect_timeout": REACHED_S}).close()
+            connection = super().get_new_connection(conn_params)
+            with ExitStack() as unless_good:
+                unless_good.callback(self._give_back, connection)
+                if self.pool is None or is_working(self.pool, connection):
+                    prepare_session(connection)
+                    unless_good.pop_all()
+                    return connection
+
+    def _configure_connection(self, connection: Any) -> Any:
+        """As Django, which calls it for each session right after it was opened: the pool also opens
+        sessions that nobody has asked for yet."""
+        forms.announce(connection)
+        return super()._configure_connection(connection)  # type: ignore[misc] # not in the stubs
+
+    def _give_back(self, connection: Any) -> None:
+        """To the pool, which forgets it if it does not work."""
+        if self.pool is None:
+            connection.close()
+        else:
+            self.pool.putconn(connection)

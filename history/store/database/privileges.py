@@ -1,0 +1,106 @@
+"""Warns when a process that needs few rights in the database has them all, or lacks some."""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from threading import Thread
+from typing import Any, Final
+
+import psycopg
+
+from history.common.error_text import describe
+from history.kinds.entities import ENTITIES
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED: Final = 5
+
+Right = tuple[str, str, str]  # table, right, and column, "" for the whole table
+
+# One right of a list of them, and its columns.
+_RIGHT: Final = re.compile(r"([A-Z]+)(?: \(([^)]*)\))?")
+# A table that does not exist yet is a matter of the migrations.
+_MISSING: Final = """
+SELECT wanted.right_name || ' on ' || wanted.name
+    || CASE WHEN wanted.col = '' THEN '' ELSE '.' || wanted.col END
+FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (name, right_name, col)
+JOIN pg_class c ON c.relname = wanted.name AND c.relnamespace = 'public'::regnamespace
+WHERE NOT CASE WHEN wanted.col = '' THEN has_table_privilege(c.oid, wanted.right_name)
+    ELSE has_column_privilege(c.oid, wanted.col, wanted.right_name) END
+ORDER BY 1
+"""
+
+
+def iterate_rights(table: str, rights: str) -> Iterator[Right]:
+    """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    for right, columns in _RIGHT.findall(rights):
+        yield from ((table, right, column) for column in (columns.split(", ")))
+
+
+def build_missing_query(rights: Iterable[Right]) -> tuple[str, list[list[str]]]:
+    """A statement and its values: those of the rights that the login of the session lacks, in
+    words, for example "INSERT on access_journal.login"."""
+    return _MISSING, [list(column) for column in zip(*rights, strict=True)]
+
+
+def explain_lacking_rights(
+    connection: psycopg.Connection[Any], rights: Iterable[Right]
+) -> str | None:
+    """Which of the rights this login lacks: a sentence, or None. Raises psycopg.Error."""
+    lacking_rights = [
+        text for (text,) in connection.execute(*build_missing_query(rights)).fetchall()
+    ]
+    if not lacking_rights:
+        return None
+    remainder = (
+        f" and {len(lacking_rights) - MOST_NAMED} more" if len(lacking_rights) > MOST_NAMED else ""
+    )
+    return (
+        f"The database login {connection.info.user!r} of this process lacks rights: "
+        f"{', '.join(lacking_rights[:MOST_NAMED])}{remainder}. Run `annals grants --apply` as "
+        "the owner of the "
+        "tables, and give each process its own login."
+    )
+
+
+def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
+    """What is wrong with the login of this connection, for the web or the consumer: a sentence, or
+    None. Raises psycopg.Error."""
+    row = connection.execute(
+        "SELECT current_user, r.rolsuper, coalesce(pg_has_role(c.relowner, 'USAGE'), false)"
+        " FROM pg_roles r LEFT JOIN pg_class c ON c.oid = to_regclass(%s)"
+        " WHERE r.rolname = current_user",
+        [ENTITIES[0].table],
+    ).fetchone()
+    if row is None or not (row[1] or row[2]):
+        return None
+    fault = "is a superuser of PostgreSQL" if row[1] else "owns the tables"
+    return (
+        f"The database login {row[0]!r} of this process {fault}: a fault of the process could "
+        "change the history. Give it a login of its own with `annals grants`; "
+        "docs/operations.md says how."
+    )
+
+
+def warn_in_background(
+    connect: Callable[[], psycopg.Connection[Any]], rights: Iterable[Right] = ()
+) -> None:
+    """Log a warning if there is a complaint about the login, and an error if it lacks a wanted
+    right. Nothing waits for the database."""
+    Thread(target=_warn, args=[connect, tuple(rights)], daemon=True).start()
+
+
+def _warn(connect: Callable[[], psycopg.Connection[Any]], rights: tuple[Right, ...]) -> None:
+    try:
+        with connect() as connection:
+            text = explain_wrong_login(connection)
+            lacking_rights = (
+                explain_lacking_rights(connection, rights) if rights and text is None else None
+            )
+    except psycopg.Error as error:
+        log.warning("The database login of this process was not checked: %s", describe(error))
+        return
+    if text is not None:
+        log.warning("%s", text)
+    elif lacking_rights is not None:
+        log.error("%s", lacking_rights)

@@ -1,0 +1,90 @@
+"""Reading a day in one state: the lock of its table comes before the snapshot.
+
+The table of a day is replaced when the day is packed, unpacked or restored. A snapshot that is
+older than the new table sees no row in it. LOCK TABLE takes no snapshot, so a reader that locks
+first sees either the old table, and whoever replaces it waits, or all rows of the new one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from typing import Any, Final, LiteralString
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from history.store import distribution
+from history.store.days import days
+from history.store.days.days import DayState, DayTable
+
+Connection = psycopg.Connection[Any]
+
+_LOCK: Final[LiteralString] = "LOCK TABLE {} IN ACCESS SHARE MODE"
+# The cast sees the newest catalogue, the query that of the transaction's snapshot.
+_IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE oid = {}::regclass)"
+
+
+@contextmanager
+def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
+    """Open a day for reading in one state: all queries of the block see the same rows, and nobody
+    replaces or drops the table of the day meanwhile.
+
+    The day is located again after the wait for the lock: DayTable says what the block sees. On a
+    cluster the day is not locked, because its tables are not replaced while they are read; each
+    node has a snapshot of its own. `connection` is in autocommit mode.
+    """
+    is_spread = distribution.is_spread(connection, table)
+    while True:
+        place_before = days.locate_day(connection, table, day)
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            # In a cluster one session, so one snapshot, of each node.
+            connection.execute("SET LOCAL citus.max_adaptive_executor_pool_size TO 1")
+            if not is_spread and place_before.state is not DayState.ABSENT:
+                try:
+                    connection.execute(sql.SQL(_LOCK).format(place_before.child))
+                except errors.UndefinedTable:  # dropped while we waited
+                    raise psycopg.Rollback from None
+            # The first query: it takes the snapshot.
+            place = days.locate_day(connection, table, day)
+            if not is_spread and (place_before.state is DayState.ABSENT) != (
+                place.state is DayState.ABSENT
+            ):
+                raise psycopg.Rollback  # made or dropped since we looked
+            yield place
+            return
+
+
+@contextmanager
+def lock_source(connection: Connection, source: sql.Composable) -> Iterator[None]:
+    """Lock what is read in the block, in the caller's transaction or in one of its own.
+
+    Args:
+        source: a table, or a subquery with its alias.
+
+    Raises:
+        psycopg.errors.SnapshotTooOld: the caller's transaction has a snapshot from before the
+            table was put in its place, and would see no row of it.
+    """
+    if connection.info.transaction_status == TransactionStatus.IDLE:
+        with connection.transaction():
+            _lock_table(connection, source)
+            yield
+    else:
+        _lock_table(connection, source)
+        yield
+
+
+def _lock_table(connection: Connection, source: sql.Composable) -> None:
+    if not isinstance(source, sql.Identifier) or distribution.is_distributed(connection):
+        connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(source))
+        return
+    connection.execute(sql.SQL(_LOCK).format(source))
+    name = sql.Literal(source.as_string(connection))
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        if cursor.execute(sql.SQL(_IN_SNAPSHOT).format(name)).fetchone() != (True,):
+            raise errors.SnapshotTooOld(
+                f"{source.as_string(connection)} was replaced after this transaction began to read"
+            )

@@ -1,0 +1,443 @@
+"""The SQL that creates and drops the partition of one UTC day. Only psycopg."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import errors, sql
+
+from history.common.complaints import ExplainedError
+from history.store import distribution
+from history.store.days.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
+from history.store.days.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
+from history.store.days.day_locks import LOCK_WAIT_S as LOCK_WAIT_S
+from history.store.days.day_locks import (
+    hold_day_lock,
+    lock_day,
+    override_lock_timeout,
+    set_short_lock_timeout,
+)
+from history.store.days.day_locks import retry_lock as retry_lock
+
+# Rows stay whole and uncompressed if a page can hold them: compressing costs most (decision 31).
+WHOLE_ROWS = sql.SQL("toast_tuple_target = 8160")
+# psqlextra's comment on a partition that a program created: one without it is never dropped.
+MARK = "psqlextra_auto_partitioned"
+# The comment on a partition that was restored from the archive: it stays until it is released.
+RESTORED = "annals_restored"
+
+# For how long a swap, which has the locks of the tables, waits for autovacuum to leave their TOAST.
+SWAP_TIMEOUT_MS = 5_000
+# For how long a swap may be silent with these locks: a process that is frozen, or cut off from the
+# server, would stop all readers and writers. Between its statements it needs milliseconds.
+SILENT_MS = 30_000
+
+Connection = psycopg.Connection[Any]
+
+# To read the bounds of all partitions would take longer than to store some thousands of rows.
+# A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
+_ATTACHED = """
+WITH part AS MATERIALIZED (
+    SELECT inhparent AS parent,
+        CASE bound[1] WHEN 'MINVALUE' THEN '-infinity' ELSE trim($$'$$ FROM bound[1]) END
+            ::timestamptz AS start,
+        CASE bound[2] WHEN 'MAXVALUE' THEN 'infinity' ELSE trim($$'$$ FROM bound[2]) END
+            ::timestamptz AS stop
+    FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid
+    CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, 0),
+        $$^FOR VALUES FROM \\((MINVALUE|'[^']+')\\) TO \\((MAXVALUE|'[^']+')\\)$$) AS bound
+    WHERE inhparent = ANY(%(tables)s::regclass[]) AND NOT inhdetachpending
+        AND (relname = ANY(%(names)s) OR relname !~ '_[0-9]{8}$')
+)
+SELECT number FROM unnest(%(tables)s::regclass[], %(starts)s::timestamptz[],
+    %(stops)s::timestamptz[]) WITH ORDINALITY AS given(parent, start, stop, number)
+WHERE EXISTS (SELECT FROM part WHERE part.parent = given.parent
+    AND part.start <= given.start AND part.stop >= given.stop)
+"""
+
+
+class DayState(Enum):
+    """Whether the table of a day exists and is a partition."""
+
+    ABSENT = "absent"
+    ATTACHED = "attached"
+    PENDING = "pending"  # DETACH CONCURRENTLY was interrupted; FINALIZE completes it
+    DETACHED = "detached"
+
+
+class ForeignTableError(ExplainedError, RuntimeError):
+    """A table that Annals did not create has the name of a day's partition."""
+
+
+class DefaultPartitionError(ForeignTableError):
+    """A default partition has rows of the day whose partition is to be attached."""
+
+    def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
+        table, default_table = (
+            name.as_string().replace('"', "") for name in (place.parent, default)
+        )
+        super().__init__(
+            f"the default partition {default_table} of {table} has rows of {day}, so that day "  # noqa: S608 - for people
+            "can have no "
+            "partition of its own. Annals makes no default partition. As the owner of the tables: "
+            f"ALTER TABLE {table} DETACH PARTITION {default_table}; then `annals partitions "
+            "maintain`; "
+            f"then move its rows back by INSERT INTO {table} SELECT * FROM {default_table}, "
+            "and drop it"
+        )
+
+
+class DayTable(NamedTuple):
+    """The table of one day (child) and its partitioned table (parent), with schema, quoted. new: a
+    table that is to replace the child. key: the column that says of which day a row is."""
+
+    parent: sql.Identifier
+    child: sql.Identifier
+    new: sql.Identifier
+    state: DayState
+    comment: str | None
+    key: sql.Identifier
+
+    @property
+    def marked(self) -> bool:
+        return self.comment == MARK
+
+    @property
+    def ours(self) -> bool:
+        """Whether Annals created the table."""
+        return self.comment in (MARK, RESTORED)
+
+
+def build_partition_name(table: str, day: date) -> str:
+    """Return the name of a day's partition: `product_instance_aud_20251121`."""
+    return f"{table}_{day:%Y%m%d}"
+
+
+def compute_bounds(day: date) -> tuple[str, str]:
+    """Return the first moments of the day and of the next day, with the offset."""
+    return f"{day.isoformat()} 00:00:00+00", f"{(day + timedelta(1)).isoformat()} 00:00:00+00"
+
+
+def create_partition(
+    connection: Connection, table: str, day: date, wait_s: float = LOCK_WAIT_S
+) -> bool:
+    """Create the partition of a day, or attach a detached one. Return False if it is attached.
+
+    Several processes may do this at once; readers and writers go on. `connection` is in autocommit
+    mode.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: the locks were not available for `wait_s` seconds.
+        ForeignTableError: a table that Annals did not create has the name.
+    """
+    name = build_partition_name(table, day)
+
+    def attempt() -> bool:
+        if locate_day(connection, table, day).state is DayState.PENDING:
+            # Not under a drop that is at work: it holds the lock and completes this itself.
+            with hold_day_lock(connection, name):
+                if locate_day(connection, table, day).state is DayState.PENDING:
+                    finalize_detach(connection, table, day)
+        with connection.transaction():
+            lock_day(connection, name)
+            place = locate_day(connection, table, day)
+            if place.state is DayState.ATTACHED:
+                return False
+            if place.state is DayState.ABSENT:
+                create_detached_table(connection, place, day)
+            elif not place.ours:
+                raise ForeignTableError(f"{name} is a table that Annals did not create")
+            attach_table(connection, place, day)
+            return True
+
+    return retry_lock(attempt, wait_s)
+
+
+def drop_partition(
+    connection: Connection,
+    table: str,
+    day: date,
+    wait_s: float = LOCK_WAIT_S,
+    confirm: Callable[[DayTable], None] = lambda _: None,
+    report_wait: Callable[[float], None] = lambda _: None,
+) -> bool:
+    """Detach the partition of a day and drop it; False if it does not exist. Readers and writers of
+    the table go on. `connection` is in autocommit mode. confirm is called when nobody can write to
+    it any more; if it raises, it is attached again. waited gets the seconds until the detach was
+    made.
+
+    Raises psycopg.errors.LockNotAvailable if an open transaction delays the detach for `wait_s`
+    seconds: the next call completes it. Raises ForeignTableError for a partition without our
+    comment.
+    """
+    name, began = build_partition_name(table, day), time.monotonic()
+
+    def attempt() -> bool:
+        with hold_day_lock(connection, name):
+            place = locate_day(connection, table, day)
+            if place.state is DayState.ABSENT:
+                return False
+            if not place.marked:
+                raise ForeignTableError(f"{name} is a partition that Annals did not create")
+            if place.state is DayState.ATTACHED:
+                _detach_table(connection, place, wait_s)
+                report_wait(time.monotonic() - began)
+            elif place.state is DayState.PENDING:
+                finalize_detach(connection, table, day)
+            try:
+                confirm(place)
+            except Exception:
+                _attach_again(connection, place, day)
+                raise
+            with override_lock_timeout(connection, LOCK_TIMEOUT_MS), connection.transaction():
+                connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+                _record_drop(connection, table, day)
+            return True
+
+    return retry_lock(attempt, wait_s)
+
+
+def locate_day(connection: Connection, table: str, day: date) -> DayTable:
+    """Find the table of a day and its state. Raises UndefinedTable if `table` does not exist."""
+    row = connection.execute(
+        "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
+        " link.inhdetachpending, obj_description(child.oid, 'pg_class'),"
+        " (SELECT attname FROM pg_attribute"
+        "  WHERE attrelid = parent.oid AND attnum = partitioned.partattrs[0])"
+        " FROM pg_class parent JOIN pg_namespace space ON space.oid = parent.relnamespace"
+        " JOIN pg_partitioned_table partitioned ON partitioned.partrelid = parent.oid"
+        " LEFT JOIN pg_class child"
+        "  ON child.relname = %s AND child.relnamespace = parent.relnamespace"
+        " LEFT JOIN pg_inherits link"
+        "  ON link.inhrelid = child.oid AND link.inhparent = parent.oid"
+        " WHERE parent.oid = %s::regclass",
+        [build_partition_name(table, day), table],
+    ).fetchone()
+    assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
+    schema, exists, linked, pending, comment, key = row
+    if not exists:
+        state = DayState.ABSENT
+    elif not linked:
+        state = DayState.DETACHED
+    else:
+        state = DayState.PENDING if pending else DayState.ATTACHED
+    return DayTable(
+        sql.Identifier(schema, table),
+        sql.Identifier(schema, build_partition_name(table, day)),
+        sql.Identifier(schema, f"{build_partition_name(table, day)}_new"),
+        state,
+        comment,
+        sql.Identifier(key),
+    )
+
+
+def find_attached(
+    connection: Connection, requested_days: Collection[tuple[str, date]]
+) -> set[tuple[str, date]]:
+    """Return the days (table and UTC day) that an attached partition covers wholly. One query.
+
+    The partition may be longer than the day. A default partition covers no day.
+    """
+    places = list(requested_days)
+    days = [compute_bounds(day) for _, day in places]
+    values = {
+        "tables": [table for table, _ in places],
+        "names": [build_partition_name(table, day) for table, day in places],
+        "starts": [start for start, _ in days],
+        "stops": [stop for _, stop in days],
+    }
+    return {places[number - 1] for (number,) in connection.execute(_ATTACHED, values)}
+
+
+def load_sealed_days(
+    connection: Connection, table: str, requested_days: Sequence[date]
+) -> dict[date, bool]:
+    """Return which of the days are sealed or packed, each with whether it is packed."""
+    if not requested_days:
+        return {}
+    rows: list[tuple[date, bool]] = connection.execute(
+        'SELECT day, packed_at IS NOT NULL FROM sealed_day WHERE "table" = %s AND day = ANY(%s)',
+        (table, list(requested_days)),
+    ).fetchall()
+    return dict(rows)
+
+
+def is_packed(connection: Connection, table: str, day: date) -> bool:
+    """Return whether the table of a day may have blocks."""
+    return load_sealed_days(connection, table, [day]).get(day, False)
+
+
+def create_detached_table(
+    connection: Connection, place: DayTable, day: date, mark: str = MARK
+) -> None:
+    """Create the table of a day next to its parent, with all its properties, without attaching it.
+
+    Because of the CHECK, ATTACH does not have to read the rows of a table that was filled before.
+    """
+    command = sql.SQL(
+        "CREATE TABLE {child} (LIKE {parent} INCLUDING ALL EXCLUDING IDENTITY,"
+        " CONSTRAINT in_day CHECK ({key} >= {start} AND {key} < {end})) WITH ({whole})"
+    )
+    names = {"child": place.child, "parent": place.parent, "key": place.key, "whole": WHOLE_ROWS}
+    connection.execute(command.format(**names, **_build_bound_literals(day)))
+    set_mark(connection, place, mark)
+
+
+def release_day(connection: Connection, table: str, day: date) -> bool:
+    """Treat a restored day like any other day again; False if the day was not restored."""
+    with connection.transaction():
+        lock_day(connection, build_partition_name(table, day))
+        place = locate_day(connection, table, day)
+        if place.comment != RESTORED:
+            return False
+        set_mark(connection, place, MARK)
+        return True
+
+
+def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
+    """Set the comment of a day's table: MARK or RESTORED."""
+    connection.execute(sql.SQL("COMMENT ON TABLE {} IS {}").format(place.child, sql.Literal(mark)))
+
+
+def attach_table(connection: Connection, place: DayTable, day: date) -> None:
+    """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
+    cluster its rows are copied to the workers. In a transaction. Raises DefaultPartitionError."""
+    distribution.use_one_connection(connection)
+    try:
+        connection.execute(
+            sql.SQL(
+                "ALTER TABLE {parent} ATTACH PARTITION {child} FOR VALUES FROM ({start}) TO ({end})"
+            ).format(parent=place.parent, child=place.child, **_build_bound_literals(day))
+        )
+    except errors.CheckViolation as error:
+        # Of the day's own rows PostgreSQL names the table of the day.
+        schema, table_name = error.diag.schema_name, error.diag.table_name
+        if (
+            schema is None
+            or table_name is None
+            or sql.Identifier(schema, table_name) == place.child
+        ):
+            raise
+        raise DefaultPartitionError(place, day, sql.Identifier(schema, table_name)) from error
+    connection.execute(
+        sql.SQL("ALTER TABLE {} DROP CONSTRAINT IF EXISTS in_day").format(place.child)
+    )
+    distribution.free_coordinator(connection, place.child)
+
+
+def finalize_detach(connection: Connection, table: str, day: date) -> None:
+    """Complete a pending detach: the table of the day is detached afterwards."""
+    place = locate_day(connection, table, day)
+    with override_lock_timeout(connection, LOCK_TIMEOUT_MS):
+        connection.execute(
+            sql.SQL("ALTER TABLE {} DETACH PARTITION {} FINALIZE").format(place.parent, place.child)
+        )
+
+
+def replace_table(
+    connection: Connection,
+    table: str,
+    day: date,
+    merge: Callable[[DayTable], None] = lambda _: None,
+) -> None:
+    """Make the table DayTable.new the partition of a day, in the caller's transaction. The day's
+    present table is dropped after merge, while the whole table is locked: nobody reads or writes.
+    Raises psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the
+    partition is not ours."""
+    name = build_partition_name(table, day)
+
+    def in_cluster() -> None:
+        with connection.transaction():
+            # Before the DETACH, as for all that follows.
+            distribution.use_one_connection(connection)
+            lock_day(connection, name)
+            _swap_tables(connection, table, day, merge)
+
+    def lock() -> None:
+        with connection.transaction():
+            lock_day(connection, name)
+            place = locate_day(connection, table, day)
+            lock_table = sql.SQL("LOCK TABLE ONLY {} IN ACCESS EXCLUSIVE MODE")
+            connection.execute(lock_table.format(place.parent))
+            if place.state is not DayState.ABSENT:
+                connection.execute(lock_table.format(place.child))
+
+    if distribution.is_distributed(connection):  # there only the DETACH locks all nodes
+        retry_lock(in_cluster, LOCK_WAIT_S)
+        return
+    connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
+    retry_lock(lock, LOCK_WAIT_S)
+    # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
+    connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
+    _swap_tables(connection, table, day, merge)
+
+
+def _swap_tables(
+    connection: Connection, table: str, day: date, merge: Callable[[DayTable], None]
+) -> None:
+    """Swap the tables of a day while this transaction holds the locks of `replace_table`."""
+    place = locate_day(connection, table, day)
+    if place.state is not DayState.ABSENT:
+        if not place.ours:
+            raise ForeignTableError(
+                f"{build_partition_name(table, day)} is a table that Annals did not create"
+            )
+        if place.state is DayState.ATTACHED:
+            command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}")
+            connection.execute(command.format(place.parent, place.child))
+        merge(place)
+        connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+    rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
+    connection.execute(rename.format(place.new, sql.Identifier(build_partition_name(table, day))))
+    attach_table(connection, place, day)
+
+
+def _attach_again(connection: Connection, place: DayTable, day: date) -> None:
+    """Undo a detach. If the locks are not available, the next run of maintain does it."""
+    with (
+        suppress(errors.LockNotAvailable),
+        override_lock_timeout(connection, LOCK_TIMEOUT_MS),
+        connection.transaction(),
+    ):
+        attach_table(connection, place, day)
+
+
+def _record_drop(connection: Connection, table: str, day: date) -> None:
+    """Record for `partitions verify` that the rows of a sealed day were not removed by somebody
+    else. The notes about its late rows go with the rows."""
+    connection.execute(
+        "UPDATE sealed_day SET dropped_at = now(), packed_at = NULL"
+        ' WHERE "table" = %s AND day = %s',
+        [table, day],
+    )
+    connection.execute(
+        'DELETE FROM late_row WHERE "table" = %s AND day = %s AND NOT sealed', [table, day]
+    )
+    for note_table in ("pack_attempt", "doubled_version"):
+        connection.execute(
+            sql.SQL('DELETE FROM {} WHERE "table" = %s AND day = %s').format(
+                sql.Identifier(note_table)
+            ),
+            [table, day],
+        )
+
+
+def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
+    """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody."""
+    command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
+    try:
+        with override_lock_timeout(connection, int(wait_s * 1000)):
+            connection.execute(command + sql.SQL(" CONCURRENTLY"))
+    except (errors.FeatureNotSupported, errors.InternalError_):  # Citus has only the plain one
+        with connection.transaction():
+            set_short_lock_timeout(connection)
+            connection.execute(command)
+
+
+def _build_bound_literals(day: date) -> dict[str, sql.Literal]:
+    start, end = compute_bounds(day)
+    return {"start": sql.Literal(start), "end": sql.Literal(end)}

@@ -1,0 +1,130 @@
+"""Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
+See docs/citus.md and docs/decisions/0028-cluster.md."""
+
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+
+from history.kinds.entities import ENTITIES
+
+Connection = psycopg.Connection[Any]
+
+APPLICATION: Final = "product_instance_id"
+# Each distributed table, and its shard key.
+DISTRIBUTED_BY: Final[Mapping[str, str]] = {
+    **{each.table: "id" for each in ENTITIES},
+    "gap_document": "id",
+    "gap_pending": "id",
+    "search_key": "value",
+}
+# Each node has a copy of these: statements about versions join them.
+COPIED: Final = frozenset({"history_person"})
+
+_HAS_CITUS: Final[LiteralString] = (
+    "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+)
+_DISTRIBUTED: Final[LiteralString] = """
+SELECT EXISTS (SELECT FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid
+    WHERE partmethod = 'h' AND relname = ANY(%s) AND relnamespace = 'public'::regnamespace)
+"""
+
+_ASK_NODES: Final[LiteralString] = """
+SELECT nodename || ':' || nodeport, groupid <> 0, success, result
+FROM run_command_on_all_nodes(%s, give_warning_for_connection_errors => false)
+JOIN pg_dist_node USING (nodeid) ORDER BY nodeid
+"""
+_ON_WORKER: Final[LiteralString] = "SELECT groupid <> 0 FROM pg_dist_local_group"
+
+# By host, port and name: databases of this process. None: it has the extension, and was not
+# distributed.
+_answers_by_database: dict[tuple[object, ...], bool | None] = {}
+
+
+class NodeAnswer(NamedTuple):
+    """The answer of a node (host and port): a value as text, or the reason why it failed."""
+
+    node: str
+    worker: bool
+    success: bool
+    result: str
+
+
+def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
+    """What each node answers to a query for one value; none in a plain installation. Raises
+    psycopg.Error."""
+    if not is_distributed(connection):
+        return []
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        return [NodeAnswer(*row) for row in cursor.execute(_ASK_NODES, [question])]
+
+
+def is_distributed(connection: Connection) -> bool:
+    """Whether the tables of versions of this database are distributed; asked once for each process
+    and database. Raises psycopg.Error."""
+    database = _identify_database(connection)
+    if database not in _answers_by_database:
+        tables = [entity.table for entity in ENTITIES]
+        answer = has_citus(connection) and (_is_true(connection, _DISTRIBUTED, tables) or None)
+        _answers_by_database[database] = answer
+    return bool(_answers_by_database[database])
+
+
+def is_spread(connection: Connection, table: str) -> bool:
+    """Return whether the rows of a table are on several nodes."""
+    return table in DISTRIBUTED_BY and is_distributed(connection)
+
+
+def forget_plain_answer(connection: Connection) -> None:
+    """For a new connection of a process that went on while the installation was distributed."""
+    if not _answers_by_database.get(_identify_database(connection), True):
+        forget_answer(connection)
+
+
+def has_citus(connection: Connection) -> bool:
+    """Whether the database has the extension. Raises psycopg.Error."""
+    return _is_true(connection, _HAS_CITUS)
+
+
+def is_on_worker(connection: Connection) -> bool:
+    """Whether the server is a worker of a cluster. Raises psycopg.Error."""
+    return has_citus(connection) and _is_true(connection, _ON_WORKER)
+
+
+def forget_answer(connection: Connection) -> None:
+    """Make this process ask again whether the tables are distributed."""
+    _answers_by_database.pop(_identify_database(connection), None)
+
+
+def use_one_connection(connection: Connection) -> None:
+    """Until the transaction ends, one connection to each node makes all shards of a table. To a
+    server without Citus it is a name like any other."""
+    connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
+
+
+def free_coordinator(connection: Connection, table: sql.Identifier) -> None:
+    """Free the disk of the rows that a table had before it was distributed; nothing in a plain
+    installation."""
+    if not is_distributed(connection):
+        return
+    name = table.as_string(connection)
+    connection.execute(
+        "SELECT truncate_local_data_after_distributing_table(%s::regclass)"
+        " WHERE pg_relation_size(%s::regclass) > 0 AND EXISTS (SELECT FROM pg_dist_partition"
+        " WHERE logicalrelid = %s::regclass AND partmethod = 'h')",
+        [name, name, name],
+    )
+
+
+def _identify_database(connection: Connection) -> tuple[object, ...]:
+    info = connection.info
+    return info.host, info.port, info.dbname
+
+
+def _is_true(connection: Connection, question: LiteralString, *values: list[str]) -> bool:
+    """Return the one boolean that a query selects, whatever the connection's row factory is."""
+    with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+        (answer,) = cursor.execute(question, values or None).fetchone() or (False,)
+    return bool(answer)

@@ -1,0 +1,82 @@
+"""What distributed tables hold on the disks of all nodes: the coordinator's tables are empty."""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, LiteralString, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from history.store import distribution
+
+# On each node, by shard: the table's name with its number. PostgreSQL's counts survive no crash or
+# failover (then the other parts of a mark differ), and come up to a minute after a commit.
+_OF_NODE: Final[LiteralString] = """
+SELECT coalesce(json_object_agg(name, figures), '{{}}') FROM (
+    SELECT whole.relname AS name, json_build_array(
+        sum(CASE WHEN part.reltuples < 0 THEN pg_stat_get_live_tuples(part.oid)
+            ELSE part.reltuples END)::bigint,
+        sum(pg_table_size(part.oid)), sum(pg_indexes_size(part.oid)),
+        string_agg(concat_ws(' ', shardid, pg_relation_filenode(part.oid),
+            pg_relation_size(part.oid), pg_stat_get_tuples_inserted(part.oid)), ' '
+            ORDER BY shardid)
+        || concat_ws(' ', '',
+            CASE current_setting('track_counts') WHEN 'on' THEN '' ELSE clock_timestamp()::text END,
+            (SELECT timeline_id FROM pg_control_checkpoint()),
+            (SELECT stats_reset FROM pg_stat_wal),
+            (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()))
+,
+        json_object_agg(shardid, pg_relation_size(part.oid) / current_setting('block_size')::int)
+    ) AS figures
+    FROM pg_dist_shard JOIN pg_class whole ON whole.oid = logicalrelid
+    JOIN pg_class part ON part.relnamespace = whole.relnamespace AND part.relkind = 'r'
+        AND part.relname = whole.relname || '_' || shardid
+    WHERE whole.relname = ANY({names}) AND whole.relkind = 'r' GROUP BY whole.relname
+) AS found
+"""
+
+
+class DiskUse(NamedTuple):
+    """Of a table, without the tables that are its partitions. rows: an estimate. table, indexes:
+    bytes; table with TOAST. mark: another one after rows were added. shards: of each, by its
+    number, the pages."""
+
+    rows: int = 0
+    table: int = 0
+    indexes: int = 0
+    mark: str = ""
+    shards: Mapping[int, int] = MappingProxyType({})
+
+    @property
+    def bytes(self) -> int:
+        return self.table + self.indexes
+
+    @property
+    def pages(self) -> int:
+        """Of the shard with the most."""
+        return max(self.shards.values(), default=0)
+
+
+def measure_disk_use(
+    connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
+) -> Mapping[str, DiskUse]:
+    """Of these tables that are distributed: none in a plain installation. whole: raise
+    psycopg.OperationalError if a node does not answer; else what the others hold."""
+    command = sql.SQL(_OF_NODE).format(names=sql.Literal(list(tables))).as_string(connection)
+    disk_uses: dict[str, DiskUse] = {}
+    for _, _, success, result in distribution.ask_nodes(connection, command):
+        if not success and whole:
+            raise psycopg.OperationalError(f"a node of the cluster does not answer: {result}")
+        node_tables = json.loads(result) if success else {}
+        for name, (rows, table, indexes, mark, shards) in node_tables.items():
+            former_use = disk_uses.get(name, DiskUse())
+            node_shards = {int(shard): pages for shard, pages in shards.items()}
+            disk_uses[name] = DiskUse(
+                former_use.rows + int(rows or 0),
+                former_use.table + int(table),
+                former_use.indexes + int(indexes),
+                f"{former_use.mark} {mark}".strip(),
+                {**former_use.shards, **node_shards},
+            )
+    return disk_uses

@@ -1,0 +1,102 @@
+"""The tables of declared kinds without migrations: made where they are missing, never dropped."""
+
+import sys
+from typing import Any, TextIO, TypeAlias
+
+from django.core.checks import CheckMessage, Warning
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from history.kinds import load_shipped_kinds
+from history.kinds.entities import ENTITIES, EntityKind
+from history.models import VERSION_MODELS
+
+Tables: TypeAlias = set[str]
+
+# The schema may also have tables of other applications whose names end in _aud: a table of Annals
+# is told by its columns.
+_THERE = """
+SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
+    AND relnamespace = current_schema()::regnamespace
+    AND 7 = (SELECT count(*) FROM pg_attribute WHERE attrelid = pg_class.oid AND NOT attisdropped
+        AND (attname, atttypid) IN (('id', 'varchar'::regtype), ('version', 'int4'::regtype),
+            ('data', 'jsonb'::regtype), ('updated_at', 'timestamptz'::regtype),
+            ('client_id', 'varchar'::regtype), ('author', 'varchar'::regtype),
+            ('type', 'int4'::regtype)))
+"""
+# As migration 0013 does it for the shipped kinds.
+_LZ4 = """
+SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
+"""
+
+
+def create_missing(
+    *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
+) -> None:
+    """Make the tables of the declared kinds that have none, each with its indexes in a
+    transaction; and give each of them, and of the shipped kinds, the columns of blocks."""
+    connection = connections[using]
+    existing_tables = _list_tables(connection)
+    for entity in ENTITIES:
+        if entity.table in existing_tables or entity in load_shipped_kinds():
+            continue
+        _create_table(connection, entity)
+        if verbosity > 0:
+            (stdout or sys.stdout).write(f"  Made the table {entity.table} ({entity.name})\n")
+    known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
+    for table in sorted(known_tables & _list_tables(connection)):
+        _add_columns(connection, table)
+
+
+# In no model: Django neither writes nor reads blocks. They are compressed already.
+_COLUMNS = """
+ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
+    ADD versions int4[], ADD names varchar, ADD packed bytea;
+ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL
+"""
+_HAS_COLUMNS = """
+SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'keys')
+"""
+
+
+def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
+    with transaction.atomic(connection.alias), connection.cursor() as cursor:
+        cursor.execute(_HAS_COLUMNS, [table])
+        if cursor.fetchone() == (False,):
+            cursor.execute(_COLUMNS.format(table=table))
+
+
+def _list_tables(connection: BaseDatabaseWrapper) -> Tables:
+    with connection.cursor() as cursor:
+        cursor.execute(_THERE)
+        return {name for (name,) in cursor.fetchall()}
+
+
+def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
+    with connection.schema_editor() as editor:
+        editor.create_partitioned_model(VERSION_MODELS[entity.name])  # type: ignore[attr-defined]
+    with connection.cursor() as cursor:
+        cursor.execute(_LZ4)
+        (has_lz4,) = cursor.fetchone() or (False,)
+        if has_lz4:
+            cursor.execute(f"ALTER TABLE {entity.table} ALTER COLUMN data SET COMPRESSION lz4")
+
+
+def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Warning history.W001 for each table of a kind that is declared no longer."""
+    warnings: list[CheckMessage] = []
+    for alias in databases or []:
+        known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
+        undeclared_tables = _list_tables(connections[alias]) - known_tables
+        warnings += [
+            Warning(
+                f"The table {table} is of a kind that is not declared: nobody sees its versions, "
+                "and its days are neither made nor dropped.",
+                hint="Declare its kind again in the file of ANNALS_ENTITIES_FILE, or archive the "
+                "table and drop it. See docs/kinds.md.",
+                obj=f"PostgreSQL ({alias})",
+                id="history.W001",
+            )
+            for table in sorted(undeclared_tables)
+        ]
+    return warnings

@@ -1,0 +1,199 @@
+"""Which versions came and are in quarantine. The table is ingest's.
+
+No answer here is of a reader: history.timeline.gate asks about documents, and leaves out what its
+reader may not know. What is told to operators alone asks here itself (docs/access.md).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, NamedTuple
+
+from django.db import connection
+
+from history.common import deadline
+from history.kinds.entities import CHILDREN, EntityKind
+from history.store.database.prepared import Statement
+from history.store.quarantined_messages import MessagePosition, QuarantinedMessage, VersionRange
+from history.store.versions import EntityRef
+
+# Versions that one question finds at most: a document may have a million bad messages.
+MAX_MESSAGES = 1_000
+# The largest number that the column of versions takes; somebody may ask for a larger one.
+LARGEST_VERSION = 2**63 - 1
+
+_COLUMNS = """
+    q.entity, q.entity_id, q.version, q.reason, q.detail, q.status, q.first_seen, q.settled_at,
+    q.outcome, q.application, q.made_at, q.topic, q.partition, q."offset"
+"""
+# Of several messages with one number, the one that can still be retried, then the latest; what came
+# too late explains a gap too. Ids first: to sort 500,000 whole rows takes 20 s.
+_OF_VERSIONS = f"""
+    SELECT {_COLUMNS} FROM (
+        SELECT coalesce(
+            max(q.id) FILTER (WHERE q.status NOT IN ('resolved', 'discarded')), max(q.id)
+        ) AS id
+        FROM unnest(%s::varchar[], %s::bigint[], %s::bigint[]) AS wanted(id, low, high)
+        JOIN ingest_quarantine q ON q.entity = %s AND q.entity_id = wanted.id AND q.entity_id <> ''
+            AND q.version >= wanted.low AND q.version <= wanted.high
+        WHERE q.status <> 'resolved' OR q.outcome = 'expired'
+        GROUP BY q.entity_id, q.version ORDER BY q.entity_id, q.version LIMIT {MAX_MESSAGES}
+    ) AS chosen JOIN ingest_quarantine q USING (id)
+    ORDER BY q.entity_id, q.version
+"""  # noqa: S608 - constants
+_OF_DOCUMENT = f"""
+    SELECT {_COLUMNS} FROM ingest_quarantine q
+    WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.status <> 'resolved'
+    ORDER BY q.id DESC LIMIT {MAX_MESSAGES}
+"""  # noqa: S608 - constants
+_OF_OFFSET = f"""
+    SELECT {_COLUMNS} FROM ingest_quarantine q
+    WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" = %s
+"""  # noqa: S608 - constants
+_RESOLVED = f"""
+    SELECT {_COLUMNS} FROM ingest_quarantine q
+    WHERE q.entity = %s AND q.entity_id = %s AND q.entity_id <> '' AND q.version = %s
+        AND q.status = 'resolved' AND q.outcome IN ('stored', 'repeated')
+    ORDER BY q.id LIMIT 1
+"""  # noqa: S608 - constants
+
+# As the condition of two indexes.
+_OPEN = "q.status IN ('new', 'retrying', 'failed')"
+# One row at least, which has the two sums. `others`: whether a child of one of the applications may
+# have messages that do not name it, which only the ids of the children find.
+_OPEN_MESSAGES = f"""
+    WITH chosen AS (
+        SELECT its.id FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS document(kind, id)
+        CROSS JOIN LATERAL (
+            SELECT q.id FROM ingest_quarantine q
+            WHERE q.entity = document.kind AND q.entity_id = document.id AND {_OPEN}
+            ORDER BY q.version DESC LIMIT {MAX_MESSAGES + 1}
+        ) AS its
+        UNION
+        SELECT its.id FROM unnest(%(applications)s::text[]) AS application(id)
+        CROSS JOIN LATERAL (
+            SELECT q.id FROM ingest_quarantine q
+            WHERE q.application = application.id AND q.application <> '' AND q.entity_id <> ''
+                AND {_OPEN}
+            LIMIT {MAX_MESSAGES + 1}
+        ) AS its
+    ), sums AS (
+        SELECT
+            (SELECT count(*) FROM (
+                SELECT FROM ingest_quarantine q
+                WHERE q.entity = ANY(%(of)s::text[]) AND q.entity_id = ''
+                    AND {_OPEN} LIMIT {MAX_MESSAGES}
+            ) AS message) AS nameless,
+            (SELECT count(*) = {MAX_MESSAGES} OR coalesce(
+                bool_or(NOT message.application = ANY(%(applications)s::text[])), false)
+            FROM (
+                SELECT q.application FROM ingest_quarantine q
+                WHERE q.entity = ANY(%(children)s::text[]) AND q.entity_id <> '' AND {_OPEN}
+                LIMIT {MAX_MESSAGES}
+            ) AS message) AS others
+    )
+    SELECT sums.nameless, sums.others, {_COLUMNS}
+    FROM sums LEFT JOIN (chosen JOIN ingest_quarantine q USING (id)) ON true
+    ORDER BY q.first_seen DESC, q.id DESC LIMIT {MAX_MESSAGES + 1}
+"""  # noqa: S608 - constants
+_OF_DAYS = f"""
+    SELECT count(*) FROM ingest_quarantine q
+    WHERE q.entity = %s AND {_OPEN} AND (%s::date IS NULL OR q.day >= %s)
+        AND (%s::date IS NULL OR q.day < %s)
+"""  # noqa: S608 - constants
+
+
+class OpenMessageRows(NamedTuple):
+    """What was read about messages in quarantine."""
+
+    messages: list[QuarantinedMessage]
+    # children may have messages that do not name them, see _OPEN_MESSAGES
+    may_have_nameless_children: bool
+    nameless: int  # how many messages of the kinds name no document
+
+
+def make_open_messages_query(
+    kinds: Iterable[EntityKind], documents: Collection[EntityRef], applications: Collection[str]
+) -> Statement:
+    """Make the query for the messages in quarantine about documents, and about children of
+    applications.
+
+    Args:
+        kinds: Messages of these kinds that do not name a document are counted.
+    """
+    values = {
+        "of": [entity.name for entity in kinds],
+        "kinds": [entity.name for entity, _ in documents],
+        "ids": [id for _, id in documents],
+        "applications": list(applications),
+        "children": [entity.name for entity in CHILDREN] if applications else [],
+    }
+    return _OPEN_MESSAGES, values
+
+
+def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
+    """Decode the rows of that query."""
+    nameless, others = rows[0][:2]
+    messages = [_make_message(row[2:]) for row in rows if row[2] is not None]
+    return OpenMessageRows(messages, others, nameless)
+
+
+def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
+    """Return how many open messages a kind has with versions of the days [since, until)."""
+    deadline.check()
+    with connection.cursor() as cursor:
+        cursor.execute(_OF_DAYS, [entity.name, since, since, until, until])
+        found: int = (cursor.fetchone() or (0,))[0]
+        return found
+
+
+def find_by_versions(
+    entity: EntityKind, ranges: Iterable[VersionRange]
+) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
+    """Return the messages of these versions that are in quarantine or were discarded there.
+
+    Also those that came out of it too late to be stored. They are grouped by id and number,
+    ascending; MAX_MESSAGES at most. Runs one query, none without ranges.
+    """
+    possible = [versions for versions in ranges if versions[1] <= LARGEST_VERSION]
+    columns = [list(column) for column in zip(*possible, strict=True)]
+    messages: dict[str, dict[int, QuarantinedMessage]] = {}
+    for message in _fetch(_OF_VERSIONS, [*columns, entity.name]) if columns else ():
+        if message.version is not None:
+            messages.setdefault(message.id, {})[message.version] = message
+    return messages
+
+
+def find_by_document(entity: EntityKind, id: str) -> list[QuarantinedMessage]:
+    """Return the messages about a document that are in quarantine or were discarded there.
+
+    The newest comes first; MAX_MESSAGES at most. Messages that do not say their version are among
+    them.
+    """
+    return _fetch(_OF_DOCUMENT, [entity.name, id])
+
+
+def find_resolved(entity: EntityKind, id: str, version: int) -> QuarantinedMessage | None:
+    """Return the message that was stored out of quarantine as this version; None if there is
+    none.
+    """
+    return next(iter(_fetch(_RESOLVED, [entity.name, id, version])), None)
+
+
+def find_by_offset(
+    topic: str, topic_id: str, partition: int, offset: int
+) -> QuarantinedMessage | None:
+    """Return the message with this offset, whatever its status; None if it never was in
+    quarantine.
+    """
+    return next(iter(_fetch(_OF_OFFSET, [topic, topic_id, partition, offset])), None)
+
+
+def _fetch(statement: str, values: list[Any]) -> list[QuarantinedMessage]:
+    deadline.check()
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return [_make_message(row) for row in cursor.fetchall()]
+
+
+def _make_message(row: tuple[Any, ...]) -> QuarantinedMessage:
+    return QuarantinedMessage(*row[:-3], MessagePosition(*row[-3:]))  # type: ignore[call-arg] # nine and three

@@ -1,0 +1,144 @@
+"""Takes the business keys of an entity kind out of a snapshot while it is stored. Pure."""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from history.documents.json_pointer import PointerLookup
+from history.documents.jsonb import QUOTE, from_store
+from history.documents.record import Record
+from history.kinds.entities import BY_NAME, ENTITIES, SEARCH_VALUE_LENGTH
+from history.store.days.window import MICROSECONDS_PER_DAY
+
+# Includes text that is not Unicode: PostgreSQL will refuse such a snapshot.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class SearchKey(NamedTuple):
+    """The primary key of the search_key table. Writers insert in its order."""
+
+    value: str
+    name: str
+    entity: str
+    id: str
+
+
+class SearchKeyRow(NamedTuple):
+    """A row of the search_key table."""
+
+    key: SearchKey
+    day: int  # of the latest version, in days since the epoch
+
+
+DecodedValues = object  # what a text has at an entity's pointers, from its lookup's decode()
+KeyValues = list[object]  # the values at an entity's pointers, in their order; UNSET if absent
+# A hash of an entity's kind, UTC day and values. Small: thousands fit in memory.
+KeyFingerprint = int
+
+
+class KnownFingerprints(Protocol):
+    """By id, the fingerprint of the business keys that were stored last."""
+
+    def get(self, id: str, /) -> KeyFingerprint | None: ...
+
+
+# Letters with marks as one character each, as keyboards write them.
+STORED_FORM: Final = "NFC"
+NONE_KNOWN: KnownFingerprints = {}
+_encode = msgspec.json.Encoder().encode
+
+
+class NewSearchKeys:
+    """Collects the business keys of records, except those stored for that day already.
+    fingerprints: by id, the fingerprint of the keys that were added last."""
+
+    def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
+        self._known = known
+        self._latest: dict[SearchKey, int] = {}
+        self.fingerprints: dict[str, KeyFingerprint] = {}
+
+    def add_record(self, record: Record, decoded: DecodedValues | None = None) -> None:
+        """Add the keys of one record: text and whole numbers. One that is missing, empty, longer
+        than SEARCH_VALUE_LENGTH or of another type is ignored. found: what the record's data has at
+        the pointers, if it was looked up before."""
+        lookup = LOOKUPS[record.entity]
+        if lookup is None:
+            return
+        values = None
+        if decoded is None:
+            if len(record.data) <= len(b"null"):
+                return
+            try:
+                decoded = lookup.decode(record.data)
+            except UNREADABLE:
+                values = _decode_one_by_one(record, lookup)
+        text = _encode(decoded) if values is None else repr(values)
+        id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
+        # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
+        fingerprint = hash((record.entity, day, text))
+        if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
+            return
+        self.fingerprints[id] = fingerprint
+        for key in _generate_keys(
+            record, lookup.collect_values(decoded) if values is None else values
+        ):
+            self._latest[key] = max(day, self._latest.get(key, day))
+
+    def list_rows(self) -> list[SearchKeyRow]:
+        """Return each key once, with its latest day, in the order of insertion."""
+        return [SearchKeyRow(key, day) for key, day in sorted(self._latest.items())]
+
+
+def _decode_one_by_one(record: Record, lookup: PointerLookup) -> KeyValues:
+    """Return the values of a snapshot stored as a string, or with a value of another type."""
+    data = record.data if record.data[0] != QUOTE else from_store(bytes(record.data))
+    try:
+        return lookup(data)
+    except UNREADABLE:
+        return [_decode_one(pointer, data) for _, pointer in BY_NAME[record.entity].search]
+
+
+def _decode_one(pointer: str, data: bytes | memoryview) -> object:
+    """Return one value alone, when another one does not have the expected type."""
+    try:
+        (value,) = _make_lookup((pointer,))(data)
+    except UNREADABLE:
+        return None
+    result: object = value
+    return result
+
+
+def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKey]:
+    for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
+        if not isinstance(value, str | int) or isinstance(value, bool):
+            continue
+        text = unicodedata.normalize(STORED_FORM, str(value))
+        if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
+            yield SearchKey(text, name, record.entity, record.id)
+
+
+def stored_values(text: str) -> list[str]:
+    """Return the values of business keys that are this text: the text in the stored form first.
+
+    The others were stored by releases that kept values as they came.
+    """
+    stored = unicodedata.normalize(STORED_FORM, text)
+    decomposed = unicodedata.normalize("NFD", text)
+    return list(dict.fromkeys([stored, decomposed, text]))
+
+
+@cache
+def _make_lookup(pointers: tuple[str, ...]) -> PointerLookup:
+    return PointerLookup([(pointer, str | int) for pointer in pointers])
+
+
+# By an entity's name; None if it declares no keys.
+LOOKUPS = {
+    entity.name: _make_lookup(tuple(pointer for _, pointer in entity.search))
+    if entity.search
+    else None
+    for entity in ENTITIES
+}

@@ -1,0 +1,60 @@
+"""Stores business keys in the table that search reads, each with its newest day."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import psycopg
+
+from history.store import distribution
+from history.store.days.window import EPOCH
+from history.store.search_index.keys import SearchKeyRow
+
+_INSERT_INTO: Final = "INSERT INTO search_key (value, name, entity, id, day)"
+# One row per key. It changes once a day, so that a busy entity costs little.
+_NEWEST: Final = """
+    ON CONFLICT (value, name, entity, id) DO UPDATE
+    SET day = excluded.day WHERE search_key.day < excluded.day
+"""
+# In one statement, which has room for 65,535 parameters: no row has more than six.
+_MAX_ROWS: Final = 5_000
+_COLUMN: Final = "json_array_elements_text(%s::json)"
+_UPSERT: Final = f"""
+    {_INSERT_INTO}
+    SELECT value, name, entity, id, day::date
+    FROM ROWS FROM ({", ".join([_COLUMN] * 5)}) AS u(value, name, entity, id, day)
+    {_NEWEST}
+"""  # noqa: S608 - constants
+
+
+def upsert_keys(connection: psycopg.Connection[Any], keys: Sequence[SearchKeyRow]) -> None:
+    """Store sorted keys inside the caller's transaction."""
+    dates = {day: (EPOCH + timedelta(day)).isoformat() for day in {row.day for row in keys}}
+    if distribution.is_distributed(connection):
+        rows = [(*row.key, dates[row.day]) for row in keys]
+        _insert_distributed(connection, rows)
+        return
+    # One JSON array per column: cheaper to build and to parse than SQL arrays.
+    columns = [*zip(*(row.key for row in keys), strict=True), [dates[row.day] for row in keys]]
+    connection.execute(_UPSERT, [msgspec.json.encode(column).decode() for column in columns])
+
+
+def _insert_distributed(connection: psycopg.Connection[Any], rows: Sequence[Sequence[str]]) -> None:
+    """Store keys in a distributed table, many rows in one statement.
+
+    With a SELECT instead, Citus would first write a file for each shard.
+    """
+    for start in range(0, len(rows), _MAX_ROWS):
+        # A value that several rows have is sent once for each column.
+        parameters: dict[tuple[int, str], int] = {}
+        values = ", ".join(
+            "(" + ", ".join(
+                f"${parameters.setdefault((number, value), len(parameters) + 1)}"
+                for number, value in enumerate(row)
+            ) + ")"
+            for row in rows[start : start + _MAX_ROWS]
+        )  # fmt: skip
+        statement = f"{_INSERT_INTO} VALUES {values} {_NEWEST}".encode()
+        with psycopg.RawCursor(connection) as cursor:
+            cursor.execute(statement, [value for _, value in parameters], prepare=False)

@@ -1,0 +1,245 @@
+"""The keys of an entity's versions: which was current at a moment, which comes before which; and
+versions, each read with the one that it is compared with."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from itertools import chain
+from types import MappingProxyType
+
+from history.kinds.entities import EntityKind
+from history.store.versions import (
+    CLOCK_TOLERANCE,
+    FIRST,
+    LAST,
+    EntityRef,
+    VersionKey,
+    VersionRef,
+    VersionRow,
+    VersionWithPrevious,
+)
+from history.timeline import budget
+from history.timeline.gate import HistoryReader
+from history.timeline.query import is_storable_id, make_unknown_error
+
+
+class VersionIndex:
+    """The version numbers and moments of one entity that are in the store, in number order.
+
+    Never empty. A number can occur twice with different moments if a producer used it twice.
+    """
+
+    def __init__(self, keys: Sequence[VersionKey]) -> None:
+        self._keys = sorted(keys)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionIndex) and self._keys == other._keys
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._keys))
+
+    @property
+    def newest(self) -> VersionKey:
+        return self._keys[-1]
+
+    @property
+    def lowest(self) -> VersionKey:
+        return self._keys[0]
+
+    @cached_property
+    def has_trusted_times(self) -> bool:
+        """Whether the moments follow the numbers, give or take CLOCK_TOLERANCE."""
+        newest = FIRST.updated_at
+        for key in self._keys:
+            if newest - key.updated_at > CLOCK_TOLERANCE:
+                return False
+            newest = max(newest, key.updated_at)
+        return True
+
+    def find_current(self, moment: datetime) -> VersionKey | None:
+        """Return the newest version written at or before `moment`, or None before the first."""
+        candidates = (key for key in reversed(self._keys) if key.updated_at <= moment)
+        return next(candidates, None)
+
+    def find_previous(self, key: VersionKey) -> VersionKey | None:
+        """Return the key with the next lower version number; None if there is none.
+
+        If a producer gave that number twice, it is the latest one that is not younger than `key`,
+        or else the oldest.
+        """
+        index = bisect_left(self._keys, (key.version,))
+        if index == 0:
+            return None
+        lower = self._keys[index - 1]
+        if index > 1 and self._keys[index - 2].version == lower.version:
+            twins = self.list_with_number(lower.version)
+            return next(
+                (twin for twin in reversed(twins) if twin.updated_at <= key.updated_at), twins[0]
+            )
+        return lower
+
+    def find_after_gap(self, version: int) -> VersionKey | None:
+        """Return the next key above this number, if numbers between the two are missing; otherwise
+        None.
+        """
+        index = bisect_left(self._keys, (version + 1,))
+        next_key = self._keys[index] if index < len(self._keys) else None
+        return next_key if next_key and next_key.version > version + 1 else None
+
+    def find_above(self, key: VersionKey | None) -> VersionKey | None:
+        """Return the lowest key with a higher number than that of `key`; of None, the lowest
+        one.
+        """
+        index = bisect_left(self._keys, (key.version + 1,)) if key else 0
+        return self._keys[index] if index < len(self._keys) else None
+
+    def descend_from(self, key: VersionKey) -> Iterator[VersionKey]:
+        """Generate this key, or the highest one below it, and then each previous one."""
+        index = bisect_right(self._keys, key)
+        lower = self._keys[index - 1] if index else None
+        while lower is not None:
+            yield lower
+            lower = self.find_previous(lower)
+
+    def has_certain_previous(self, key: VersionKey) -> bool:
+        """Return whether the previous key found in this index is the true one.
+
+        The index may hold only a slice of the entity's versions. The previous key is certain if its
+        number is exactly one lower and its moment is not later: then no version outside the slice
+        can lie between the two.
+        """
+        if (previous := self.find_previous(key)) is None:
+            return key.version == 0
+        return previous.version == key.version - 1 and previous.updated_at <= key.updated_at
+
+    def list_with_number(self, version: int) -> Sequence[VersionKey]:
+        """Return every key with this number: none, one, or several if a producer used it again."""
+        start = bisect_left(self._keys, (version,))
+        return self._keys[start : bisect_left(self._keys, (version + 1,))]
+
+
+def generate_pairs(
+    reader: HistoryReader,
+    refs: Sequence[VersionRef],
+    indexes: Mapping[EntityRef, VersionIndex],
+    rows_read: Mapping[VersionRef, VersionRow] = MappingProxyType({}),
+    *,
+    as_list: bool = False,
+) -> Iterator[list[VersionWithPrevious]]:
+    """Generate pairs of these versions, in their order and in batches.
+
+    One query reads the documents of a batch: BATCH_VERSIONS of them, fewer if READ_BYTES do not
+    allow more. Versions that retention has just removed are left out.
+
+    Args:
+        indexes: The keys of each of the entities.
+        rows_read: The versions that were read before. There is no query if these are all.
+        as_list: Leave out what cannot be read, and what would be compared with it.
+            HistoryReader.damaged then has the former.
+    """
+    refs_to_pair, count, rows = list(refs), budget.BATCH_VERSIONS, dict(rows_read)
+    while refs_to_pair:
+        pairs = [(ref, _find_previous_ref(ref, indexes)) for ref in refs_to_pair[:count]]
+        needed_refs = dict.fromkeys(ref for pair in pairs for ref in pair if ref is not None)
+        ready_count = len(pairs)
+        if missing_refs := [ref for ref in needed_refs if ref not in rows]:
+            fetched, unread = reader.fetch_versions(missing_refs, as_list=as_list)
+            rows = {ref: rows[ref] for ref in needed_refs if ref in rows} | fetched
+            if unread:
+                ready_count = next(
+                    position for position, pair in enumerate(pairs) if not unread.isdisjoint(pair)
+                )
+        # Where documents are large, all that are asked for are measured.
+        refs_to_pair, count = (
+            refs_to_pair[ready_count:],
+            min(budget.BATCH_VERSIONS, 2 * max(1, ready_count)),
+        )
+        if batch := [
+            VersionWithPrevious(
+                rows[ref],
+                rows.get(previous) if previous else None,
+                indexes[ref[:2]].has_trusted_times,
+            )
+            for ref, previous in pairs[:ready_count]
+            if ref in rows and not (previous and previous in reader.damaged)
+        ]:
+            yield batch
+
+
+def _find_previous_ref(
+    ref: VersionRef, indexes: Mapping[EntityRef, VersionIndex]
+) -> VersionRef | None:
+    entity, id, key = ref
+    previous = indexes[entity, id].find_previous(key)
+    return None if previous is None else (entity, id, previous)
+
+
+@dataclass(frozen=True, slots=True)
+class EntityVersions:
+    """All keys of one entity, and the versions that were read together with them."""
+
+    reader: HistoryReader
+    entity: EntityKind
+    id: str
+    keys: VersionIndex
+    rows: Mapping[VersionRef, VersionRow]
+
+    @classmethod
+    def load(
+        cls,
+        reader: HistoryReader,
+        entity: EntityKind,
+        id: str,
+        limits: Sequence[VersionKey] = (),
+        count: int = 0,
+    ) -> EntityVersions:
+        """Load all keys of an entity, and the newest `count` versions at or before each of
+        `limits`.
+
+        Asks the old service too. Runs one query.
+
+        Raises:
+            NoVersionError: There is nothing of the entity.
+        """
+        if is_storable_id(id):
+            reader.shown_old.request(entity, id)
+            keys, rows = reader.fetch_newest(entity, id, limits, count)
+            if keys:
+                return cls(reader, entity, id, VersionIndex(keys), rows)
+        raise make_unknown_error(entity, id)
+
+    def generate_pairs(self, keys: Iterable[VersionKey]) -> Iterator[list[VersionWithPrevious]]:
+        """Generate the versions with these keys in batches. See generate_pairs."""
+        entity_ref = (self.entity, self.id)
+        refs = [(*entity_ref, key) for key in keys]
+        return generate_pairs(self.reader, refs, {entity_ref: self.keys}, self.rows)
+
+    def read_pairs(self, *keys: VersionKey) -> list[VersionWithPrevious]:
+        """Return the versions with these keys, all at once."""
+        return list(chain.from_iterable(self.generate_pairs(keys)))
+
+    def read_lowest(self) -> VersionWithPrevious | None:
+        """Return the lowest stored version; None if retention has just removed it."""
+        return next(iter(self.read_pairs(self.keys.lowest)), None)
+
+
+def descend_versions(
+    reader: HistoryReader, entity: EntityKind, id: str, start: VersionKey = LAST
+) -> Iterator[VersionWithPrevious]:
+    """Generate the versions of an entity from `start` down, or from the highest one below it.
+
+    Each version is the one that the pair before it was compared with. A version of a repeated
+    number that no version is compared with is left out.
+
+    Raises:
+        NoVersionError: There is nothing of the entity.
+    """
+    document = EntityVersions.load(reader, entity, id, [start], budget.BATCH_VERSIONS + 1)
+    for pair in chain.from_iterable(document.generate_pairs(document.keys.descend_from(start))):
+        yield pair
+        if pair.previous is None:
+            return

@@ -1,0 +1,286 @@
+"""Asks the brokers for topic ids and for the first and end offsets of partitions."""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import confluent_kafka as ck
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from ingest.kafka.client import (
+    COMMON_CONFIG,
+    TIMEOUT_SECONDS,
+    Config,
+    ConnectionStatus,
+    Unreachable,
+    client_logger,
+    create_client,
+)
+from ingest.messages.message import KafkaPartition, TopicPartition
+
+NO_TOPIC_ID = ("", "AAAAAAAAAAAAAAAAAAAAAA")
+EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+# librdkafka forgets leaders after metadata.max.age.ms, 15 minutes.
+LEADERS_KNOWN_SECONDS = 300.0
+LEADERS_TIMEOUT_SECONDS = 1.0
+
+# The first offset of a partition at the broker, and its end offset.
+Bounds = tuple[int, int]
+# Futures by topic or by partition.
+Futures = Mapping[Any, Future[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSnapshot:
+    """The topic ids and end offsets that the brokers answered to one request."""
+
+    asked_at: float  # time.monotonic() before the request
+    ids: Mapping[str, str]  # of the topics that exist; "" where the broker has no topic ids
+    ends: Mapping[KafkaPartition, int]  # of the partitions whose leader answered
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStates:
+    """What the brokers say of topics. A topic is in none of the tuples if no broker answered."""
+
+    existing: tuple[str, ...]
+    missing: tuple[str, ...]
+    denied: tuple[str, ...]  # this login may not describe them; whether they exist is not known
+
+
+class TopicRequest:
+    """A request which topics exist, whose answer may still be on its way."""
+
+    def __init__(self, futures: Futures) -> None:
+        self.asked_at = time.monotonic()
+        self._futures = futures
+
+    def wait(self, seconds: float = 0) -> bool:
+        """Wait for the answer. Return False if it did not come in this time."""
+        return not wait(self._futures.values(), seconds).not_done
+
+    def get_states(self) -> TopicStates:
+        """Return what the brokers answered."""
+        codes = {topic: _get_error_code(future) for topic, future in self._futures.items()}
+        existing, missing, denied = (
+            tuple(topic for topic, code in codes.items() if code == wanted_code)
+            for wanted_code in (None, _MISSING, _DENIED)
+        )
+        return TopicStates(existing, missing, denied)
+
+
+class OffsetRequest:
+    """A request for topic ids and offsets of partitions, whose answer may still be on its way."""
+
+    def __init__(self, ids: Futures, low: Futures, end: Futures) -> None:
+        self._ids, self._low, self._end = ids, low, end
+
+    def wait(self, seconds: float = 0) -> bool:
+        """Wait up to `seconds` for the answer, and return whether it is there."""
+        futures = (*self._ids.values(), *self._low.values(), *self._end.values())
+        return not wait(futures, seconds).not_done
+
+    def get_answer(self) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions that exist. Raises Unreachable."""
+        ids = _collect_topic_ids(self._ids)
+        return {
+            TopicPartition(topic, ids[topic], number): (
+                _read_offset(self._low[topic, number]),
+                _read_offset(self._end[topic, number]),
+            )
+            for topic, number in self._low
+            if topic in ids
+        }
+
+    def get_snapshot(self, asked_at: float) -> BrokerSnapshot | None:
+        """Return the answer as a snapshot, or None if no broker answered."""
+        try:
+            ids = _collect_topic_ids(self._ids)
+        except Unreachable:
+            return None
+        return BrokerSnapshot(asked_at, ids, _collect_known_offsets(self._end)) if ids else None
+
+    def get_known_bounds(self) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions whose leader has answered. Raises Unreachable."""
+        ids, low, end = (
+            _collect_topic_ids(self._ids),
+            _collect_known_offsets(self._low),
+            _collect_known_offsets(self._end),
+        )
+        return {
+            TopicPartition(topic, ids[topic], number): (low[topic, number], end[topic, number])
+            for topic, number in self._low
+            if topic in ids and (topic, number) in low and (topic, number) in end
+        }
+
+
+class Brokers:
+    """A client of the brokers outside any group.
+
+    Args:
+        overrides: Settings of librdkafka. WrongSettingError is raised for a wrong one.
+    """
+
+    def __init__(self, bootstrap: str, overrides: Mapping[str, str]) -> None:
+        self._settings: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **overrides}
+        self._heard = ConnectionStatus()
+        self._question = OffsetRequest({}, {}, {})
+        self._asked_at = 0.0
+        self._leaders_until = 0.0
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        """The admin client, connected when needed: most runs of a consumer never need it."""
+        return create_client(AdminClient, self._settings, self._heard)
+
+    def ask(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
+        """Ask for the topic ids and offsets of partitions. Never waits."""
+        requested = [*partitions]
+        low, end = self._ask_offsets(requested, EARLIEST), self._ask_offsets(requested, LATEST)
+        return OffsetRequest(_ask_ids(self._admin, {topic for topic, _ in requested}), low, end)
+
+    def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
+        """Ask which of the topics exist. Never waits, and creates none."""
+        return TopicRequest(_ask_ids(self._admin, topics))
+
+    def list_partitions(self, topics: Iterable[str]) -> list[KafkaPartition]:
+        """Return the partitions of the topics that exist. Waits. Raises Unreachable."""
+        names = set(topics)
+        try:
+            existing = self._admin.list_topics(timeout=TIMEOUT_SECONDS).topics
+        except ck.KafkaException as error:
+            raise self._heard.make_unreachable_error(self._admin, error) from error
+        selected = [topic for topic in existing.values() if topic.topic in names]
+        return sorted((str(each.topic), int(n)) for each in selected for n in each.partitions)
+
+    def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
+        """Return the bounds of the partitions that exist and have a leader. Waits.
+
+        Raises Unreachable.
+        """
+        requested = set(partitions)
+        existing = requested & set(self.list_partitions({topic for topic, _ in requested}))
+        question = self.ask(existing)
+        if not question.wait(TIMEOUT_SECONDS):
+            raise Unreachable(self._heard.why or f"no answer in {TIMEOUT_SECONDS:g} seconds")
+        bounds = question.get_known_bounds()
+        if existing and not bounds:
+            question.get_answer()
+        return bounds
+
+    def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
+        """Return the answer to the previous call, or None if there is none yet; then ask again."""
+        if not self._question.wait():
+            return None
+        snapshot = self._question.get_snapshot(self._asked_at)
+        self._asked_at, self._question = time.monotonic(), self.ask(partitions)
+        return snapshot
+
+    def is_reachable(self, seconds: float) -> bool:
+        """Return whether a broker answers within `seconds`. Waits for it."""
+        try:
+            self._admin.list_topics(timeout=seconds)
+        except ck.KafkaException:
+            return False
+        return True
+
+    def _ask_offsets(self, partitions: Iterable[KafkaPartition], spec: OffsetSpec) -> Futures:
+        specs = {ck.TopicPartition(*partition): spec for partition in partitions}
+        if not specs:
+            return {}
+        try:
+            self._load_leaders()
+        except ck.KafkaException as error:
+            return {(each.topic, each.partition): _make_failed_future(error) for each in specs}
+        futures = self._admin.list_offsets(
+            specs,
+            # The end as a consumer sees it: before the first transaction that is open.
+            isolation_level=ck.IsolationLevel.READ_COMMITTED,
+            request_timeout=TIMEOUT_SECONDS,
+        )
+        return {(each.topic, each.partition): future for each, future in futures.items()}
+
+    def _load_leaders(self) -> None:
+        """Load the leaders of all partitions before offsets are asked for.
+
+        librdkafka 2.16 looks for unknown leaders in the caller's thread and in its own at once, and
+        can crash there.
+        """
+        if time.monotonic() > self._leaders_until:
+            self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
+            self._leaders_until = time.monotonic() + LEADERS_KNOWN_SECONDS
+
+    def forget_stuck_group(self, group: str) -> None:
+        """Delete a group at the embedded broker. Other brokers never get this request."""
+
+        def forget(described: Future[Any]) -> None:
+            # The embedded broker's cluster id is its directory.
+            if described.exception() is None and str(described.result().cluster_id).startswith("/"):
+                client_logger.warning("the embedded broker's group %s is stuck: deleting it", group)
+                self._admin.delete_consumer_groups([group])
+
+        described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
+        described.add_done_callback(forget)
+
+
+def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:
+    names = sorted(set(topics))
+    if not names:
+        return {}
+    futures: Futures = admin.describe_topics(
+        ck.TopicCollection(names), request_timeout=TIMEOUT_SECONDS
+    )
+    return futures
+
+
+def _make_failed_future(error: ck.KafkaException) -> Future[Any]:
+    failed: Future[Any] = Future()
+    failed.set_exception(error)
+    return failed
+
+
+_MISSING = ck.KafkaError.UNKNOWN_TOPIC_OR_PART
+_DENIED = ck.KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def _get_error_code(answer: Future[Any]) -> int | None:
+    """Return librdkafka's code of the error that a broker answered, or None without an error."""
+    error = answer.exception(0)
+    if isinstance(error, ck.KafkaException):
+        return int(error.args[0].code())
+    return None if error is None else int(ck.KafkaError._FAIL)
+
+
+def _collect_topic_ids(futures: Futures) -> dict[str, str]:
+    ids: dict[str, str] = {}
+    for topic, future in futures.items():
+        try:
+            text = str(future.result(0).topic_id)
+        except ck.KafkaException as error:
+            if error.args[0].code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            raise Unreachable(error) from error
+        ids[topic] = "" if text in NO_TOPIC_ID else text
+    return ids
+
+
+def _collect_known_offsets(futures: Futures) -> dict[KafkaPartition, int]:
+    """Return the offsets that were answered."""
+    offsets = {}
+    for partition, future in futures.items():
+        with suppress(Unreachable):
+            offsets[partition] = _read_offset(future)
+    return offsets
+
+
+def _read_offset(future: Future[Any]) -> int:
+    try:
+        return int(future.result(0).offset)
+    except ck.KafkaException as error:
+        raise Unreachable(error) from error

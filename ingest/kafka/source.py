@@ -1,0 +1,357 @@
+"""Reads messages from Kafka, as a member of a consumer group or outside one."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Thread
+
+import confluent_kafka as ck
+
+from ingest.kafka.brokers import (
+    Brokers,
+    BrokerSnapshot,
+    OffsetRequest,
+    TopicRequest,
+)
+from ingest.kafka.client import (
+    COMMON_CONFIG,
+    TIMEOUT_SECONDS,
+    Config,
+    ConnectionStatus,
+    RefusedError,
+    StuckMemberTimer,
+    create_client,
+    read_headers,
+)
+from ingest.messages.message import KafkaPartition, Message
+
+logger = logging.getLogger(__name__)
+# Settings of the consumer. Settings from the environment override them.
+READING_CONFIG: Config = {
+    "session.timeout.ms": 10_000,
+    "topic.metadata.refresh.interval.ms": 5_000,
+    # Counted in fetched bytes: compressed messages need much more memory.
+    "queued.max.messages.kbytes": 4_096,
+    "fetch.max.bytes": 2_097_152,
+    # How long a broker may delay an empty answer; the embedded one checks at its end only.
+    "fetch.wait.max.ms": 10,
+    # With the default of a second, a fast reader waits each time the queue was full.
+    "fetch.queue.backoff.ms": 5,
+}
+# Settings that cannot be overridden, because the ledger depends on them.
+FIXED_CONFIG: Config = {
+    "auto.offset.reset": "earliest",
+    # Report the end of a partition: offsets before it that were not delivered never will be.
+    "enable.partition.eof": True,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+}
+# The broker has accepted the login, and does not let it read.
+_DENIALS = frozenset(
+    {
+        ck.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        ck.KafkaError.GROUP_AUTHORIZATION_FAILED,
+        ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+LEAVING_SECONDS = 2.0
+TOPICS_SECONDS = 1.0
+# The group counts as stuck after this many session timeouts without partitions.
+STUCK_AFTER_SESSIONS = 1.5
+# How many session timeouts partitions with unread messages may deliver nothing.
+STILL_AFTER_SESSIONS = 3
+# A producer can set any timestamp; one beyond the year 9999 counts as unknown.
+MAX_TIMESTAMP = 253_402_300_799_999
+
+
+class GroupMember:
+    """A member of a consumer group, subscribed to topics. Not thread-safe.
+
+    Callbacks run within `poll`. `on_assigned` gets the partitions, which are not read before
+    `start`. `on_revoked` runs while the partitions are still ours, `on_lost` when they are not.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topics: Sequence[str],
+        given: Mapping[str, str],
+        on_assigned: Callable[[list[KafkaPartition]], None],
+        on_revoked: Callable[[], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        common: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **given}
+        self._settings: Config = {**READING_CONFIG, **common, **FIXED_CONFIG, "group.id": group}
+        self._heard = ConnectionStatus(". Nothing is lost; trying again")
+        self._brokers = Brokers(bootstrap, given)
+        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+        self._paused: set[KafkaPartition] = set()
+        self._ends: dict[KafkaPartition, int] = {}
+        self._denied: dict[str, None] = {}
+        self._group, self._topics = group, topics
+        self._session_seconds = int(self._settings["session.timeout.ms"]) / 1000
+        self._patience = StuckMemberTimer(
+            STUCK_AFTER_SESSIONS * self._session_seconds, time.monotonic()
+        )
+        self._was_member = False
+        self._consumer = self._create_subscribed_client()
+
+    def poll(self, limit: int, timeout: float) -> list[Message]:
+        """Return up to `limit` messages. Waits up to `timeout` seconds for the first one only.
+
+        Raises:
+            RefusedError: The brokers do not accept the login, and never did.
+        """
+        first = self._consumer.poll(timeout)
+        if self._heard.refused and not self._was_member and not self._are_brokers_reachable():
+            raise RefusedError(self._heard.why)
+        if first is None:
+            self._unstick()
+            return []
+        further = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+        messages = [
+            _convert_message(raw)
+            for raw in (first, *further)
+            if (error := raw.error()) is None or self._note_event(raw, error)
+        ]
+        if self._denied and messages:
+            for message in messages:
+                self._denied.pop(f"the topic {message.topic}", None)
+        return messages
+
+    @property
+    def refused(self) -> bool:
+        """Whether a broker does not accept the login at present."""
+        return self._heard.refused
+
+    def take_reached_ends(self) -> dict[KafkaPartition, int]:
+        """Return the partitions that `poll` read to their end since the last call, with that end.
+
+        The messages that `poll` returned must be handled first.
+        """
+        ends, self._ends = self._ends, {}
+        return ends
+
+    def start(self, offsets: Mapping[KafkaPartition, int]) -> None:
+        """Read exactly these partitions from these offsets, none of them paused."""
+        # librdkafka keeps a partition paused through rebalances and assignments.
+        self.resume(list(self._paused))
+        self._ends = {}
+        self._consumer.assign(
+            [ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
+        )
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """The subscribed topics."""
+        return self._topics
+
+    @property
+    def denied(self) -> str | None:
+        """What the brokers do not let this login read, in words, or None.
+
+        A topic counts as denied until one of its messages or its end is read, the group until
+        partitions are assigned.
+        """
+        return ", ".join(self._denied) or None
+
+    def ask_topics(self, topics: Iterable[str]) -> TopicRequest:
+        """Ask the brokers which of the topics exist. Never waits."""
+        return self._brokers.ask_topics(topics)
+
+    def pause(self, partitions: Iterable[KafkaPartition]) -> None:
+        """Deliver no messages of these partitions until `resume` or `start`."""
+        paused = [*partitions]
+        self._paused.update(paused)
+        self._consumer.pause([ck.TopicPartition(*partition) for partition in paused])
+
+    def resume(self, partitions: Iterable[KafkaPartition]) -> None:
+        """Deliver messages of paused partitions again."""
+        resumed = [*partitions]
+        self._paused.difference_update(resumed)
+        self._consumer.resume([ck.TopicPartition(*partition) for partition in resumed])
+
+    def is_paused(self, partition: KafkaPartition) -> bool:
+        """Return whether a partition is paused."""
+        return partition in self._paused
+
+    @property
+    def standstill_seconds(self) -> float:
+        """How long partitions with unread messages may deliver nothing."""
+        return STILL_AFTER_SESSIONS * self._session_seconds
+
+    def commit(self, offsets: Mapping[KafkaPartition, int]) -> None:
+        """Commit offsets to the group, for tools that show lag. `close` waits for the commit."""
+        if not offsets:
+            return
+        try:
+            self._consumer.commit(
+                offsets=[ck.TopicPartition(*partition, at) for partition, at in offsets.items()]
+            )
+        except ck.KafkaException as error:
+            logger.warning("offsets not committed to Kafka: %s", error)
+
+    def ask_offsets(self, partitions: Iterable[KafkaPartition]) -> OffsetRequest:
+        """Ask the brokers for the topic ids and offsets of partitions. Never waits."""
+        return self._brokers.ask(partitions)
+
+    def poll_snapshot(self, partitions: Iterable[KafkaPartition]) -> BrokerSnapshot | None:
+        """Return what the brokers answered last. Never waits. See `Brokers.poll_snapshot`."""
+        return self._brokers.poll_snapshot(partitions)
+
+    def get_high_watermark(self, partition: KafkaPartition) -> int | None:
+        """Return the end offset of the last fetch, or None if it is not known yet."""
+        _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
+        return int(high) if high >= 0 else None
+
+    def close(self) -> None:
+        """Leave the group after outstanding commits. Does not wait for brokers that are away."""
+        self._on_revoked = self._on_lost = lambda: None
+        leaving = self._close_in_thread()
+        leaving.join(LEAVING_SECONDS)
+        if leaving.is_alive():
+            logger.warning("ended without leaving the group: the brokers do not answer")
+
+    def join_again(self) -> None:
+        """Give up the partitions as if the brokers had taken them, and replace the client."""
+        self._patience.begin(time.monotonic(), answer=False)
+        self._on_lost()
+        self._replace_client("nothing is delivered")
+
+    def _create_subscribed_client(self) -> ck.Consumer:
+        """Create a client that joins the group."""
+        client = create_client(ck.Consumer, self._settings, self._heard)
+        client.subscribe(
+            list(self._topics),
+            on_assign=self._handle_assigned,
+            on_revoke=self._handle_revoked,
+            on_lost=self._handle_lost,
+        )
+        return client
+
+    def _close_in_thread(self) -> Thread:
+        """Close the client in a thread of its own and return the thread."""
+        leaving = Thread(target=self._consumer.close, name="leaving", daemon=True)
+        leaving.start()
+        return leaving
+
+    def _unstick(self) -> None:
+        """Replace a client that has no partitions for long although the brokers answer.
+
+        The embedded broker is also told to delete the group, because it waits forever for a lost
+        leader (docs/decisions/0030-stuck-clients.md).
+        """
+        if not self._patience.is_due(time.monotonic()):
+            return
+        if not self._are_brokers_reachable():
+            self._patience.note_unanswered(time.monotonic())
+        elif self._patience.note_answered(time.monotonic()):
+            self._brokers.forget_stuck_group(self._group)
+            if self._was_member:  # else the topics may be missing
+                self._replace_client("no partitions")
+
+    def _are_brokers_reachable(self) -> bool:
+        """Return whether the brokers answer another client: ours may be the one that is stuck."""
+        return self._brokers.is_reachable(TOPICS_SECONDS)
+
+    def _replace_client(self, reason: str) -> None:
+        """Replace the client by a new one. No partition is assigned, so nothing is lost."""
+        logger.warning("%s although the brokers answer: joining the group %s again",
+                       reason, self._group)  # fmt: skip
+        self._close_in_thread()
+        self._paused, self._ends = set(), {}
+        self._consumer = self._create_subscribed_client()
+
+    def _note_event(self, raw: ck.Message, error: ck.KafkaError) -> bool:
+        """Handle an event that is not a message. Returns False, so that `poll` drops it."""
+        topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+        if error.code() == ck.KafkaError._PARTITION_EOF:
+            if topic is not None and number is not None and offset is not None and offset >= 0:
+                self._ends[topic, number] = offset
+            self._denied.pop(f"the topic {topic}", None)
+        elif error.code() in _DENIALS:
+            group = error.code() == ck.KafkaError.GROUP_AUTHORIZATION_FAILED
+            what = f"the group {self._group}" if group or topic is None else f"the topic {topic}"
+            self._denied[what] = None
+        elif error.code() != ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            # A topic that is not created yet, or deleted, is read once it exists.
+            logger.warning("Kafka: %s", error.str())
+        return False
+
+    def _handle_assigned(self, consumer: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        # Read nothing before the ledger says from which offset.
+        consumer.assign([])
+        self._was_member = True
+        self._denied.pop(f"the group {self._group}", None)
+        self._heard.note_accepted_login()
+        self._patience.end()
+        self._on_assigned([(each.topic, each.partition) for each in partitions])
+
+    def _handle_revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        self._patience.begin(time.monotonic())
+        self._on_revoked()
+        consumer.unassign()
+
+    def _handle_lost(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        # Its session timed out, so the brokers may be away.
+        self._patience.begin(time.monotonic(), answer=False)
+        self._on_lost()
+        consumer.unassign()
+
+
+def create_reader(settings: Config, status: ConnectionStatus) -> ck.Consumer:
+    """Create a client outside any group, to read a few messages. Raises WrongSettingError.
+
+    Args:
+        settings: Settings of librdkafka.
+    """
+    fixed: Config = {
+        **FIXED_CONFIG,
+        "group.id": "annals-peek",
+        "queued.min.messages": 1,
+        "fetch.message.max.bytes": 65_536,
+    }
+    return create_client(ck.Consumer, {**READING_CONFIG, **settings, **fixed}, status)
+
+
+def peek_messages(
+    bootstrap: str, given: Mapping[str, str], partition: KafkaPartition, offset: int, count: int
+) -> list[Message]:
+    """Return up to `count` messages from an offset on. Raises Unreachable, WrongSettingError."""
+    status = ConnectionStatus()
+    consumer = create_reader({**COMMON_CONFIG, "bootstrap.servers": bootstrap, **given}, status)
+    messages: list[Message] = []
+    try:
+        consumer.assign([ck.TopicPartition(*partition, offset)])
+        while len(messages) < count:
+            raw = consumer.poll(TIMEOUT_SECONDS)
+            if raw is None or raw.error() is not None:
+                break
+            messages.append(_convert_message(raw))
+    except ck.KafkaException as error:
+        raise status.make_unreachable_error(consumer, error) from error
+    finally:
+        consumer.close()
+    return messages
+
+
+def _convert_message(raw: ck.Message) -> Message:
+    kind, stamp = raw.timestamp()
+    epoch = raw.leader_epoch()
+    return Message(
+        raw.topic(),  # type: ignore[arg-type] # None for errors only
+        raw.partition(),  # type: ignore[arg-type]
+        raw.offset(),  # type: ignore[arg-type]
+        stamp if kind and 0 <= stamp <= MAX_TIMESTAMP else -1,
+        raw.key(),
+        raw.value(),
+        read_headers(raw),
+        -1 if epoch is None else epoch,
+    )

@@ -1,0 +1,31 @@
+"""Checks of arguments: a topic or message that does not exist is refused, not answered empty."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from django.core.management.base import CommandError
+
+from history.kinds.entities import BY_TOPIC
+from ingest.models import Ledger, Quarantined
+
+
+def refuse_unknown_topic(topic: str | None) -> None:
+    """Raise CommandError for a topic that is not declared, read or in quarantine."""
+    if topic is None or topic in BY_TOPIC:
+        return
+    if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):
+        near = get_close_matches(topic, BY_TOPIC, 3) or sorted(BY_TOPIC)[:3]
+        raise CommandError(
+            f"there is no topic {topic!r}; there is, for example, {', '.join(near)}."
+        )
+
+
+def refuse_missing_ids(ids: Iterable[int]) -> None:
+    """Raise CommandError for ids that are not in quarantine."""
+    requested = set(ids)
+    stored = set(Quarantined.objects.filter(id__in=requested).values_list("id", flat=True))
+    if missing := sorted(requested - stored):
+        raise CommandError(
+            f"there is no message {', '.join(map(str, missing))} in quarantine, so nothing was "
+            "done. `quarantine list --ids` has the ids."
+        )

@@ -1,0 +1,86 @@
+"""What the commands of the outbox and the inbox share: long-running processes and a status."""
+
+import json
+import signal
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping
+from threading import Event
+from typing import Any, ClassVar, Protocol
+
+from django.core.management import BaseCommand, CommandError
+from django.db import connections, models, router
+
+from outbox.conf import CommonConf
+from outbox.database.sessions import apply_session_settings
+from outbox.errors import WrongSettings
+
+
+class Process(Protocol):
+    """A long-running process. Set the event `stop` to make `run` return."""
+
+    stop: Event
+
+    def run(self) -> None:
+        """Work until stopped.
+
+        Raises:
+            WrongSettings: The settings are wrong; raised before any work.
+        """
+
+
+class Command(BaseCommand):
+    """The base of both commands.
+
+    Attributes:
+        processes: By action, its description and the class of its process.
+        conf: Loads the settings.
+        status: Reads the status of a database.
+        model: A model whose database is the default one of the command.
+    """
+
+    processes: ClassVar[Mapping[str, tuple[str, Callable[..., Process]]]]
+    conf: ClassVar[Callable[[], CommonConf]]
+    status: ClassVar[Callable[[str], Mapping[str, Any]]]
+    model: ClassVar[type[models.Model]]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the actions and their options."""
+        actions = parser.add_subparsers(dest="action", required=True)
+        for name, (description, _) in self.processes.items():
+            process = actions.add_parser(name, help=f"{description}, until stopped")
+            process.add_argument(
+                "--until-idle", type=float, metavar="SECONDS",
+                help="end once there was nothing to do for so long",
+            )  # fmt: skip
+        status = actions.add_parser("status", help="what waits and what failed")
+        status.add_argument("--json", action="store_true", help="as one JSON object")
+        for action in actions.choices.values():
+            action.add_argument("--database", help="alias of the database (default: the router's)")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Run the chosen action."""
+        alias = options["database"] or router.db_for_write(self.model)
+        if options["action"] == "status":
+            values = type(self).status(alias)
+            self.stdout.write(
+                json.dumps(values) if options["json"] else "\n".join(_format_lines(values))
+            )
+            return
+        process_class = self.processes[options["action"]][1]
+        try:
+            apply_session_settings(alias)
+            connections[alias].close()  # one that is open already has no such settings
+            process = process_class(type(self).conf(), alias, until_idle=options["until_idle"])
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: process.stop.set())
+            process.run()
+        except WrongSettings as error:
+            raise CommandError(str(error)) from None
+
+
+def _format_lines(values: Any, name: str = "") -> Iterator[str]:
+    if not isinstance(values, Mapping):
+        yield f"{name}: {values}"
+        return
+    for key, value in values.items():
+        yield from _format_lines(value, f"{name} {key}".strip())

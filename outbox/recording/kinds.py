@@ -1,0 +1,116 @@
+"""How the rows of a model become documents: `Kind` for a document, `PartOf` for its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+from django.db import models
+
+from outbox.errors import WrongChange
+from outbox.recording.message import Snapshot
+from outbox.recording.writer import Change, is_id
+
+# Types of values that a snapshot can hold as they are.
+_JSON_TYPES = (NoneType, bool, int, float, Decimal, str, date, time, timedelta, UUID, list, dict)
+# Types of values that can be an id, written as text.
+_ID_TYPES = (str, int, UUID, Decimal, date, time)
+
+
+def columns(instance: models.Model) -> Snapshot:
+    """Return a snapshot of all columns. A foreign key appears as `..._id`."""
+    return {
+        field.attname: _read_column(instance, field) for field in instance._meta.concrete_fields
+    }
+
+
+def _read_column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
+    value = field.value_from_object(instance)
+    # What JSON has no form for, as a file or bytes, is the text that Django's fixtures have for it.
+    return value if isinstance(value, _JSON_TYPES) else field.value_to_string(instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the rows of a model are recorded as documents.
+
+    Attributes:
+        entity: The kind of the documents.
+        snapshot: A callable that maps an instance to a mapping, or a serializer class.
+        id: The attribute with the document's id. A UUID is sent as its 32 digits.
+        parent: The attribute with the id of the application, sent as `productInstanceId`; None:
+            none.
+    """
+
+    entity: str
+    snapshot: Callable[[Any], Any] = columns
+    id: str = "pk"
+    parent: str | None = None
+
+    def make_change(self, instance: models.Model, *, deleted: bool = False) -> Change:
+        """Return the change after which the document equals this instance, or is deleted.
+
+        Raises:
+            WrongChange: The id or the parent is not a valid id.
+        """
+        try:
+            return Change(
+                self.entity,
+                self._read_id(instance, self.id),
+                None if deleted else self._take_snapshot(instance),
+                self._read_parent(instance),
+                deleted,
+            )
+        except Exception as error:
+            label = instance._meta.label
+            error.add_note(f"outbox: while it recorded {label} with the primary key {instance.pk}")
+            raise
+
+    def make_deletion(self, instance: models.Model) -> Change | None:
+        """Return the deletion of the instance's document, or None if it was never recorded.
+
+        An instance whose id no document can have was never recorded.
+        """
+        value = getattr(instance, self.id)
+        if not isinstance(value, _ID_TYPES) or not is_id(_format_id(value)):
+            return None
+        return self.make_change(instance, deleted=True)
+
+    def _read_parent(self, instance: models.Model) -> str | None:
+        if self.parent is None or getattr(instance, self.parent) is None:
+            return None
+        return self._read_id(instance, self.parent)
+
+    def _read_id(self, instance: models.Model, attribute: str) -> str:
+        value = getattr(instance, attribute)
+        if not isinstance(value, _ID_TYPES):
+            raise WrongChange(
+                f"{instance._meta.label}.{attribute} must be a text or a number,"
+                f" not {type(value).__name__}: it names a document of {self.entity!r}"
+            )
+        return _format_id(value)
+
+    def _take_snapshot(self, instance: models.Model) -> Any:
+        snapshot = self.snapshot(instance)
+        return snapshot if isinstance(snapshot, Mapping) else getattr(snapshot, "data", snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class PartOf:
+    """Marks the rows of a model as parts of a document: a change of a part changes the document.
+
+    Attributes:
+        whole: The foreign key to the model of the document, which must be Recorded too. A row whose
+            foreign key is null belongs to no document.
+    """
+
+    whole: str
+
+
+def _format_id(value: object) -> str:
+    return value.hex if isinstance(value, UUID) else str(value)

@@ -1,0 +1,253 @@
+"""Changes that Django makes without save() or a queryset of the model.
+
+These are deletions, what they change in other rows, and many-to-many relations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, cast
+
+from django.apps import apps
+from django.db import models
+from django.db.models.signals import (
+    class_prepared,
+    m2m_changed,
+    post_delete,
+    post_save,
+    pre_delete,
+)
+
+from outbox.errors import OutboxError
+from outbox.recorded import Recorded
+from outbox.recording.kinds import Kind, PartOf, columns
+from outbox.recording.recording_block import (
+    RecordingBlock,
+    find_keys_by,
+    get_concrete_model,
+    get_current_block,
+    get_kind,
+    open_block,
+    select_all_rows,
+)
+
+logger = logging.getLogger(__name__)
+
+Model = type[models.Model]
+
+# The attribute of an instance with what is recorded after its row is deleted.
+_NOTED_CHANGES = "_outbox_later"
+# The attribute of an instance with the keys of its relations before they were cleared.
+_CLEARED_KEYS = "_outbox_cleared"
+# With these actions, no row that refers to a deleted one remains, or Django changes none.
+_ACTIONS_WITHOUT_UPDATE = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
+
+
+def connect_models() -> None:
+    """Connect the signals of all models whose changes concern a recorded model."""
+    for model in apps.get_models():
+        _connect_model(model)
+    class_prepared.connect(_connect_later, dispatch_uid="outbox.recording.related_changes")
+
+
+def _connect_later(sender: Model, **_: Any) -> None:
+    """Connect a model that is defined after the start."""
+    if not sender._meta.abstract and sender._meta.apps is apps:
+        key = (sender._meta.app_label, cast(str, sender._meta.model_name))
+        apps.lazy_model_operation(_connect_model, key)
+
+
+def _connect_model(model: Model) -> None:
+    if issubclass(model, Recorded):
+        _connect_deletion(model, "itself", _note_row)
+        post_save.connect(_warn_of_fixture, model, dispatch_uid="outbox")
+    if issubclass(model, Recorded) and not model._meta.proxy:
+        for field, target in _list_updated_foreign_keys(model):
+            name = f"{model._meta.label}.{field.name}"
+            _connect_deletion(target, name, partial(_note_referring, model, field))
+    for field in model._meta.local_many_to_many:
+        _connect_many_to_many(field)
+
+
+def _connect_deletion(
+    sender: Model,
+    name: str,
+    note: Callable[[models.Model, RecordingBlock, object], Callable[[], None] | None],
+) -> None:
+    """Call `note` before a row is deleted, and its result after the deletion.
+
+    Args:
+        note: Takes the instance, the block, and the instance or queryset whose delete() was called.
+    """
+
+    def note_before_deletion(
+        instance: models.Model, using: str, origin: object = None, **_: Any
+    ) -> None:
+        # Outside of a block, the changes are recorded when this row is deleted.
+        block = get_current_block(using) or RecordingBlock(using)
+        after = note(instance, block, origin)
+        instance.__dict__.setdefault(_NOTED_CHANGES, {})[name] = (block, after)
+
+    pre_delete.connect(note_before_deletion, sender, weak=False, dispatch_uid=f"outbox {name}")
+    post_delete.connect(_record_after_deletion, sender, dispatch_uid="outbox")
+
+
+def _record_after_deletion(instance: models.Model, using: str, **_: Any) -> None:
+    for block, after in instance.__dict__.pop(_NOTED_CHANGES, {}).values():
+        if after is not None:
+            after()
+        if block is not get_current_block(using):
+            block.record()
+
+
+def _note_row(instance: models.Model, block: RecordingBlock, origin: object) -> None:
+    """Note the row as the database has it: it may have been changed without save() or elsewhere."""
+    model = get_concrete_model(type(instance))
+    if (model, instance.pk) in block.leaving:
+        return
+    is_cascade = origin is not instance and block is get_current_block(block.using)
+    if is_cascade and isinstance(get_kind(model), PartOf):
+        block.note_siblings(instance)
+    if (model, instance.pk) not in block.leaving:
+        block.note_before(model, [instance.pk])
+
+
+_warned: set[Model] = set()
+
+
+def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
+    """Warn that rows of a fixture are not recorded: they can refer to rows that come later."""
+    if raw and sender not in _warned:
+        _warned.add(sender)
+        label = sender._meta.label
+        logger.warning("%s: rows of a fixture are not recorded; call record() of each", label)
+
+
+def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:
+    """Yield the foreign keys that Django updates when a row of the other model is deleted.
+
+    An example is SET_NULL.
+    """
+    for field in model._meta.concrete_fields:
+        relation = field.remote_field
+        if relation is not None and relation.on_delete not in _ACTIONS_WITHOUT_UPDATE:
+            for target in _list_models_of_table(relation.model):
+                yield field, target
+
+
+def _list_models_of_table(model: Model) -> Iterator[Model]:
+    """Yield the model and its proxies: each one sends its own signals."""
+    return (
+        candidate
+        for candidate in apps.get_models()
+        if get_concrete_model(candidate) is get_concrete_model(model)
+    )
+
+
+def _note_referring(
+    model: Model,
+    field: models.Field[Any, Any],
+    instance: models.Model,
+    block: RecordingBlock,
+    _: object,
+) -> Callable[[], None]:
+    """Note the rows that refer to the instance: afterwards they refer to another row or to none."""
+    rows = select_all_rows(model, block.using).filter(**{field.name: instance})
+    keys = list(rows.values_list("pk", flat=True))
+    block.note_before(model, keys)
+    return partial(block.note_after, model, keys)
+
+
+def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
+    """Record a change of a relation as a change of both sides, if their snapshots can show it."""
+    through = cast(Model, field.remote_field.through)
+    if not isinstance(through, type) or issubclass(through, Recorded):
+        return  # Django's checks name a model that is not there; Recorded rows speak for themselves
+    ends = [
+        (field.model, field.m2m_field_name(), field.m2m_reverse_field_name()),
+        (field.related_model, field.m2m_reverse_field_name(), field.m2m_field_name()),
+    ]
+    visible_ends = [end for end in ends if _shows_relations(end[0])]
+    if not visible_ends:
+        return
+    note_change = partial(_note_relation, through, field)
+    m2m_changed.connect(
+        note_change,
+        through,
+        weak=False,
+        dispatch_uid=f"outbox {field.model._meta.label}.{field.name}",
+    )
+    for _, own_field, other_field in visible_ends:
+        target = through._meta.get_field(other_field).related_model
+        for sender in _list_models_of_table(cast(Model, target)):
+            name = f"{through._meta.label}.{own_field}"
+            _connect_deletion(sender, name, partial(_note_related, through, own_field, other_field))
+
+
+def _shows_relations(model: Model) -> bool:
+    # A model without recorded_as is outbox.E004.
+    kind = getattr(model, "recorded_as", None) if issubclass(model, Recorded) else None
+    return isinstance(kind, PartOf) or (isinstance(kind, Kind) and kind.snapshot is not columns)
+
+
+def _note_related(
+    through: Model,
+    own_field: str,
+    other_field: str,
+    instance: models.Model,
+    block: RecordingBlock,
+    _: object,
+) -> Callable[[], None]:
+    """Note the rows at the other end of a deleted row's relations."""
+    model, keys = _find_related_keys(through, own_field, other_field, instance, block.using)
+    block.note_before(model, keys)
+    return partial(block.note_after, model, keys)
+
+
+def _find_related_keys(
+    through: Model, own_field: str, other_field: str, instance: models.Model, using: str
+) -> tuple[Model, list[Any]]:
+    reference: Any = through._meta.get_field(own_field)
+    rows = select_all_rows(through, using).filter(**{other_field: instance})
+    values = set(rows.values_list(reference.attname, flat=True)) - {None}
+    model = get_concrete_model(reference.related_model)
+    return model, find_keys_by(model, reference.target_field, values, using)
+
+
+def _note_relation(
+    through: Model,
+    field: models.ManyToManyField[Any, Any],
+    instance: models.Model,
+    action: str,
+    reverse: bool,
+    model: Model,
+    pk_set: set[Any] | None,
+    using: str,
+    **_: Any,
+) -> None:
+    """Record both sides of a relation that add(), remove(), set() or clear() changed."""
+    source, target = field.m2m_field_name(), field.m2m_reverse_field_name()
+    if reverse:
+        source, target = target, source
+    if action == "pre_add" and field.remote_field.symmetrical and get_current_block(using) is None:
+        raise OutboxError(
+            f"{field.model._meta.label}.{field.name} is symmetrical: Django adds the two directions"
+            " one after the other. Call add() and set() inside outbox.recorded.as_one()"
+        )
+    if action == "pre_clear":
+        cleared = instance.__dict__.setdefault(_CLEARED_KEYS, {})
+        cleared[through, source] = _find_related_keys(through, target, source, instance, using)[1]
+    if not action.startswith("post_"):
+        return
+    other_keys = pk_set
+    if action == "post_clear":
+        other_keys = instance.__dict__[_CLEARED_KEYS].pop((through, source), None)
+    elif pk_set is not None:
+        reference: Any = through._meta.get_field(target)
+        other_keys = set(find_keys_by(model, reference.target_field, pk_set, using))
+    with open_block(using) as block:
+        for side, keys in ((type(instance), [instance.pk]), (model, other_keys or ())):
+            if _shows_relations(side):
+                block.note_after(side, keys)

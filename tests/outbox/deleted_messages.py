@@ -1,0 +1,112 @@
+"""Messages that Kafka deletes before Annals reads them: found and healed."""
+
+import json
+import time
+
+from confluent_kafka import TopicPartition
+from django.db import transaction
+
+import outbox
+from annals.embedded import logins
+from outbox.recording.writer import Change
+from tests.consuming import run_command
+from tests.kafka import brokers
+from tests.outbox import processes, relays
+from tests.outbox.fault_stand import FaultStand
+from tests.outbox.faults import compare_with_annals
+from tests.outbox.relays import TOPIC
+
+DOCUMENTS = 50
+# Asks as the login `support`, which may see every application in demo mode.
+TIMELINE_PROGRAM = """
+import base64
+from django.test import Client
+login = "Basic " + base64.b64encode(b"support:support").decode()
+answer = Client(headers={{"Authorization": login, "Host": "localhost"}}).get(
+    "/api/v1/history/product-instance/{id}", {{"sort": "version", "order": "asc"}}
+)
+print(answer.content.decode())
+"""
+
+
+def make_and_heal_hole(place: FaultStand) -> str:
+    """Delete a part of the unread messages, and get all their versions back with `gaps heal`.
+
+    Annals reads three versions of each document, the next seven are partly deleted, the last one is
+    read. `gaps` finds what is missing, and `gaps heal` asks the outbox for it through Kafka.
+    """
+
+    def read_totals() -> dict[str, int]:
+        missing: dict[str, int] = place.consumers.read_ledger()["totals"]
+        return missing
+
+    _record_versions(0, 3)
+    relays.wait_until(lambda: not relays.count_waiting(), 60)
+    relays.wait_until(lambda: read_totals()["lag"] == 0, 120)
+    place.consumers.all[-1].terminate(60)
+    earlier_ends = place.fetch_ends()
+    _record_versions(3, 10)
+    relays.wait_until(lambda: not relays.count_waiting(), 60)
+    later_ends = place.fetch_ends()
+    until = {number: (earlier_ends[number] + 2 * later_ends[number]) // 3 for number in later_ends}
+    client = brokers.make_admin_client(place.broker)
+    futures = client.delete_records(
+        [TopicPartition(TOPIC, number, offset) for number, offset in until.items()]
+    )
+    for future in futures.values():
+        future.result(30)
+    deleted = sum(until[number] - earlier_ends[number] for number in until)
+    _record_versions(10, 11)
+    place.consumers.start_consumer()
+    relays.wait_until(
+        lambda: place.consumers.read_ledger()["totals"]["lag"] == 0 and not relays.count_waiting(),
+        180,
+    )
+    relays.wait_until(lambda: place.consumers.read_ledger()["totals"]["lost"] == deleted, 60)
+    missing = _count_missing(place)
+    assert missing == deleted, (missing, deleted)
+    began = time.monotonic()
+    finished = place.consumers.run_command("gaps", "heal", "--json")
+    assert finished.returncode == 0, finished.stderr + finished.stdout
+    assert json.loads(finished.stdout)["versions"] == deleted
+    answer = processes.start_command(
+        "outbox answer --until-idle 10", place.shop, place.home / "answer.log",
+        OUTBOX_TEST_SETTINGS={"KAFKA": place.broker.make_client_config()},
+    )  # fmt: skip
+    with processes.kill_at_end([answer]):
+        relays.wait_until(lambda: _count_missing(place) == 0, 120)
+    seconds = time.monotonic() - began
+    for id in ("H0", "H1", "H2"):
+        _check_timeline(place, id)
+    return (
+        f"{deleted} unread messages deleted, all found by gaps, all sent again by the outbox in"
+        f" {seconds:.1f} s: {compare_with_annals(place, missing=deleted)}"
+    )
+
+
+def _check_timeline(place: FaultStand, id: str) -> None:
+    """Assert that all eleven versions are there, each compared with the previous one."""
+    web = place.consumers.env | {"DATABASE_URL": place.database.build_url(logins.WEB)}
+    finished = run_command(web, "shell", "--no-imports", "-c", TIMELINE_PROGRAM.format(id=id))
+    assert finished.returncode == 0, finished.stderr
+    timeline = json.loads(finished.stdout)["data"]["history"]
+    assert [version["version"] for version in timeline] == list(range(1, 12))
+    assert all(version["diff"] for version in timeline[1:])
+
+
+def _record_versions(first: int, end: int) -> None:
+    """Record the versions of each document in a range of numbers, one transaction for each
+    number.
+    """
+    for n in range(first, end):
+        changes = [Change("product-instance", f"H{id}", {"n": n}) for id in range(DOCUMENTS)]
+        with transaction.atomic():
+            outbox.record_many(changes)
+
+
+def _count_missing(place: FaultStand) -> int:
+    """Return how many versions `manage.py gaps` reports as missing."""
+    owner = place.consumers.env | {"DATABASE_URL": place.database.build_url(logins.OWNER)}
+    finished = run_command(owner, "gaps", "--json")
+    assert finished.returncode in (0, 1), finished.stderr
+    return int(json.loads(finished.stdout)["versions"])
