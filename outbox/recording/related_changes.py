@@ -99,7 +99,7 @@ def _record_after_deletion(instance: models.Model, using: str, **_: Any) -> None
         if after is not None:
             after()
         if block is not get_current_block(using):
-            block.record()
+            block.record_changes()
 
 
 def _note_row(instance: models.Model, block: RecordingBlock, origin: object) -> None:

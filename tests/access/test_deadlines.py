@@ -410,5 +410,5 @@ def test_metered_request_leaves_nothing_in_its_thread(
             pass
     assert not work.placed
     assert not worker_shares._answered_work
-    with full.taken():
+    with full.take_place():
         pass

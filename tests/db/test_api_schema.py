@@ -50,7 +50,7 @@ def test_answer_fits_its_schema(
     """status: of the old service, where there is one."""
     if status is not None:
         old = request.getfixturevalue("old")
-        old.add("A1", 5, {"rate": 0}, minute(5))
+        old.add_version("A1", 5, {"rate": 0}, minute(5))
         old.status = status
     for number in range(3):
         data = {"rate": number, "list": [{"pid": number}], "createdAt": minute(0).isoformat()}

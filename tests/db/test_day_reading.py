@@ -163,7 +163,7 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
     if act == "unpack":
         packing.pack_day(plain, ROOT, DAY)
     expected = timeline.compare_versions(HOST, ROOT, "A1", 3, 20)
-    together, fetch = statements.fetch_pipelined, statements.fetch
+    together, fetch = statements.fetch_pipelined, statements.fetch_rows
     swaps = 0
 
     def swapped(statement: Callable[..., Any]) -> Callable[..., Any]:

@@ -326,7 +326,7 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
 
         monkeypatch.setattr(TableSource, name, ask)
 
-    for name in ("page", "of_application", "keys"):
+    for name in ("fetch_page", "fetch_application_page", "fetch_keys"):
         meanwhile(name)
     assert list_numbers(get_data(support, address)) == [5, 4, 3, 2, 1, 0]
     assert pending == []

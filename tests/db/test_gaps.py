@@ -295,7 +295,7 @@ def test_killed_gap_run_loses_and_doubles_nothing(
             raise KilledError
 
     for module in ("scan", "judge", "run"):
-        monkeypatch.setattr(f"history.completeness.gaps.{module}.lock", lock)
+        monkeypatch.setattr(f"history.completeness.gaps.{module}.lock_gaps", lock)
     with suppress(KilledError):
         run_gaps()
     monkeypatch.undo()

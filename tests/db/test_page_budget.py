@@ -236,7 +236,7 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
 ) -> None:
     documents(store, 30, 10_000)
     read: list[int] = []
-    plain = statements.fetch
+    plain = statements.fetch_rows
 
     def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         found = plain(statement, values)

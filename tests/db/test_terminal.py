@@ -68,8 +68,8 @@ def test_command_lists_escape_control_characters(hostile_message: Quarantined) -
 def test_names_from_old_service_are_escaped(
     store: Store, old: OldServiceServer, own_breaker: object
 ) -> None:
-    for side, value in ((store, 1), (old, 2)):
-        side.add_version("A1", 0, {FORGED: value}, minute(0), author=None)
+    store.add("A1", 0, {FORGED: 1}, minute(0), author=None)
+    old.add_version("A1", 0, {FORGED: 2}, minute(0), author=None)
     text = command("compare-old").out
     assert set(text) - {"\n"} == {c for c in text if c.isprintable()}
     assert "k\\x1b[2J\\n12 would be discarded" in text

@@ -137,7 +137,7 @@ def run_after_statement(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Do something right after the first (or n-th) statement that contains a text."""
 
     def arrange(text: str, action: Callable[[], None], which: int = 1) -> None:
-        plain, seen = statements.fetch, [0]
+        plain, seen = statements.fetch_rows, [0]
 
         def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
             found = plain(statement, values)

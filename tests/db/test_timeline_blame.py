@@ -62,7 +62,7 @@ def test_blame_reads_each_version_once(
     for version in versions:
         store.add("A1", version, {"old": 1, "new": version}, version / 60)
     read: list[int] = []
-    plain = statements.fetch
+    plain = statements.fetch_rows
 
     def fetch(*args: Any) -> list[tuple[Any, ...]]:
         found = plain(*args)

@@ -51,8 +51,8 @@ def _archive_overwritten(replace: Replace) -> None:
         number = known.generation + 1 if known else 1
         return write._write_generation(rows, write._Generation(store, entity, day, number))
 
-    replace(write, "archive", archive)
-    replace(write.DayArchiver, "_check_known", lambda *_: None)
+    replace(write, "archive_day", archive)
+    replace(write.DayArchiver, "_check_noted_day", lambda *_: None)
 
 
 def _dropped_day_created(replace: Replace) -> None:
@@ -111,7 +111,7 @@ def _filled_in_place(replace: Replace) -> None:
         except days.ForeignTableError as error:
             raise psycopg.OperationalError(f"ForeignTableError: {error}") from error
 
-    replace(restore, "_restore", fill)
+    replace(restore, "_restore_rows", fill)
     replace(days.DayTable, "ours", days.DayTable.marked)
     replace(missing_days, "REFUSED_ERRORS", (errors.InsufficientPrivilege,))
     replace(transaction.BatchWriter, "write", stopped)
@@ -149,8 +149,8 @@ def _empty_days_sealed(replace: Replace) -> None:
         if rows:
             check(table, day, rows)
 
-    replace(nightly, "with_rows", set)
-    replace(partitions, "due", settled)
+    replace(nightly, "find_filled", set)
+    replace(partitions, "find_days_to_seal", settled)
     replace(seal, "_check_rows", check_some)
 
 
@@ -159,7 +159,7 @@ def _blocks_not_looked_into(replace: Replace) -> None:
         return dict.fromkeys(found(connection, table, wanted), False)
 
     found = days.load_sealed_days
-    replace(days, "marks", marks)
+    replace(days, "load_sealed_days", marks)
 
 
 def _swapped_uncompared(replace: Replace) -> None:
@@ -186,7 +186,7 @@ def _block_of_two_applications(replace: Replace) -> None:
     def cut(rows: Any) -> Any:
         return codec.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
-    replace(packing, "cut", cut)
+    replace(packing, "split_into_blocks", cut)
     replace(packing._Rewrite, "_compare_versions", lambda *_: None)
 
 
@@ -206,12 +206,12 @@ def _only_noted_rows_kept(replace: Replace) -> None:
 
 
 def _packed_day_unguarded(replace: Replace) -> None:
-    replace(table_swap, "guard", lambda *_: None)
+    replace(table_swap, "guard_table", lambda *_: None)
 
 
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
     """As the release before: the consumer looks into blocks of days before its own today."""
-    replace(table_swap, "guard", lambda *_: None)
+    replace(table_swap, "guard_table", lambda *_: None)
     replace(fast_path, "_server_time", lambda _: clock.now())
 
 

@@ -25,7 +25,7 @@ def load_recorded() -> SnapshotByDocument:
 def load_actual() -> SnapshotByDocument:
     """Return the present snapshot of each row."""
     changes = [
-        get_kind(model).change(row)  # type: ignore[union-attr]
+        get_kind(model).make_change(row)  # type: ignore[union-attr]
         for model in KINDS
         for row in model._base_manager.all()
     ]
