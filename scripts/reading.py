@@ -22,7 +22,7 @@ READING_PACKAGES = (
     "history.store.versions",
 )
 PAGE_MODULES = ("history.timeline.pages", "history.timeline.fetch_page")
-DISTRIBUTION_CALL = re.compile(r"\b(apart|distribution\.active)\(")
+DISTRIBUTION_CALL = re.compile(r"\b(is_spread|distribution\.is_distributed)\(")
 
 
 class ImportTree:

@@ -31,11 +31,11 @@ def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
 @pytest.fixture
 def both(store: Store, old: OldServiceServer) -> OldServiceServer:
     """A1 and its child, the same in both."""
-    for side in (store, old):
-        side.add_version(
+    for add_version in (store.add, old.add_version):
+        add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None
         )
-        side.add_version("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
+        add_version("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
     old.held = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.held]
     store.add("R1", 0, {"fullName": VALUE}, minute(2), entity=PERSON)
     old.add_version("R1", 0, {"fullName": VALUE}, minute(2), kind=PERSON.name, application="A1",

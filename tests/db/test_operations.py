@@ -220,7 +220,7 @@ def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
 def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     ran(clock.now())
     monkeypatch.setattr(
-        "annals.operations.screen.metrics.STORE_COLLECTOR.collect", lambda: iter(())
+        "annals.operations.screen.metrics_page.STORE_COLLECTOR.collect", lambda: iter(())
     )
     page = text(operator.get("/admin/operations/"))
     assert "Всё хорошо" in page

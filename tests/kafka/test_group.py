@@ -153,9 +153,9 @@ def test_offsets_of_group_on_apache_kafka_are_kept(
 # After its first message the client delivers nothing. Annals is not asked and not informed, as with
 # a client that lost its way to the brokers.
 DEAF = """
-from ingest.kafka import kafka
+from ingest.kafka import source as kafka_source
 
-poll, deaf = kafka.GroupMember.poll, []
+poll, deaf = kafka_source.GroupMember.poll, []
 
 def once(source, limit, timeout):
     messages = poll(source, limit, timeout)
@@ -164,7 +164,7 @@ def once(source, limit, timeout):
         source._consumer.pause(source._consumer.assignment())
     return messages
 
-kafka.GroupMember.poll = once
+kafka_source.GroupMember.poll = once
 """
 
 

@@ -28,10 +28,11 @@ import json
 from history import timeline
 from history.kinds.entities import BY_NAME
 from tests.db.store import HOST
-page = timeline.page(HOST, timeline.Query(entity=BY_NAME["product-instance"], id="A1"))
-print(json.dumps([[each.version, each.author.login, each.client_id,
-    [[of.change.path, of.change.old, of.change.new] for of in each.changes or ()]]
-    for each in page.versions]))
+page = timeline.fetch_page(HOST, timeline.TimelineQuery(entity=BY_NAME["product-instance"], id="A1"))
+print(json.dumps([[version.version, version.author.login, version.client_id,
+    [[labelled.change.path, labelled.change.old, labelled.change.new]
+      for labelled in version.changes or ()]]
+    for version in page.versions]))
 """
 
 

@@ -80,8 +80,8 @@ def test_failing_message_stops_only_its_key(service: str) -> None:
     assert list_effects() == [("B", 3), ("B", 5), ("", 6)]
     assert map_states() == {1: "failed", 2: "new", 4: "new"}
     first = Waiting.objects.get(offset=1)
-    assert (first.attempts, first.last_error) == (1, "Failure: as asked")
-    assert processor.counts["shop", "failure Failure"] == 1
+    assert (first.attempts, first.last_error) == (1, "HandlerError: as asked")
+    assert processor.counts["shop", "failure HandlerError"] == 1
     relays.wait_until(lambda: process_failed_now() and not Waiting.objects.exists())
     assert list_effects()[3:] == [("A", 1), ("A", 2), ("A", 4)]
 
@@ -92,7 +92,7 @@ def test_dead_letter_keeps_the_message_byte_for_byte(service: str) -> None:
     store_messages(sent, inbox.Message("shop.events", 0, 2, b"\xff\x01", b'{"n": 2}'))
     process_until_nothing_is_due(ATTEMPTS=2)
     dead = Waiting.objects.get(offset=1)
-    assert (dead.state, dead.attempts, dead.last_error) == ("dead", 2, "Failure: ?ж")
+    assert (dead.state, dead.attempts, dead.last_error) == ("dead", 2, "HandlerError: ?ж")
     assert (bytes(dead.key or b""), bytes(dead.value or b"")) == (sent.key, raw)
     assert decode_headers(dead.headers) == sent.headers
     assert map_states() == {1: "dead", 2: "new"}

@@ -49,7 +49,7 @@ def test_status_command_counts_messages_by_state(waiting_messages: None) -> None
         "attempts": 3,
         "done": 1,
         "dead": 1,
-        "failures": {"Failure": 1},
+        "failures": {"HandlerError": 1},
     }
 
 
@@ -58,13 +58,13 @@ def test_metrics_of_the_inbox_are_on_the_page_of_the_outbox(waiting_messages: No
     assert "outbox_pending_documents 0\n" in text
     assert 'inbox_messages{handler="shop",state="dead"} 1\n' in text
     assert 'inbox_processed_total{handler="shop"} 1\n' in text
-    assert 'inbox_failures_total{handler="shop",reason="Failure"} 1\n' in text
+    assert 'inbox_failures_total{handler="shop",reason="HandlerError"} 1\n' in text
     subprocess.run([promtool(), "check", "metrics"], input=text, text=True, check=True)
 
 
 def test_admin_lists_waiting_messages_and_shows_one_escaped(waiting_messages: None) -> None:
     text = make_admin_browser().get(PAGE).content.decode()
-    for word in ("shop.events/0/1", "shop.events/0/2", "Failure: as asked", "Dead letter"):
+    for word in ("shop.events/0/1", "shop.events/0/2", "HandlerError: as asked", "Dead letter"):
         assert word in text
     assert "shop.events/0/3" not in text
     assert text.index("column-last_error") < text.index("column-handler")

@@ -169,16 +169,16 @@ def test_metrics_show_a_write_that_gets_no_answer(
 # While there is the file that HANG names, the loop does not come back from its poll.
 HANGING = """
 import os, time
-from ingest.kafka import kafka
+from ingest.kafka import source as kafka_source
 
-poll = kafka.GroupMember.poll
+poll = kafka_source.GroupMember.poll
 
 def hang(source, limit, timeout):
     while os.path.exists(os.environ["HANG"]):
         time.sleep(0.05)
     return poll(source, limit, timeout)
 
-kafka.GroupMember.poll = hang
+kafka_source.GroupMember.poll = hang
 """
 
 
