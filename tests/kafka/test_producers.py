@@ -28,7 +28,8 @@ import json
 from history import timeline
 from history.kinds.entities import BY_NAME
 from tests.db.store import HOST
-page = timeline.fetch_page(HOST, timeline.TimelineQuery(entity=BY_NAME["product-instance"], id="A1"))
+query = timeline.TimelineQuery(entity=BY_NAME["product-instance"], id="A1")
+page = timeline.fetch_page(HOST, query)
 print(json.dumps([[version.version, version.author.login, version.client_id,
     [[labelled.change.path, labelled.change.old, labelled.change.new]
       for labelled in version.changes or ()]]
