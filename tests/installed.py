@@ -122,7 +122,8 @@ def fetch_status(address: str) -> int:
         with urllib.request.urlopen(address, timeout=10) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
     except OSError:
         return 0
 
@@ -162,7 +163,8 @@ def use_installed(installed: InstalledAnnals, url: str) -> None:
         assert "Войти" in fetch_page(f"{address}/admin/login/")
         with pytest.raises(urllib.error.HTTPError) as refused:
             fetch_page(f"{address}/api/v1/history/product-instance/A2")
-        text = refused.value.read().decode()
+        with refused.value:
+            text = refused.value.read().decode()
         assert "нет" in text, text  # of our own catalogue
     assert installed.list_files() == files_before, "it writes into its own package"
     assert {path.name for path in installed.folder.iterdir()} == {".annals", "web.log"}
