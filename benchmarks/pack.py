@@ -22,7 +22,7 @@ from rich.table import Table
 
 from annals.demo.simulator import generate_messages
 from annals.embedded.process import choose_free_ports
-from annals.management import packing_days
+from annals.management.partitions import nightly
 from benchmarks.harness import (
     HOST,
     Harness,
@@ -185,7 +185,7 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
         _store_records(
             plain,
             _generate_alike(
-                _simulate_histories(), day, 9, WRITE_SECONDS * packing_days.PACK_ROWS_PER_SECOND
+                _simulate_histories(), day, 9, WRITE_SECONDS * nightly.PACK_ROWS_PER_SECOND
             ),
         )
         plain.execute("VACUUM (ANALYZE)")
@@ -202,7 +202,7 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
         for name in ("alone", "beside"):
             earlier, began = _read_write_counts(port), time.monotonic()
             if name == "beside":
-                packing.pack_day(plain, ROOT, day, rate=packing_days.PACK_ROWS_PER_SECOND)
+                packing.pack_day(plain, ROOT, day, rate=nightly.PACK_ROWS_PER_SECOND)
             time.sleep(max(0.0, began + WRITE_SECONDS - time.monotonic()))
             figures[name] = _compute_p99(earlier, _read_write_counts(port))
     sender.join()

@@ -86,7 +86,7 @@ def main() -> None:
     django.setup()
     for name in (
         "annals.management.command_line",
-        "annals.management.actions.partitions",
+        "annals.management.partitions.verbs",
         "annals.management.actions.trace",
         "history.management.actions.export",
         "ingest.management.actions.ledger",

@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from typing import Final, NamedTuple
 
+from django.db import connection as default_connection
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
 
 from history.store.days.days import (
     MARK,
@@ -14,10 +17,11 @@ from history.store.days.days import (
 )
 from history.store.distribution.disk_use import measure_disk_use
 
+# The partitions of some tables, and the tables with a day's name that were detached.
 # Bounds are printed and read in one session's time zone. A marked table with a day's name and no
 # parent was detached, and not dropped yet. A bound has no columns, so pg_get_expr needs no table:
 # for one that was replaced since the snapshot it would say nothing.
-QUERY = """
+_LIST_PARTITIONS: Final = """
 WITH parent AS (
     SELECT c.oid, c.relname, c.relnamespace
     FROM unnest(%(tables)s::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
@@ -30,10 +34,12 @@ WITH parent AS (
       ON c.relnamespace = parent.relnamespace AND c.relkind = 'r' AND NOT c.relispartition
      AND c.relname ~ ('^' || parent.relname || '_[0-9]{8}$')
 )
-SELECT child.parent, c.relname, child.pending, obj_description(c.oid, 'pg_class'),
-       bound[1]::timestamptz, bound[2]::timestamptz,
-       (CASE WHEN c.reltuples < 0 THEN pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END)::bigint,
-       coalesce(pg_total_relation_size(c.oid), 0)
+SELECT child.parent, c.relname AS name, child.pending,
+       obj_description(c.oid, 'pg_class') AS comment,
+       bound[1]::timestamptz AS start, bound[2]::timestamptz AS end,
+       (CASE WHEN c.reltuples < 0 THEN pg_stat_get_live_tuples(c.oid) ELSE c.reltuples END)::bigint
+           AS rows,
+       coalesce(pg_total_relation_size(c.oid), 0) AS bytes
 FROM child JOIN pg_class c ON c.oid = child.oid
 CROSS JOIN LATERAL (SELECT regexp_match(
     pg_get_expr(c.relpartbound, 0), $$^FOR VALUES FROM \\('([^']+)'\\) TO \\('([^']+)'\\)$$
@@ -44,23 +50,25 @@ ORDER BY child.parent, c.relname
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as it is now. start, end: UTC, the second excluded; None for a default and for
-    a detached one. rows: an estimate. bytes: on disk, with indexes and TOAST."""
+    """One partition as it is now, or a detached table with a day's name."""
 
     table: str
     name: str
-    start: datetime | None
-    end: datetime | None
+    start: datetime | None  # UTC; None for a default partition and for a detached table
+    end: datetime | None  # UTC, excluded
     state: DayState
-    marked: bool
-    rows: int
-    bytes: int
+    marked: bool  # Annals made it, and it may be dropped
+    rows: int  # an estimate
+    bytes: int  # on disk, with indexes and TOAST
     restored: bool = False  # brought back from the archive
 
     @property
     def day(self) -> date | None:
-        """The UTC day of the partition; None if its name, bounds or comment are not those of a day
-        that Annals created: such a partition is never changed."""
+        """The UTC day of the partition.
+
+        None if its name, bounds or comment are not those of a day that Annals created. Such a
+        partition is never changed.
+        """
         try:
             day = date.fromisoformat(self.name.removeprefix(f"{self.table}_"))
         except ValueError:
@@ -96,8 +104,8 @@ def compute_midnight(day: date) -> datetime:
 def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> list[Partition]:
     """Return the partitions of the tables by table and name; a missing table has none."""
     with connection.cursor() as cursor:
-        cursor.execute(QUERY, {"tables": list(tables)})
-        partitions = [_to_partition(row) for row in cursor.fetchall()]
+        cursor.execute(_LIST_PARTITIONS, {"tables": list(tables)})
+        partitions = [_to_partition(_CatalogueRow(*row)) for row in cursor.fetchall()]
     if not partitions:
         return partitions
     # A node that is away takes nothing from what there is; its share is missing in the sizes.
@@ -116,25 +124,50 @@ def find_missing_tables(connection: BaseDatabaseWrapper, tables: Sequence[str]) 
     """Return the tables that do not exist because `annals migrate` was not run."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL",
-            [list(tables)],
+            "SELECT name FROM unnest(%(tables)s::text[]) AS name WHERE to_regclass(name) IS NULL",
+            {"tables": list(tables)},
         )
         return [name for (name,) in cursor.fetchall()]
 
 
-def _to_partition(
-    row: tuple[str, str, bool | None, str, datetime, datetime, int, int],
-) -> Partition:
-    table, name, pending, comment, start, end, rows, size = row
-    state = {None: DayState.DETACHED, True: DayState.PENDING, False: DayState.ATTACHED}[pending]
+def find_filled(names: Sequence[str]) -> set[str]:
+    """Return the partitions that have a row."""
+    filled = set()
+    with default_connection.cursor() as cursor:
+        for name in names:
+            # Of several nodes EXISTS would fetch all rows.
+            cursor.execute(sql.SQL("SELECT true FROM {} LIMIT 1").format(sql.Identifier(name)))
+            if cursor.fetchone() is not None:
+                filled.add(name)
+    return filled
+
+
+class _CatalogueRow(NamedTuple):
+    """A row of _LIST_PARTITIONS."""
+
+    table: str
+    name: str
+    pending: bool | None  # None: it is detached
+    comment: str | None
+    start: datetime | None
+    end: datetime | None
+    rows: int
+    bytes: int
+
+
+def _to_partition(row: _CatalogueRow) -> Partition:
+    if row.pending is None:
+        state = DayState.DETACHED
+    else:
+        state = DayState.PENDING if row.pending else DayState.ATTACHED
     return Partition(
-        table,
-        name,
-        start.astimezone(UTC) if start else None,
-        end.astimezone(UTC) if end else None,
-        state,
-        comment == MARK,
-        rows,
-        size,
-        comment == RESTORED,
+        table=row.table,
+        name=row.name,
+        start=row.start.astimezone(UTC) if row.start else None,
+        end=row.end.astimezone(UTC) if row.end else None,
+        state=state,
+        marked=row.comment == MARK,
+        rows=row.rows,
+        bytes=row.bytes,
+        restored=row.comment == RESTORED,
     )

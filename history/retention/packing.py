@@ -29,9 +29,8 @@ from history.common import clock
 from history.common.complaints import ExplainedError
 from history.kinds.entities import EntityKind
 from history.models import PackAttempt, PackDictionary, SealedDay
-from history.retention.catalog import Partition
+from history.retention.catalog import Partition, find_filled
 from history.retention.seals import day_snapshot, late_rows, verification
-from history.retention.seals.nightly import find_filled
 from history.retention.seals.seal import YOUNGEST_DAYS
 from history.retention.tables import format_size
 from history.store import distribution

@@ -1,59 +1,61 @@
-"""What would be created, dropped and kept, and why: psqlextra's plan, for days."""
+"""What is created, dropped and kept, and why: psqlextra's partition, strategy and plan for days.
+
+Unlike psqlextra's, a plan locks no whole table, and does not end at the first missing day.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from itertools import groupby
-from typing import cast
+from functools import partial
+from typing import NamedTuple, Protocol, cast
 
 import psycopg
 from django.conf import settings
 from django.db import connection
+from psqlextra.backend.schema import PostgresSchemaEditor
+from psqlextra.models import PostgresPartitionedModel
 from psqlextra.partitioning import (
     PostgresModelPartitioningPlan,
+    PostgresPartition,
     PostgresPartitioningConfig,
     PostgresPartitioningError,
+    PostgresPartitioningStrategy,
 )
 
+from history.kinds.entities import ENTITIES
+from history.kinds.kind import DayRows
+from history.models import VERSION_MODELS
 from history.retention import catalog
 from history.retention.catalog import Partition, compute_midnight
-from history.retention.run_lock import reconnect
-from history.retention.strategy import (
-    VERSION_TABLES,
-    Archiver,
-    CheckDay,
-    DayPartition,
-    DayStrategy,
-    PartitionedTable,
-)
+from history.retention.run_lock import retake_lost_lock
+from history.store.days import days
 from history.store.days.days import DayState
 from history.store.days.window import Window
 
-# Given days that are about to be dropped, each a table and a day: those that must stay, and why.
+# Given days that are about to be dropped (table and day): those that must stay, and why.
 FindHeldDays = Callable[[Collection[tuple[str, date]]], Mapping[tuple[str, date], str]]
+# Called with a table and its day before the day is archived and dropped. Raises if it must stay.
+CheckDay = Callable[[days.Connection, str, date], None]
 # Days are created this many days further ahead than versions are accepted: just after midnight, and
 # a week without maintain, the newest accepted day has its partition.
 SPARE_DAYS = 7
 
-# what was done ("created" or "dropped"), the day, what went wrong
-ReportStep = Callable[[str, DayPartition, Exception | None], None]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionPolicy:
-    """What should be: the days of a window. today: the current UTC day. holds: asked about each day
-    before it is dropped. hold_days: for how many days beyond the window a day can be held."""
+    """Which days should have a partition."""
 
     window: Window
-    today: date
-    holds: FindHeldDays | None = None
-    hold_days: int = 0
+    today: date  # the current UTC day
+    holds: FindHeldDays | None = None  # called with the days that are about to be dropped
+    hold_days: int = 0  # for how many days beyond the window a day can be held
 
     @classmethod
     def at(cls, now: datetime, holds: FindHeldDays | None = None) -> PartitionPolicy:
-        """The policy of the settings at a moment, which has an offset."""
+        """Return the policy of the settings at the moment `now`, which has an offset."""
         annals_settings = settings.ANNALS
         window = Window.at(
             now, annals_settings.retention_days, annals_settings.ahead_days + SPARE_DAYS
@@ -62,21 +64,196 @@ class PartitionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanLine:
-    """One partition in a plan, with the bounds that it has or will have. action: create, drop or
-    keep."""
+class PartitionedTable:
+    """A table with a partition for each UTC day."""
 
-    action: str
+    model: type[PostgresPartitionedModel]
+    rows: DayRows  # its columns, for seals
+    # None: a table of versions, which follows the window of the policy. Of another table past days
+    # are not created, and nothing is archived.
+    retention_days: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.rows.table
+
+    @property
+    def of_versions(self) -> bool:
+        return self.retention_days is None
+
+    def compute_window(self, versions: Window, today: date) -> Window:
+        """Return the days that are kept. `versions` is the window of the tables of versions."""
+        if self.retention_days is None:
+            return versions
+        return Window(today - timedelta(days=self.retention_days), versions.newest)
+
+
+VERSION_TABLES = tuple(PartitionedTable(VERSION_MODELS[entity.name], entity) for entity in ENTITIES)
+
+
+class Archiver(Protocol):
+    """Archives a day before it is dropped. If a method raises, the day is not dropped."""
+
+    def archive(self, connection: days.Connection, table: str, day: date) -> None:
+        """Archive the rows of a day, while the table is in use."""
+
+    def confirm(self, connection: days.Connection, table: str, day: date) -> None:
+        """Make sure that all rows of the day are archived, when nobody can write to it any more."""
+
+
+class DayPartition(PostgresPartition):
+    """One UTC day of one table, to be created or dropped, and why.
+
+    Attributes:
+        existing: the day's table as the catalogue has it now; None if there is none.
+    """
+
+    def __init__(
+        self, table: str, day: date, reason: str, existing: Partition | None = None
+    ) -> None:
+        self.table = table
+        self.day = day
+        self.reason = reason
+        self.existing = existing
+
+    def name(self) -> str:
+        return f"{self.day:%Y%m%d}"
+
+    @property
+    def full_name(self) -> str:
+        return days.build_partition_name(self.table, self.day)
+
+    def create(
+        self,
+        model: type[PostgresPartitionedModel],
+        schema_editor: PostgresSchemaEditor,
+        comment: str | None = None,  # noqa: ARG002 - psqlextra's signature; days marks by itself
+    ) -> None:
+        days.create_partition(schema_editor.connection.connection, model._meta.db_table, self.day)
+
+    def delete(
+        self,
+        model: type[PostgresPartitionedModel],
+        schema_editor: PostgresSchemaEditor,
+        *,
+        check: CheckDay | None = None,
+        archiver: Archiver | None = None,
+        report_wait: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """Check the day, archive it, and drop it.
+
+        Args:
+            check: raises if the day must stay.
+            archiver: archives the day; None: it is dropped without an archive.
+            report_wait: is called with the seconds until the detach was made.
+        """
+        plain, table = schema_editor.connection.connection, model._meta.db_table
+        if check is not None:
+            check(plain, table, self.day)
+        if archiver is not None:
+            archiver.archive(plain, table, self.day)
+
+        def confirm(_: days.DayTable) -> None:
+            if archiver is not None:
+                archiver.confirm(plain, table, self.day)
+
+        days.drop_partition(plain, table, self.day, confirm=confirm, report_wait=report_wait)
+
+
+@dataclass(frozen=True)
+class DayStrategy(PostgresPartitioningStrategy):
+    """Creates the missing days of a window and drops the days before it."""
+
+    table: str
+    window: Window
+    today: date  # the current UTC day
+    existing: Sequence[Partition]  # of this table
+    holds: Mapping[date, str] = field(default_factory=dict)  # days that must stay, with the reason
+    past: bool = True  # whether days before today are created too
+
+    def to_create(self) -> Generator[DayPartition, None, None]:
+        """Yield the missing days, the most urgent first."""
+        today = self.today
+        window_days = list(self.window.iterate_days())
+        split = window_days.index(today)
+        detached = {part.day: part for part in self.existing if part.state is not DayState.ATTACHED}
+        attached = [part for part in self.existing if part.state is DayState.ATTACHED]
+        attached_days = {part.day for part in attached}
+        foreign = [part for part in attached if part.day is None]
+        for day in [*window_days[split:], *reversed(window_days[:split])]:
+            if day in attached_days or any(part.has_part_of_day(day) for part in foreign):
+                continue
+            if day < today and not self.past and day not in detached:
+                continue
+            if day in detached:
+                reason = "inside the window again; attached with its rows"
+            elif day >= today:
+                reason = "today" if day == today else "ahead"
+            else:
+                reason = "missing"
+            yield DayPartition(self.table, day, reason, detached.get(day))
+        for held_day in self.holds:
+            if held_day in detached:
+                # Only an attached day takes the rows for which it is held.
+                yield DayPartition(self.table, held_day, "held; attached again", detached[held_day])
+
+    def to_delete(self) -> Generator[DayPartition, None, None]:
+        """Yield the partitions before the window that Annals made and that are not held, oldest
+        first."""
+        for part in self.existing:
+            if part.day and part.day < self.window.oldest and part.day not in self.holds:
+                reason = f"before {self.window.oldest}, the oldest day kept"
+                if part.state is DayState.PENDING:
+                    reason += "; its detach was interrupted"
+                elif part.state is DayState.DETACHED:
+                    reason += "; detached already"
+                yield DayPartition(self.table, part.day, reason, part)
+
+    def to_keep(self) -> Iterator[tuple[Partition, str]]:
+        """Yield what stays, and why, in the order of the names."""
+        for part in self.existing:
+            if part.day is None:
+                yield part, _explain_foreign(part)
+            elif part.day < self.window.oldest:
+                if part.day in self.holds and part.state is DayState.ATTACHED:
+                    yield part, f"held: {self.holds[part.day]}"
+            elif part.day > self.window.newest:
+                yield part, f"after {self.window.newest}, the newest day made ahead"
+            elif part.state is DayState.ATTACHED:
+                yield part, "inside the window"
+
+
+def _explain_foreign(part: Partition) -> str:
+    if part.restored:
+        return "restored from the archive; `partitions release` lets maintain drop it"
+    if not part.marked:
+        return "not made by Annals, never dropped"
+    return "marked, but not a whole UTC day by name and bounds; never dropped"
+
+
+class PlanLine(NamedTuple):
+    """One partition in a plan, with the bounds that it has or will have."""
+
+    action: str  # create, drop or keep
     part: Partition
     reason: str
 
 
+class DayChange(NamedTuple):
+    """What became of one day of a plan."""
+
+    action: str  # created or dropped
+    part: DayPartition
+    error: Exception | None  # why it was not done
+    waited: float = 0.0  # seconds until the detach was made
+
+
 @dataclass
 class DayPlan(PostgresModelPartitioningPlan):
-    """The plan of one table. creations: most urgent first. deletions: oldest first."""
+    """The plan of one table."""
 
-    creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
-    deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]
+    creations: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # most urgent first
+    deletions: list[DayPartition] = field(default_factory=list)  # type: ignore[assignment]  # oldest first
     kept_partitions: list[tuple[Partition, str]] = field(default_factory=list)
     of_versions: bool = True
 
@@ -98,62 +275,88 @@ class DayPlan(PostgresModelPartitioningPlan):
             yield _build_line("create", part)
 
     def apply(  # type: ignore[override]
-        self, report: ReportStep, archiver: Archiver | None = None, check: CheckDay | None = None
-    ) -> None:
-        """Create and drop days one by one, and report each. A day that fails stops no other, but an
-        open transaction delays later drops of the table too. check: asked about each day before it
-        is dropped; archiver: archives days of versions. The caller holds the lock of the runs; if
-        it cannot be taken again after a lost connection, no other day is tried."""
+        self, check: CheckDay | None = None, archiver: Archiver | None = None
+    ) -> Iterator[DayChange]:
+        """Create and drop the days one by one, and yield what became of each.
+
+        A day that fails stops no other. Only a drop that waits in vain for an open transaction ends
+        the drops of this table: that transaction would delay the next ones too. The caller holds
+        the lock of the runs.
+
+        Args:
+            check: is called before a day is dropped, and raises if the day must stay.
+            archiver: archives a day of versions before it is dropped.
+
+        Raises:
+            NoRunLockError, DatabaseError: the connection was lost, and the lock cannot be taken
+                again. No other day is tried.
+        """
         connection.ensure_connection()
-        editor = connection.schema_editor(atomic=False)
-        steps: list[tuple[str, DayPartition, Callable[..., None]]] = [
-            ("created", part, part.create) for part in self.creations
-        ]
-        steps += [("dropped", part, part.delete) for part in self.deletions]
-        for action, part, act in steps:
-            part.archiver, part.check = archiver if self.of_versions else None, check
-            error = None
-            try:
-                act(self.config.model, editor)
-            except Exception as failed:
-                error = failed
-            report(action, part, error)
-            if connection.connection is None or connection.connection.closed:
-                reconnect()
-            if action == "dropped" and isinstance(error, psycopg.errors.LockNotAvailable):
-                break
+        model = self.config.model
+        editor = cast(PostgresSchemaEditor, connection.schema_editor(atomic=False))
+        for part in self.creations:
+            error = _run_alone(partial(part.create, model, editor))
+            yield DayChange("created", part, error)
+            retake_lost_lock()
+        for part in self.deletions:
+            waits = [0.0]
+            error = _run_alone(
+                partial(
+                    part.delete,
+                    model,
+                    editor,
+                    check=check,
+                    archiver=archiver if self.of_versions else None,
+                    report_wait=waits.append,
+                )
+            )
+            yield DayChange("dropped", part, error, waits[-1])
+            retake_lost_lock()
+            if isinstance(error, psycopg.errors.LockNotAvailable):
+                return
 
 
 def build_plans(
-    policy: PartitionPolicy, tables: Sequence[PartitionedTable] = VERSION_TABLES
+    policy: PartitionPolicy,
+    tables: Sequence[PartitionedTable] = VERSION_TABLES,
+    partitions: Sequence[Partition] | None = None,
 ) -> list[DayPlan]:
-    """Build the plan of each table. Raises PostgresPartitioningError if a table is missing."""
+    """Build the plan of each table.
+
+    Args:
+        partitions: the partitions of these tables; None: they are read from the catalogue.
+
+    Raises:
+        PostgresPartitioningError: a table is missing.
+    """
     names = [table.name for table in tables]
     if missing := catalog.find_missing_tables(connection, names):
         raise PostgresPartitioningError(f"no table {', '.join(missing)}: run annals migrate")
-    partitions = catalog.read_partitions(connection, names)
+    if partitions is None:
+        partitions = catalog.read_partitions(connection, names)
     holds = _find_held_days(
         policy, partitions, {table.name for table in tables if table.of_versions}
     )
-    existing = {table: list(group) for table, group in groupby(partitions, lambda part: part.table)}
+    existing = defaultdict(list)
+    for partition in partitions:
+        existing[partition.table].append(partition)
     plans = []
     for table in tables:
-        held_days = {day: reason for (name, day), reason in holds.items() if name == table.name}
         strategy = DayStrategy(
-            table.name,
-            table.compute_window(policy.window, policy.today),
-            policy.today,
-            existing.get(table.name, []),
-            held_days,
+            table=table.name,
+            window=table.compute_window(policy.window, policy.today),
+            today=policy.today,
+            existing=existing[table.name],
+            holds={day: reason for (name, day), reason in holds.items() if name == table.name},
             past=table.of_versions,
         )
         plans.append(
             DayPlan(
                 PostgresPartitioningConfig(table.model, strategy),
-                list(strategy.to_create()),
-                list(strategy.to_delete()),
-                list(strategy.to_keep()),
-                table.of_versions,
+                creations=list(strategy.to_create()),
+                deletions=list(strategy.to_delete()),
+                kept_partitions=list(strategy.to_keep()),
+                of_versions=table.of_versions,
             )
         )
     return plans
@@ -173,8 +376,26 @@ def _find_held_days(
     return policy.holds(overdue) if policy.holds and overdue else {}
 
 
+def _run_alone(act: Callable[[], None]) -> Exception | None:
+    """Run it, and return the error with which it ended, or None."""
+    try:
+        act()
+    except Exception as error:
+        return error
+    return None
+
+
 def _build_line(action: str, part: DayPartition) -> PlanLine:
-    new = Partition(part.table, part.full_name, None, None, DayState.DETACHED, True, 0, 0)
+    new = Partition(
+        table=part.table,
+        name=part.full_name,
+        start=None,
+        end=None,
+        state=DayState.DETACHED,
+        marked=True,
+        rows=0,
+        bytes=0,
+    )
     start = compute_midnight(part.day)
     partition = replace(part.existing or new, start=start, end=start + timedelta(days=1))
     return PlanLine(action, partition, part.reason)

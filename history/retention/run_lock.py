@@ -20,11 +20,12 @@ RUN_LOCK: Final = ADVISORY_SPACE << 32
 OTHER_RUN: Final = "another run of `partitions` works on this database"
 # For how long a run waits for a database that was restarted under it.
 RECONNECT_S: Final = 60.0
-_HOLDER: Final = """
+# The session that has the lock. PostgreSQL shows the upper half of a one-number key as classid.
+_FIND_HOLDER: Final = """
 SELECT pid, a.usename, a.application_name
 FROM pg_locks l JOIN pg_stat_activity a USING (pid) JOIN pg_database d ON d.oid = database
 WHERE locktype = 'advisory' AND d.datname = current_database()
-    AND classid = %s AND objid = 0 AND objsubid = 1 AND granted
+    AND classid = %(upper_half)s AND objid = 0 AND objsubid = 1 AND granted
 """
 
 log = logging.getLogger(__name__)
@@ -41,15 +42,16 @@ class NoRunLockError(RuntimeError):
 
 @contextmanager
 def hold_run_lock() -> Iterator[None]:
-    """Hold the lock of the runs. An inner block frees nothing, and takes it again if its session is
-    gone. Raises NoRunLockError if another session has it, and says which."""
+    """Hold the lock of the runs until the block ends.
+
+    Blocks are not nested: inside one, `retake_lost_lock` takes the lock again.
+
+    Raises:
+        NoRunLockError: another session has it; the text says which.
+    """
     connection = connections["default"]
-    lock_session = _LOCK_SESSIONS.get(connection)
-    if lock_session is not None:
-        if lock_session.closed or lock_session is not connection.connection:
-            reconnect()
-        yield
-        return
+    if connection in _LOCK_SESSIONS:
+        raise RuntimeError("this thread holds the lock of the runs already")
     connection.ensure_connection()
     if (problem := session.explain_dropped_settings(connection.connection)) is not None:
         raise NoRunLockError(problem)
@@ -61,8 +63,23 @@ def hold_run_lock() -> Iterator[None]:
         _free_lock(connection)
 
 
+def retake_lost_lock() -> None:
+    """Take the lock again in a new session if the session that had it is gone. See `reconnect`."""
+    connection = connections["default"]
+    lock_session = _LOCK_SESSIONS.get(connection)
+    if lock_session is not None and (
+        lock_session.closed or lock_session is not connection.connection
+    ):
+        reconnect()
+
+
 def reconnect() -> None:
-    """Open a new connection and take the lock of the runs again."""
+    """Open a new connection and take the lock of the runs again.
+
+    Raises:
+        NoRunLockError: another run has had it for RECONNECT_S seconds.
+        DatabaseError: the database has been unavailable for that long.
+    """
     connection = connections["default"]
     _end_session(connection)
     deadline = time.monotonic() + RECONNECT_S
@@ -91,7 +108,7 @@ def _try_lock(connection: BaseDatabaseWrapper) -> bool:
 def _describe_holder(connection: BaseDatabaseWrapper) -> str:
     """Describe the session that has the lock; empty if it has just ended."""
     with connection.cursor() as cursor:
-        cursor.execute(_HOLDER, [RUN_LOCK >> 32])
+        cursor.execute(_FIND_HOLDER, {"upper_half": RUN_LOCK >> 32})
         if (row := cursor.fetchone()) is None:
             return ""
     pid, login, application = row
@@ -104,7 +121,10 @@ def _describe_holder(connection: BaseDatabaseWrapper) -> str:
 
 def _free_lock(connection: BaseDatabaseWrapper) -> None:
     """Free the lock at once: by its session, or by the end of that session if somebody gave it back
-    to the pool or it has an error. Whatever happens, the session counts as one without the lock."""
+    to the pool or it has an error.
+
+    Whatever happens, the session counts as one without the lock.
+    """
     lock_session = _LOCK_SESSIONS.pop(connection, None)
     if lock_session is None:
         return

@@ -1,28 +1,156 @@
-"""The state of the partitions, for metrics and readiness. It is read from the catalog."""
+"""One run of `partitions maintain`: what its steps did, its record, and the state that it left."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
+from typing import Final, NamedTuple
 
+import psycopg
 from django.db.models import Q
 
+from history.common.error_text import describe
 from history.models import MaintainRun
-from history.retention.maintain import MaintainOutcome
-from history.retention.plan import DayPlan, PartitionPolicy, build_plans
-from history.retention.strategy import VERSION_TABLES, PartitionedTable
+from history.retention.plan import (
+    VERSION_TABLES,
+    DayChange,
+    DayPlan,
+    PartitionedTable,
+    PartitionPolicy,
+    build_plans,
+)
+from history.store.days.days import build_partition_name
+
+
+class UnsealedDay(NamedTuple):
+    """A finished day that may still get rows, and why."""
+
+    table: str
+    day: date
+    reason: str
+
+
+@dataclass
+class StepResult:
+    """What a step did, or what a whole run did. Days are given by the names of their partitions."""
+
+    created: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)
+    packed: list[str] = field(default_factory=list)
+    packing_waits: str = ""  # why no day was packed though some are due
+    unsealed: list[UnsealedDay] = field(default_factory=list)
+    held: list[str] = field(default_factory=list)  # not dropped because they are held
+    busy: list[str] = field(default_factory=list)  # locked by others; the next run tries again
+    broken: list[tuple[str, str]] = field(default_factory=list)  # failed, with the error
+    freed: int = 0  # bytes
+    longest_detach: float = 0.0  # seconds, with the wait
+    search_keys_before: date | None = None  # the day before which search keys were removed
+    search_keys_removed: int = 0
+    quarantine_removed: int = 0  # messages
+    logins_removed: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """0: done. 1: the next run tries the rest again. 2: something failed."""
+        if self.broken:
+            return 2
+        return 1 if self.busy or self.held else 0
+
+    def as_object(self) -> dict[str, object]:
+        """Return the result for JSON."""
+        before = self.search_keys_before
+        return {
+            **asdict(self),
+            "unsealed": [
+                (build_partition_name(unsealed.table, unsealed.day), unsealed.reason)
+                for unsealed in self.unsealed
+            ],
+            "search_keys_before": before and before.isoformat(),
+            "exitCode": self.exit_code,
+        }
+
+    def add(self, step: StepResult) -> None:
+        """Add what a step did to what the run did before."""
+        self.created += step.created
+        self.dropped += step.dropped
+        self.sealed += step.sealed
+        self.packed += step.packed
+        self.packing_waits = self.packing_waits or step.packing_waits
+        self.unsealed += step.unsealed
+        self.held += step.held
+        self.busy += step.busy
+        self.broken += step.broken
+        self.freed += step.freed
+        self.longest_detach = max(self.longest_detach, step.longest_detach)
+        self.search_keys_before = self.search_keys_before or step.search_keys_before
+        self.search_keys_removed += step.search_keys_removed
+        self.quarantine_removed += step.quarantine_removed
+        self.logins_removed += step.logins_removed
+
+    def note_change(self, change: DayChange) -> None:
+        """Record that a day was created or dropped, or why not."""
+        names = self.created if change.action == "created" else self.dropped
+        self.note_result(names, change.part.full_name, change.error)
+        if change.action == "dropped" and change.error is None:
+            self.freed += change.part.existing.bytes if change.part.existing else 0
+            self.longest_detach = max(self.longest_detach, round(change.waited, 3))
+
+    def note_result(self, names: list[str], name: str, error: Exception | None) -> None:
+        """Record the day `name` in `names`, one of the lists of this result, or why not."""
+        if error is not None:
+            self.note_failure(name, error)
+        else:
+            names.append(name)
+
+    def note_failure(self, name: str, error: Exception) -> None:
+        """Record that something could not be done: busy or broken."""
+        if isinstance(error, psycopg.errors.LockNotAvailable | psycopg.errors.DeadlockDetected):
+            self.busy.append(name)
+        else:
+            self.broken.append((name, describe(error)))
+
+
+RUNS_KEPT: Final = timedelta(days=90)
+
+
+def record_run(result: StepResult, started_at: datetime, seconds: float) -> None:
+    """Record a run, and delete the records of old ones, and of those that began later."""
+    MaintainRun.objects.create(
+        started_at=started_at,
+        seconds=seconds,
+        exit_code=result.exit_code,
+        created=len(result.created),
+        dropped=len(result.dropped),
+        held=len(result.held),
+        busy=len(result.busy),
+        broken=len(result.broken),
+        search_keys_before=result.search_keys_before,
+    )
+    recent_runs = Q(started_at__gte=started_at - RUNS_KEPT, started_at__lte=started_at)
+    MaintainRun.objects.exclude(recent_runs).delete()
+
+
+def load_latest_run() -> MaintainRun | None:
+    """Return the latest completed run, or None."""
+    return MaintainRun.objects.order_by("-started_at").first()
+
+
+def load_latest_complete_run() -> MaintainRun | None:
+    """Return the latest completed run without failures, or None."""
+    return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One table. Counts are partitions; bytes include indexes and TOAST. ahead: days after today
-    without a gap; -1 if today's is missing. missing: days of the window without one, without the
-    newest, which the next run makes. overdue: to be dropped."""
+    """The partitions of one table, for metrics and readiness."""
 
     table: str
-    bytes: int
-    ahead: int
-    missing: int
-    overdue: int
+    bytes: int  # with indexes and TOAST
+    ahead: int  # days after today without a gap; -1 if today's partition is missing
+    missing: int  # days of the window without one, without the newest, which the next run makes
+    overdue: int  # partitions to be dropped
 
 
 def load_statuses(
@@ -47,33 +175,3 @@ def _build_status(table: DayPlan, today: date) -> PartitionStatus:
         missing=sum(part.day < strategy.window.newest for part in table.creations),
         overdue=len(table.deletions),
     )
-
-
-RUNS_KEPT = timedelta(days=90)
-
-
-def record_run(outcome: MaintainOutcome, started_at: datetime, seconds: float) -> None:
-    """Record a run, and delete the records of old ones, and of those that began later."""
-    MaintainRun.objects.create(
-        started_at=started_at,
-        seconds=seconds,
-        exit_code=outcome.exit_code,
-        created=len(outcome.created),
-        dropped=len(outcome.dropped),
-        held=len(outcome.held),
-        busy=len(outcome.busy),
-        broken=len(outcome.broken),
-        search_keys_before=outcome.search_keys_before,
-    )
-    recent_runs = Q(started_at__gte=started_at - RUNS_KEPT, started_at__lte=started_at)
-    MaintainRun.objects.exclude(recent_runs).delete()
-
-
-def load_latest_run() -> MaintainRun | None:
-    """Return the latest completed run, or None."""
-    return MaintainRun.objects.order_by("-started_at").first()
-
-
-def load_latest_complete_run() -> MaintainRun | None:
-    """Return the latest completed run without failures, or None."""
-    return MaintainRun.objects.filter(busy=0, broken=0).order_by("-started_at").first()

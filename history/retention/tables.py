@@ -91,7 +91,7 @@ def _merge_lines(lines: Iterable[PlanLine]) -> Iterator[tuple[int, PlanLine]]:
         parts = [line.part for line in run]
         rows, bytes = sum(part.rows for part in parts), sum(part.bytes for part in parts)
         whole = replace(parts[0], end=parts[-1].end, rows=rows, bytes=bytes)
-        yield len(run), replace(run[0], part=whole)
+        yield len(run), run[0]._replace(part=whole)
 
 
 def _format_moment(moment: datetime | None) -> str:

@@ -12,7 +12,6 @@ from django.db import connection
 from history.common import clock
 from history.kinds.entities import CHILDREN, get_root
 from history.retention import catalog
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.retention.search_keys import remove_old_keys
 from history.store.days import days
@@ -20,6 +19,7 @@ from history.store.days.days import DayState
 from history.store.days.window import Window
 from history.store.distribution.disk_use import measure_disk_use
 from tests.citus.cluster import Citus
+from tests.db.partitioned import execute_plans
 
 TODAY = clock.now().date()
 OLD = TODAY - timedelta(5)

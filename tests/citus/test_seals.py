@@ -145,7 +145,7 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
     from django.db import connection
 
     from history.retention import catalog
-    from history.retention.seals.nightly import find_days_to_seal
+    from history.retention.seals.seal import find_days_to_seal
 
     with raw() as plain:
         days.create_partition(plain, get_root().table, OLD)

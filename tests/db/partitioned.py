@@ -11,6 +11,7 @@ import pytest_django
 from django.db import connection
 
 from annals.access.models import JournalEntry
+from annals.management.partitions import nightly
 from history.common import clock
 from history.kinds.entities import BY_TOPIC, ENTITIES
 from history.models import (
@@ -26,7 +27,9 @@ from history.models import (
     VerifiedTable,
 )
 from history.retention import catalog
-from history.retention.plan import FindHeldDays, PartitionPolicy
+from history.retention.plan import VERSION_TABLES, Archiver, FindHeldDays, PartitionPolicy
+from history.retention.run_lock import hold_run_lock
+from history.retention.runs import StepResult
 from history.store.database import forms
 from history.store.days import days
 from history.store.days.window import Window
@@ -126,6 +129,27 @@ def policy(
     keep: int = 3, ahead: int = 2, holds: FindHeldDays | None = None, hold_days: int = 0
 ) -> PartitionPolicy:
     return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
+
+
+def execute_plans(policy: PartitionPolicy, archiver: Archiver | None = None) -> StepResult:
+    """Create, archive and drop the days of the tables of versions, as a night does."""
+    context = nightly.NightContext(
+        now=NOW,
+        policy=policy,
+        exceptions=nightly.DropExceptions(without_archive=True),
+        archiver=archiver,
+        tables=VERSION_TABLES,
+    )
+    with hold_run_lock():
+        return nightly.run_steps(context, [nightly.create_and_drop_days])
+
+
+def pack_finished_days(today: date) -> StepResult:
+    """Pack the days that are due on this day, as a night does."""
+    policy = PartitionPolicy(Window(today, today), today)
+    with hold_run_lock():
+        context = nightly.NightContext(now=NOW, policy=policy)
+        return nightly.run_steps(context, [nightly.pack_finished_days])
 
 
 def day(number: int) -> date:

@@ -21,14 +21,23 @@ from history.retention.archive import (
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
-from history.retention.maintain import execute_plans
 from history.retention.plan import build_plans
 from history.store.days import days
 from history.store.days.canonical import Connection, compute_digest, encode_row
 from history.store.days.days import release_day
 from history.timeline.sources.archive import ArchiveSource
 from tests.db import simulated
-from tests.db.partitioned import TABLE, insert, names, policy, raw, retire, run, stored
+from tests.db.partitioned import (
+    TABLE,
+    execute_plans,
+    insert,
+    names,
+    policy,
+    raw,
+    retire,
+    run,
+    stored,
+)
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
 pytestmark = pytest.mark.usefixtures("tables")

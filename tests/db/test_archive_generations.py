@@ -22,10 +22,9 @@ from history.retention.archive.operator_decisions import forget_day
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
-from history.retention.maintain import execute_plans
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.db.partitioned import TABLE, day, insert, names, policy, raw
+from tests.db.partitioned import TABLE, day, execute_plans, insert, names, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -19,10 +19,9 @@ from history.retention.archive import manifest, provenance, read
 from history.retention.archive.scrubbing import list_days_to_check, scrub_days
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
-from history.retention.maintain import execute_plans
 from history.store.days.canonical import Connection
 from tests.db.commands import command
-from tests.db.partitioned import TABLE, insert, names, policy, raw, run
+from tests.db.partitioned import TABLE, execute_plans, insert, names, policy, raw, run
 from tests.db.test_archive_generations import (
     FOLDER,
     NAME,

@@ -20,10 +20,9 @@ from history.models import SearchKey
 from history.retention import packing
 from history.retention.archive.store import ArchiveStore as Files
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import MaintainOutcome
+from history.retention.runs import StepResult
 from history.retention.seals import verification
-from history.retention.seals.nightly import seal_days
-from history.retention.seals.seal import seal_day
+from history.retention.seals.seal import seal_day, seal_days
 from history.store.blocks import codec, queries
 from history.store.blocks.codec import DamagedBlockError
 from history.store.days import canonical, days
@@ -429,7 +428,7 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
     results = {day: error for _, day, error in seal_days([(ROOT, day) for day in DAYS])}
     assert [isinstance(results[day], DamagedBlockError) for day in DAYS] == [False, True, False]
     archiver = DayArchiver(Files(str(tmp_path)))
-    outcome = MaintainOutcome()
+    outcome = StepResult()
     for day in DAYS:
         error: Exception | None = None
         try:

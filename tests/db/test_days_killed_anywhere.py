@@ -15,13 +15,21 @@ from history.retention.archive import manifest
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.canonical import stream_versions
 from history.store.days.window import Window
 from tests.consuming import wait_until
-from tests.db.partitioned import TABLE, TABLES, TODAY, advisory_locks, drop_partitions, names, raw
+from tests.db.partitioned import (
+    TABLE,
+    TABLES,
+    TODAY,
+    advisory_locks,
+    drop_partitions,
+    execute_plans,
+    names,
+    raw,
+)
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
 from tests.kill_points import ProcessKilled, kill_before_statement
 

@@ -26,13 +26,12 @@ from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
 from history.retention.export import days as choose
 from history.retention.export import run
-from history.retention.maintain import execute_plans
 from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.command_shapes import parse_shaped
 from tests.db import simulated
 from tests.db.commands import command
-from tests.db.partitioned import NOW, TABLE, TODAY, day, insert, policy, raw, stored
+from tests.db.partitioned import NOW, TABLE, TODAY, day, execute_plans, insert, policy, raw, stored
 from tests.db.store import Store as Rows
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -16,7 +16,6 @@ from history.models import ArchivedDay, DaySeal, LateRow
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveStore as Archive
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.retention.seals import late_rows
 from history.retention.seals import seal as sealing
@@ -31,7 +30,7 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw, run
+from tests.db.partitioned import TABLE, execute_plans, raw, run
 from tests.db.store import queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 

@@ -19,12 +19,11 @@ from history.kinds.entities import ROOT
 from history.retention.archive import parquet
 from history.retention.archive.store import ArchiveStore as Files
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
-from tests.db.partitioned import raw
+from tests.db.partitioned import execute_plans, raw
 from tests.db.store import Store
 from tests.messages import make_value_with_data
 

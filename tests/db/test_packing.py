@@ -22,7 +22,6 @@ from psycopg.copy import LibpqWriter
 from pyarrow import parquet
 
 from annals.demo.simulator import generate_messages
-from annals.management import packing_days
 from history.common import clock
 from history.documents.record import ChangeType, Record
 from history.kinds.entities import (
@@ -45,7 +44,6 @@ from history.retention import packing
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveStore as Files
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import MaintainOutcome
 from history.retention.seals import late_rows, verification
 from history.retention.seals.seal import seal_day
 from history.store.blocks import codec, dictionaries, queries
@@ -59,7 +57,7 @@ from ingest.messages.decode import decode
 from ingest.messages.message import Message
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import raw, read_all_to_end, run
+from tests.db.partitioned import pack_finished_days, raw, read_all_to_end, run
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -218,7 +216,7 @@ def test_pack_refuses_table_with_other_versions(
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
         packing.pack_day(plain, ROOT, DAY)
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
+    outcome = pack_finished_days(clock.now().date())
     assert (outcome.exit_code, outcome.packed) == (2, [])
     assert {name for name, _ in outcome.broken} == {
         days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)

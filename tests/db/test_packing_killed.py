@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from django.db import connection as django_connection
 
-from annals.management.packing_days import pack_due
 from history.kinds.entities import ROOT
 from history.models import SealedDay
 from history.retention import packing
-from history.retention.maintain import MaintainOutcome
 from history.store.blocks.codec import CanonicalRow
 from history.store.days import days
 from history.store.days.canonical import stream_versions
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, names, raw, read_all_to_end
+from tests.db.partitioned import TABLE, names, pack_finished_days, raw, read_all_to_end
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
 from tests.messages import NOW, SOURCE, make_value
@@ -52,8 +50,7 @@ def is_packed() -> bool:
 
 
 def maintain(*_: Any) -> None:
-    pack_due(NOW.date(), outcome := MaintainOutcome(), lambda _: None)
-    assert outcome.packed == [NAME]
+    assert pack_finished_days(NOW.date()).packed == [NAME]
 
 
 @pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])

@@ -13,7 +13,6 @@ from django.core.management import call_command
 from psycopg import errors, sql
 
 from annals.access.grants import CONSUMER
-from annals.management import packing_days
 from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import ChangedRow, PackAttempt, PackDictionary, SealedDay
@@ -22,13 +21,12 @@ from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError
 from history.retention.archive.store import ArchiveStore as Archive
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import MaintainOutcome
 from history.store.blocks import dictionaries
 from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
 from tests.db.as_role import acting_as
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw, read_all_to_end, run
+from tests.db.partitioned import TABLE, pack_finished_days, raw, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
 
@@ -264,7 +262,7 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
+    outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
     assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
     with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
@@ -375,7 +373,7 @@ def test_failed_day_stops_no_other_and_is_retried_last(
 
     monkeypatch.setattr(packing._Rewrite, "pack", fails)
     read_all_to_end()
-    packing_days.pack_due(clock.now().date(), outcome := MaintainOutcome(), lambda _: None)
+    outcome = pack_finished_days(clock.now().date())
     assert tried == places
     assert outcome.packed == [days.build_partition_name(TABLE, day) for day in places[1:]]
     assert [name for name, _ in outcome.broken] == [PARTITION]
@@ -383,7 +381,7 @@ def test_failed_day_stops_no_other_and_is_retried_last(
     days.create_partition(plain, TABLE, day)
     store.add("a", 9, {"n": 9}, T0 - timedelta(days=3))
     tried.clear()
-    packing_days.pack_due(clock.now().date(), MaintainOutcome(), lambda _: None)
+    pack_finished_days(clock.now().date())
     assert tried == [day, places[0]]
     assert PackAttempt.objects.get().day == places[0]
 

@@ -7,14 +7,13 @@ import pytest
 from django.utils import timezone
 
 from history.kinds.entities import BY_NAME
-from history.retention.maintain import execute_plans
 from history.retention.plan import build_plans
 from history.store.days import days
 from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.messages.decode import guess_day
 from ingest.models import Ledger, Quarantined, RetiredTopic
 from tests.db.noted import held, ledger_row
-from tests.db.partitioned import NOW, TABLE, day, half_dropped, policy, raw
+from tests.db.partitioned import NOW, TABLE, day, execute_plans, half_dropped, policy, raw
 
 pytestmark = pytest.mark.usefixtures("tables")
 

@@ -14,9 +14,8 @@ from django.db import connection
 from annals.configuration import env
 from history.common import clock
 from history.retention import runs
-from history.retention.maintain import MaintainOutcome, execute_plans
 from history.retention.plan import SPARE_DAYS, build_plans
-from history.retention.runs import load_statuses
+from history.retention.runs import StepResult, load_statuses
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
@@ -27,6 +26,7 @@ from tests.db.partitioned import (
     TODAY,
     advisory_locks,
     day,
+    execute_plans,
     insert,
     names,
     policy,
@@ -64,7 +64,7 @@ def test_maintain_creates_window_once() -> None:
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
         assert names(table) == expected(range(-3, 3), table)
-    assert execute_plans(policy()) == MaintainOutcome()
+    assert execute_plans(policy()) == StepResult()
 
 
 def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:

@@ -13,11 +13,10 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
-from tests.db.partitioned import TABLE, TODAY, day, insert, names, raw, stored
+from tests.db.partitioned import TABLE, TODAY, day, execute_plans, insert, names, raw, stored
 
 MOST_MS = 200
 

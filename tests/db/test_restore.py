@@ -18,12 +18,11 @@ from history.retention.archive import manifest
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.run_lock import RUN_LOCK
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
-from tests.db.partitioned import TABLE, day, half_dropped, insert, policy, raw, run
+from tests.db.partitioned import TABLE, day, execute_plans, half_dropped, insert, policy, raw, run
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")

@@ -13,7 +13,6 @@ from django.core.management import call_command
 
 from history.common import clock
 from history.kinds.entities import ROOT
-from history.retention.maintain import execute_plans
 from history.retention.plan import SPARE_DAYS, PartitionPolicy
 from history.store.days import days
 from history.store.days.canonical import Connection
@@ -26,7 +25,7 @@ from ingest.store.sqlstate import ErrorCause, classify_error
 from ingest.store.transaction import BatchWriter
 from tests.db.as_role import as_consumer
 from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
-from tests.db.partitioned import half_dropped
+from tests.db.partitioned import execute_plans, half_dropped
 from tests.messages import NOW, SOURCE, WINDOW, make_message, make_value
 
 TODAY = NOW.date()

@@ -12,6 +12,7 @@ from history.retention.run_lock import (
     NoRunLockError,
     hold_run_lock,
     reconnect,
+    retake_lost_lock,
 )
 from tests.db.partitioned import advisory_locks, raw
 from tests.db.test_archive_origin import archive_rows_of_day, decide, ids, place, store
@@ -78,11 +79,12 @@ def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
     assert advisory_locks() == 0
 
 
-def test_inner_block_retakes_lost_run_lock(sessions: None) -> None:
+def test_lost_run_lock_is_retaken_until_block_ends(sessions: None) -> None:
     with hold_run_lock():
+        retake_lost_lock()
+        assert advisory_locks() == 1
         connection.connection.close()
-        with hold_run_lock():
-            assert advisory_locks() == 1
+        retake_lost_lock()
         assert advisory_locks() == 1
         reconnect()
         assert advisory_locks() == 1
@@ -90,6 +92,18 @@ def test_inner_block_retakes_lost_run_lock(sessions: None) -> None:
             other = pool.submit(_try)
             with pytest.raises(NoRunLockError):
                 other.result()
+    assert advisory_locks() == 0
+
+
+def test_nested_run_lock_is_refused() -> None:
+    """The end of the inner block would free the lock of the outer one."""
+    with hold_run_lock(), pytest.raises(RuntimeError, match="already"), hold_run_lock():
+        pass
+    assert advisory_locks() == 0
+
+
+def test_lock_is_not_taken_where_it_was_not_held() -> None:
+    retake_lost_lock()
     assert advisory_locks() == 0
 
 

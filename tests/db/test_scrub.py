@@ -18,12 +18,11 @@ from history.retention.archive.parquet import ArchiveFileWriter, hash_row
 from history.retention.archive.scrubbing import list_days_to_check, scrub_days
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import DayDigest
 from tests.command_shapes import parse_shaped
-from tests.db.partitioned import TABLE, day, insert, policy, raw, run
+from tests.db.partitioned import TABLE, day, execute_plans, insert, policy, raw, run
 from tests.db.test_export import fill
 
 FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)

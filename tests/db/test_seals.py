@@ -15,13 +15,21 @@ from history.kinds.entities import BY_NAME
 from history.models import ArchivedDay, DaySeal
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.seals.seal import GENESIS, seal_day
 from history.retention.seals.verification import find_chain_fault, load_newest_seal, verify_days
 from history.store.days import canonical, days
 from history.store.days.canonical import Connection
 from tests.db import simulated
-from tests.db.partitioned import TABLE, day, insert, policy, raw, read_all_to_end, run
+from tests.db.partitioned import (
+    TABLE,
+    day,
+    execute_plans,
+    insert,
+    policy,
+    raw,
+    read_all_to_end,
+    run,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 

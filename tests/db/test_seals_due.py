@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 
 from annals.configuration import env
-from annals.management.actions.partitions import PartitionsRun
+from annals.management.partitions import nightly
 from history.common import clock
 from history.kinds.entities import BY_NAME, CHILDREN, ENTITIES
 from history.kinds.kind import DayRows
 from history.models import DaySeal, MaintainRun
+from history.retention import catalog
 from history.retention.run_lock import RUN_LOCK
-from history.retention.seals import nightly
+from history.retention.runs import StepResult
+from history.retention.seals import seal
 from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
@@ -202,7 +205,7 @@ def test_lost_connection_while_sealing_stops_no_other_day(
             plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return seal_day(plain, rows, day)
 
-    monkeypatch.setattr(nightly, "seal_day", fatal)
+    monkeypatch.setattr(seal, "seal_day", fatal)
     read_all_to_end()
     fill(8, 7)
     code, out, _ = run("maintain", "--json")
@@ -218,18 +221,55 @@ def test_lost_connection_while_sealing_stops_no_other_day(
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would take the lock, and this run would end before it has sealed and said what it did."""
+    """Another run that took it would end this one before it has sealed and recorded its work."""
     read_all_to_end()
     fill(8)
-    sealing = PartitionsRun._seal_due
-    got = []
+    attempts = []
     with raw() as other:
 
-        def seal_due(*given: Any) -> None:
-            got.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
-            sealing(*given)
+        def try_lock(_: nightly.NightContext) -> StepResult:
+            attempts.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
+            return StepResult()
 
-        monkeypatch.setattr(PartitionsRun, "_seal_due", seal_due)
+        steps = nightly.STEPS
+        probed_steps = tuple(probed for step in steps for probed in (try_lock, step))
+        monkeypatch.setattr(nightly, "STEPS", probed_steps)
         code, _, said = run("maintain")
-    assert (code, said, got) == (0, "", [(False,)])
+    assert (code, said) == (0, "")
+    assert attempts == [(False,)] * len(steps)
     assert sealed() == [ago(8).date()]
+
+
+def test_night_reads_catalogue_again_only_after_days_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_all_to_end()
+    fill(8)
+    read, looks = catalog.read_partitions, []
+
+    def count_look(*arguments: Any) -> list[catalog.Partition]:
+        looks.append(arguments)
+        return read(*arguments)
+
+    monkeypatch.setattr(catalog, "read_partitions", count_look)
+    assert run("maintain").code == 0
+    assert len(looks) == 2
+    assert run("maintain").code == 0
+    assert len(looks) == 3
+
+
+def test_lost_connection_between_steps_loses_neither_lock_nor_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_all_to_end()
+    fill(8)
+
+    def lose_connection(_: nightly.NightContext) -> StepResult:
+        connection.connection.close()
+        return StepResult()
+
+    first, *others = nightly.STEPS
+    monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *others))
+    assert run("maintain").code == 0
+    assert sealed() == [ago(8).date()]
+    assert advisory_locks() == 0

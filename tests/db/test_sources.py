@@ -21,7 +21,6 @@ from history.kinds.entities import (
 )
 from history.retention.archive.store import ArchiveStore as Files
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.packing import pack_day
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
@@ -38,7 +37,7 @@ from history.timeline.sources.archive import ArchiveSource
 from history.timeline.sources.merged import MergedSource, SupplementSource, VersionSource
 from history.timeline.sources.old_service import OldServiceSource
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import raw
+from tests.db.partitioned import execute_plans, raw
 from tests.db.store import Store, minute
 
 TASK = BY_NAME["product-task"]

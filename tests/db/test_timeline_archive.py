@@ -19,13 +19,12 @@ from history.policy import masking
 from history.retention.archive.restore import restore_day
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver
-from history.retention.maintain import execute_plans
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.versions import FetchedVersions
 from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import raw
+from tests.db.partitioned import execute_plans, raw
 from tests.db.store import HOST
 from tests.db.store import Store as Rows
 

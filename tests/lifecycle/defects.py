@@ -10,7 +10,7 @@ from unittest import mock
 import psycopg
 from psycopg import errors, sql
 
-from annals.management.actions import partitions
+from annals.management.partitions import nightly
 from history.common import clock
 from history.kinds.entities import EntityKind
 from history.retention import packing
@@ -18,7 +18,7 @@ from history.retention.archive import manifest, restore, write
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.rows import MergedDayRows
 from history.retention.archive.store import ArchiveError, ArchiveStore
-from history.retention.seals import nightly, seal
+from history.retention.seals import seal
 from history.store.blocks import codec, dictionaries
 from history.store.blocks.dictionaries import Dictionary
 from history.store.blocks.queries import count_versions
@@ -140,17 +140,17 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 
 
 def _empty_days_sealed(replace: Replace) -> None:
-    due, check = nightly.find_days_to_seal, seal._check_rows
+    due, check = seal.find_days_to_seal, seal._check_rows
 
-    def settled(existing: Any, today: date, after_days: int, _: Any) -> Any:
+    def settled(existing: Any, today: date, after_days: int, unsettled: Any) -> Any:
         return due(existing, today, after_days, lambda _: {})
 
     def check_some(table: str, day: date, rows: int) -> None:
         if rows:
             check(table, day, rows)
 
-    replace(nightly, "find_filled", set)
-    replace(partitions, "find_days_to_seal", settled)
+    replace(seal, "find_filled", set)
+    replace(nightly, "find_days_to_seal", settled)
     replace(seal, "_check_rows", check_some)
 
 

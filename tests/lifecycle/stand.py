@@ -25,11 +25,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
-from annals.management.actions import partitions
+from annals.management.partitions import nightly
 from history.common import clock
 from history.kinds import entities
 from history.kinds.entities import EntityKind
-from history.retention import plan, strategy
+from history.retention import plan
 from history.store.blocks import dictionaries
 from history.store.blocks.dictionaries import Dictionary
 from history.store.database import forms
@@ -93,7 +93,7 @@ class Stand:
         self.plain = _connect(self.name)
         # Its consumer is there in every night, though its ledger says nothing of the moved clock:
         # what only the absence of consumers holds is tested in tests/db/test_partition_holds.py.
-        partitions.PartitionsRun.holds = staticmethod(find_unsettled_days)
+        nightly.HOLDS = find_unsettled_days
         self.set_retention(RETENTION)
         self.set_clock(START)
 
@@ -145,7 +145,7 @@ class Stand:
         connection.close()
         connection.settings_dict["OPTIONS"] = self._options
         session.SEARCH_PATH = "public"
-        partitions.PartitionsRun.holds = staticmethod(find_days_to_hold)
+        nightly.HOLDS = find_days_to_hold
         self.plain.close()
         with _server() as server:
             server.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
@@ -219,8 +219,8 @@ def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
 
     They are replaced in all modules, and where they are the default of an argument.
     """
-    versions = tuple(each for each in strategy.VERSION_TABLES if each.rows in few)
-    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(strategy.VERSION_TABLES): versions}
+    versions = tuple(each for each in plan.VERSION_TABLES if each.rows in few)
+    swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
         stack.enter_context(mock.patch.object(forms, "ANNOUNCED_S", 0.2))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.retention.catalog import Partition
-from history.retention.strategy import DayStrategy
+from history.retention.plan import DayStrategy
 from history.store.days.days import DayState, build_partition_name
 from history.store.days.window import Window, compute_day
 

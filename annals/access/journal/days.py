@@ -1,12 +1,12 @@
 """The days of the access journal: their own retention, and how seals read their rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import connection, connections
+from django.db import connections
 
 from annals.access import journal
 from annals.access.models import JournalEntry
@@ -14,9 +14,9 @@ from history.common import clock
 from history.kinds.kind import CanonicalColumn, CanonicalForm, DayClosing, DayRows
 from history.models import DaySeal
 from history.retention import catalog
-from history.retention.plan import PartitionPolicy
-from history.retention.seals import nightly
-from history.retention.strategy import VERSION_TABLES, PartitionedTable
+from history.retention.catalog import Partition
+from history.retention.plan import VERSION_TABLES, PartitionedTable, PartitionPolicy
+from history.retention.seals import seal
 from history.store.days import days
 from history.store.days.window import Window
 
@@ -67,32 +67,31 @@ def list_day_tables() -> tuple[PartitionedTable, ...]:
     return (*VERSION_TABLES, PartitionedTable(JournalEntry, ROWS, settings.ANNALS.journal_days))
 
 
-def find_days_to_seal(today: date) -> Sequence[tuple[DayRows, date]]:
-    """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0."""
-    existing = catalog.read_partitions(connection, [TABLE])
-    return nightly.find_days_to_seal(existing, today, ROWS.closed.seal_after, lambda _: {}, [ROWS])[
-        0
-    ]
+def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tuple[DayRows, date]]:
+    """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0.
+
+    Args:
+        partitions: the partitions of the journal.
+    """
+    return seal.find_days_to_seal(
+        partitions, today, ROWS.closed.seal_after, unsettled=lambda _: {}, tables=[ROWS]
+    ).due
 
 
-def create_skipped_days(today: date) -> None:
-    """Create the partitions of ended days that `maintain` skipped because it did not run for weeks.
+def find_skipped_days(partitions: Collection[Partition], today: date) -> list[date]:
+    """Return the ended days that have no partition because `maintain` did not run for weeks.
 
     These days never get a row, but the chain of seals needs a seal of each.
 
-    Raises:
-        psycopg.errors.LockNotAvailable: Another session holds the lock of the table.
+    Args:
+        partitions: the partitions of the journal.
     """
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
-    known_days = sealed | {
-        part.day for part in catalog.read_partitions(connection, [TABLE]) if part.day
-    }
+    known_days = sealed | {part.day for part in partitions if part.day}
     ended = today - timedelta(days=SEAL_AFTER_DAYS + 1)
     first = min(known_days, default=today)
     window = Window(max(first, today - timedelta(days=settings.ANNALS.journal_days)), ended)
-    for day in window.iterate_days():
-        if day not in known_days:
-            days.create_partition(connection.connection, TABLE, day)
+    return [day for day in window.iterate_days() if day not in known_days]
 
 
 def create_coming_days(using: str = "default", **_: Any) -> None:

@@ -1,5 +1,6 @@
 """`annals partitions`: lists, plans and maintains the days of all tables."""
 
+import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -79,9 +80,13 @@ class Command(BaseCommand):
             action.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from annals.management.actions.partitions import PartitionsRun
+        # Imported here, so that help does not wait for Django's models, psycopg and pyarrow.
+        from annals.management.partitions.call import PartitionsCall
+        from annals.management.partitions.verbs import run_verb
 
-        PartitionsRun(self).handle(**options)
+        code = run_verb(PartitionsCall(options, self.stdout, self.stderr))
+        if code:
+            sys.exit(code)
 
 
 def _add_plan_arguments(parser: CommandParser) -> None:

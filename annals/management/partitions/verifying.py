@@ -5,16 +5,17 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date, datetime
-from typing import Any
 
 from django.core.management.base import OutputWrapper
 from django.db import Error, connection
 from django.db.models import Min, QuerySet, Sum
 
+from annals.access.journal import days as journal
+from annals.management.partitions.call import PartitionsCall, open_archive
 from history.common import clock
 from history.common.error_text import describe
 from history.common.text_tables import pluralize
-from history.kinds.entities import EntityKind
+from history.kinds.entities import BY_NAME, EntityKind
 from history.kinds.kind import DayRows
 from history.management.progress import show_progress
 from history.models import ArchivedDay, DaySeal
@@ -25,10 +26,19 @@ from history.retention.seals.seal import NotSealableError
 from history.retention.seals.verification import find_chain_fault, load_newest_seal, verify_days
 
 
-def verify_tables(
-    tables: Sequence[DayRows], options: dict[str, Any], out: OutputWrapper, err: OutputWrapper
-) -> int:
-    """Check the sealed days and the chain of each table; returns the exit code."""
+def verify(call: PartitionsCall) -> int:
+    """Check sealed days against their seals, or with --archive the files of the archive."""
+    name = call.options["entity"]
+    if call.options["archive"]:
+        return _verify_archive(call, open_archive(), BY_NAME.get(name))
+    versions = [] if name == journal.NAME else call.choose_entities()
+    journals = [] if name in BY_NAME else [journal.ROWS]
+    return _verify_tables(call, [*versions, *journals])
+
+
+def _verify_tables(call: PartitionsCall, tables: Sequence[DayRows]) -> int:
+    """Check the sealed days and the chain of each table, and return the exit code."""
+    options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
     _refuse_unsealed(tables, options["day"])
     code, objects = 0, []
@@ -63,7 +73,7 @@ def verify_tables(
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
-    """Raise NotSealable for a day that was never sealed: to check it would find nothing wrong."""
+    """Raise NotSealableError for a day without a seal: its check would find nothing wrong."""
     names = [rows.table for rows in tables]
     if day is None or DaySeal.objects.filter(table__in=names, day=day).exists():
         return
@@ -80,21 +90,16 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
 def _record_check(
     rows: DayRows, began: datetime, days: int, faults: int, err: OutputWrapper
 ) -> None:
-    """Where nothing can be written, such as on a standby, the days are checked all the same."""
+    """Record the check for the metrics, or print why not: a standby can be checked too."""
     try:
         verification.record_check(rows.table, began, days, faults)
     except Error as error:
         err.write(f"{rows.table}: the result is not recorded for the metrics: {describe(error)}")
 
 
-def verify_archive(
-    store: ArchiveStore,
-    entity: EntityKind | None,
-    options: dict[str, Any],
-    out: OutputWrapper,
-    err: OutputWrapper,
-) -> int:
-    """Check the files of the archive, longest unchecked first; returns the exit code."""
+def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKind | None) -> int:
+    """Check the files of the archive, longest unchecked first, and return the exit code."""
+    options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
     archived_days = list_days_to_check(entity, options["day"])
     if options["day"] is not None and not archived_days.exists():
@@ -125,7 +130,7 @@ def verify_archive(
 
 
 def _describe_progress(archived_days: QuerySet[ArchivedDay]) -> str:
-    """How far the checks of all these days have come, over all runs."""
+    """Describe how far the checks of all these days have come, over all runs."""
     never = archived_days.filter(checked_at=None).count()
     faulty = archived_days.exclude(fault="").count()
     days = pluralize(archived_days.count(), "day")

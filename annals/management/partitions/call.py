@@ -1,0 +1,85 @@
+"""One call of `annals partitions`: its options and streams, and what several verbs share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import psycopg
+from django.conf import settings
+from django.core.management.base import OutputWrapper
+from django.db import connection
+
+from annals.access.journal.days import JournalRows
+from history.common import clock
+from history.common.complaints import ExplainedError
+from history.common.error_sentences import explain_known_error
+from history.common.error_text import describe
+from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.run_lock import hold_run_lock
+from history.store.days.canonical import Connection
+
+Chosen = TypeVar("Chosen", EntityKind, JournalRows)
+
+
+@dataclass(frozen=True)
+class PartitionsCall:
+    """One call of the command."""
+
+    options: dict[str, Any]
+    stdout: OutputWrapper
+    stderr: OutputWrapper
+
+    def choose_entities(self) -> list[EntityKind]:
+        """Return the kind that --entity names, or all."""
+        name = self.options["entity"]
+        return [BY_NAME[name]] if name else list(ENTITIES)
+
+    def run_locked(self, act: Callable[[Connection, EntityKind], str]) -> int:
+        """Call `act` for each chosen kind while this call holds the lock of the runs.
+
+        Raises:
+            WrongClockError: what is finished, and what is noted, would be said by a wrong clock.
+            NoRunLockError: another run works on this database.
+        """
+        require_right_clock()
+        with hold_run_lock():
+            return self.run_for_each(act, self.choose_entities())
+
+    def run_for_each(
+        self, act: Callable[[Connection, Chosen], str], targets: Sequence[Chosen]
+    ) -> int:
+        """Call `act` for each target, and print each result at once. Return the exit code.
+
+        A target that fails stops no other, unless the connection, and the lock with it, is lost.
+        """
+        connection.ensure_connection()
+        code = 0
+        for target in targets:
+            try:
+                self.stdout.write(act(connection.connection, target))
+            except (ExplainedError, OSError, psycopg.Error) as error:
+                if connection.connection is None or connection.connection.closed:
+                    raise
+                self.stderr.write(f"{target.name}: {explain_known_error(error) or describe(error)}")
+                code = 2
+        return code
+
+
+def require_right_clock() -> None:
+    """Raise WrongClockError if this machine and the server do not agree on the time."""
+    connection.ensure_connection()
+    clock.check_clocks(connection.connection)
+
+
+def open_archive() -> ArchiveStore:
+    """Return the archive of this installation. Raises ArchiveError if there is none."""
+    url = settings.ANNALS.archive_url
+    if not url:
+        raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
+    return ArchiveStore(url)
+
+
+def format_sentence(text: str) -> str:
+    """Return the text as a sentence, which begins with a capital and ends with a full stop."""
+    return f"{text[:1].upper()}{text[1:]}."

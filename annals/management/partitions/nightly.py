@@ -1,0 +1,382 @@
+"""The night: what `annals partitions maintain` does, step by step.
+
+`run_night` checks the clock, takes the lock of the runs, calls the STEPS in their order, and
+records the run. A step gets the context of the night and returns what it did. A day that fails
+stops no other day, and what is old is removed even if something else could not be. A run that is
+killed between any two statements loses nothing, and the next run completes its work.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Final
+
+import psycopg
+from django.conf import settings
+from django.db import Error as DatabaseError
+from django.db import connection
+
+from annals.access import sessions
+from annals.access.journal import days as journal
+from annals.access.journal.actions import AccessAction
+from annals.access.journal.write import record_operator_access
+from history.common import clock
+from history.common.complaints import ExplainedError
+from history.kinds.entities import BY_TABLE, ENTITIES
+from history.models import ArchivedDay
+from history.retention import catalog, packing, runs, search_keys
+from history.retention.archive.manifest import Manifest
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import DayArchiver
+from history.retention.catalog import Partition
+from history.retention.plan import (
+    Archiver,
+    DayChange,
+    FindHeldDays,
+    PartitionedTable,
+    PartitionPolicy,
+    build_plans,
+)
+from history.retention.run_lock import hold_run_lock, retake_lost_lock
+from history.retention.runs import StepResult, UnsealedDay
+from history.retention.seals import day_snapshot, late_rows, verification
+from history.retention.seals.seal import find_days_to_seal, seal_days
+from history.store.database import forms
+from history.store.days import table_swap
+from history.store.days.canonical import Connection
+from history.store.days.days import build_partition_name, create_partition, is_packed
+from ingest.completeness.holds import find_days_to_hold
+from ingest.quarantine import messages as quarantine
+from ingest.store import empty_offsets
+
+# Which days must not be dropped yet.
+HOLDS: FindHeldDays = find_days_to_hold
+# For how long a run packs days, and how many rows a second.
+PACK_SECONDS: Final = 1_800
+PACK_ROWS_PER_SECOND: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class DropExceptions:
+    """What the operator allows in this run, beyond the rules about dropping a day."""
+
+    force: bool = False  # drop days that are held too
+    without_archive: bool = False  # drop days that are in no archive
+    accept_changed: date | None = None  # drop this day although it is not as it was sealed
+    reason: str = ""  # why accept_changed is given
+
+
+@dataclass
+class NightContext:
+    """What the steps of one night share.
+
+    Attributes:
+        now: the one reading of the clock.
+        archiver: archives days of versions before they are dropped; None: there is no archive.
+        tables: the tables whose days are created and dropped.
+        report_change: is called after each day that was created or dropped, or could not be.
+        report_progress: is called with the number of days done since the last call.
+    """
+
+    now: datetime
+    policy: PartitionPolicy
+    exceptions: DropExceptions = DropExceptions()
+    archiver: Archiver | None = None
+    tables: Sequence[PartitionedTable] = field(default_factory=journal.list_day_tables)
+    report_change: Callable[[DayChange], None] = lambda _: None
+    report_progress: Callable[[int], None] = lambda _: None
+    _partitions: list[Partition] | None = field(default=None, init=False)
+
+    @property
+    def today(self) -> date:
+        return self.policy.today
+
+    def list_partitions(self) -> list[Partition]:
+        """Return the partitions of all tables with days.
+
+        The catalogue is read once, and again after a step that changed it.
+        """
+        if self._partitions is None:
+            names = [table.name for table in self.tables]
+            self._partitions = catalog.read_partitions(connection, names)
+        return self._partitions
+
+    def list_version_partitions(self) -> list[Partition]:
+        """Return the partitions of the tables of versions. See `list_partitions`."""
+        return [part for part in self.list_partitions() if part.table in BY_TABLE]
+
+    def list_journal_partitions(self) -> list[Partition]:
+        """Return the partitions of the access journal. See `list_partitions`."""
+        return [part for part in self.list_partitions() if part.table == journal.TABLE]
+
+    def forget_partitions(self) -> None:
+        """Read the catalogue again when it is needed next: days were created or dropped."""
+        self._partitions = None
+
+
+@dataclass(frozen=True, slots=True)
+class NightReport:
+    """What a night did."""
+
+    result: StepResult
+    archived: tuple[Manifest, ...]
+    seconds: float
+
+
+Step = Callable[[NightContext], StepResult]
+
+
+def create_and_drop_days(context: NightContext) -> StepResult:
+    """Create the days that each table lacks, then archive and drop the days before its window.
+
+    Before a day is dropped it is compared with its seal, and archived.
+    """
+    plans = build_plans(context.policy, context.tables, context.list_partitions())
+    result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
+
+    def check_day(plain: Connection, table: str, day: date) -> None:
+        check_day_before_drop(plain, table, day, context.exceptions)
+
+    for plan in plans:
+        for change in plan.apply(check=check_day, archiver=context.archiver):
+            context.forget_partitions()
+            result.note_change(change)
+            context.report_change(change)
+            context.report_progress(1)
+    return result
+
+
+def create_skipped_journal_days(context: NightContext) -> StepResult:
+    """Create the ended days that the access journal lacks because no night was for weeks."""
+    result = StepResult()
+    try:
+        for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
+            context.forget_partitions()
+            create_partition(connection.connection, journal.TABLE, day)
+    except psycopg.Error as error:
+        result.note_failure(journal.TABLE, error)
+    return result
+
+
+def seal_finished_days(context: NightContext) -> StepResult:
+    """Seal the days that are finished and get no more rows. Days that may get some wait."""
+    versions = find_days_to_seal(
+        context.list_version_partitions(),
+        context.today,
+        settings.ANNALS.seal_days,
+        unsettled=find_days_to_hold,
+    )
+    result = StepResult(
+        unsealed=[
+            UnsealedDay(table, day, reason)
+            for (table, day), reason in sorted(versions.waiting.items())
+        ]
+    )
+    journal_days = journal.find_days_to_seal(context.list_journal_partitions(), context.today)
+    for attempt in seal_days([*versions.due, *journal_days]):
+        name = build_partition_name(attempt.rows.table, attempt.day)
+        result.note_result(result.sealed, name, attempt.error)
+        context.report_progress(1)
+    return result
+
+
+def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
+    """Remove the notes about late rows of days that are dropped."""
+    late_rows.forget_dropped_days(connection.connection)
+    return StepResult()
+
+
+def pack_finished_days(context: NightContext) -> StepResult:
+    """Pack finished days one after another, at a rate that disturbs nobody.
+
+    No day is begun after PACK_SECONDS: the next night goes on. No day is packed while a process of
+    an earlier release is connected, which could not read it. Packing does not change which days
+    there are, so the catalogue is not read again.
+    """
+    result = StepResult()
+    table_swap.remove_left_triggers(connection.connection)
+    table_swap.guard_packed_days(connection.connection)
+    end = time.monotonic() + PACK_SECONDS
+    for table, day in find_days_to_pack(context.list_version_partitions(), context.today):
+        error: Exception | None = None
+        try:
+            packing.pack_day(connection.connection, BY_TABLE[table], day, rate=PACK_ROWS_PER_SECOND)
+        except forms.EarlierReleaseError as reason:
+            result.packing_waits = str(reason)
+            return result
+        except Exception as failure:  # whatever it is: an older day may not fail
+            error = failure
+        result.note_result(result.packed, build_partition_name(table, day), error)
+        retake_lost_lock()
+        context.report_progress(1)
+        if time.monotonic() > end:
+            break
+    return result
+
+
+def remove_old_search_keys(context: NightContext) -> StepResult:
+    """Remove the search keys whose newest version is older than every day that is kept."""
+    result = StepResult()
+    before = search_keys.find_oldest_searched_day(
+        context.list_version_partitions(), context.policy.window.oldest
+    )
+    try:
+        result.search_keys_removed = search_keys.remove_old_keys(connection.connection, before)
+        result.search_keys_before = before
+    except psycopg.Error as error:
+        result.note_failure("retention of search keys", error)
+    return result
+
+
+def remove_old_messages(context: NightContext) -> StepResult:
+    """Remove messages in quarantine that belong to no kept day."""
+    result = StepResult()
+    try:
+        result.quarantine_removed = quarantine.remove_old_messages(
+            connection.connection, context.policy.window, settings.ANNALS.hold_days, context.now
+        )
+    except psycopg.Error as error:
+        result.note_failure("retention of quarantine", error)
+    return result
+
+
+def remove_old_empty_offsets(context: NightContext) -> StepResult:
+    """Remove the notes about offsets without a row that are older than the window."""
+    result = StepResult()
+    try:
+        empty_offsets.remove_old_ranges(connection.connection, context.policy.window)
+    except psycopg.Error as error:
+        result.note_failure("retention of offsets without a row", error)
+    return result
+
+
+def remove_ended_logins(context: NightContext) -> StepResult:
+    """Remove the rows of logins that have ended."""
+    result = StepResult()
+    try:
+        result.logins_removed = sessions.remove_ended_sessions(context.now)
+    except DatabaseError as error:
+        result.note_failure("rows of logins that have ended", error)
+    return result
+
+
+STEPS: tuple[Step, ...] = (
+    create_and_drop_days,
+    create_skipped_journal_days,
+    seal_finished_days,
+    forget_late_rows_of_dropped_days,
+    pack_finished_days,
+    remove_old_search_keys,
+    remove_old_messages,
+    remove_old_empty_offsets,
+    remove_ended_logins,
+)
+
+
+def run_night(
+    exceptions: DropExceptions,
+    report_change: Callable[[DayChange], None],
+    report_progress: Callable[[int], None],
+) -> NightReport:
+    """Run all steps and record the run. See `NightContext` for the arguments.
+
+    Raises:
+        WrongClockError: the clocks of this machine and the server differ. Only that is recorded.
+        NoRunLockError: another run works on this database.
+    """
+    check_clock()
+    now, began = clock.now(), time.monotonic()
+    url = settings.ANNALS.archive_url
+    archiver = DayArchiver(ArchiveStore(url)) if url else None
+    context = NightContext(
+        now=now,
+        policy=PartitionPolicy.at(now, None if exceptions.force else HOLDS),
+        exceptions=exceptions,
+        archiver=archiver,
+        report_change=report_change,
+        report_progress=report_progress,
+    )
+    with hold_run_lock():
+        result = run_steps(context, STEPS)
+    seconds = time.monotonic() - began
+    runs.record_run(result, now, seconds)
+    return NightReport(result, tuple(archiver.archived.values()) if archiver else (), seconds)
+
+
+def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
+    """Run the steps, and return what they did together. The caller holds the lock of the runs.
+
+    A step may lose the connection, and the lock with it: both are there again before the next one.
+    """
+    result = StepResult()
+    for step in steps:
+        retake_lost_lock()
+        result.add(step(context))
+    return result
+
+
+def check_clock() -> None:
+    """Refuse to run by a wrong clock, which would remove what is young, and record the refusal.
+
+    Raises:
+        WrongClockError: the clocks of this machine and the server differ.
+    """
+    connection.ensure_connection()
+    plain = connection.connection
+    try:
+        clock.check_clocks(plain)
+    except clock.WrongClockError as error:
+        result = StepResult()
+        result.note_failure("clock", error)
+        runs.record_run(result, clock.read_server_time(plain), 0)
+        raise
+
+
+def check_day_before_drop(
+    plain: Connection, table: str, day: date, exceptions: DropExceptions
+) -> None:
+    """Check that a day may be archived and dropped.
+
+    Raises:
+        ArchiveError: it would be dropped without the archive of this installation.
+        SealedDayChangedError: it is not as it was sealed.
+        ExplainedError: it is the accepted day, and packed.
+    """
+    of_journal = table == journal.TABLE
+    has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
+    if not has_archive and ArchivedDay.objects.exists():
+        raise ArchiveError(
+            "is not dropped: this installation archives days, and ANNALS_ARCHIVE_URL is unset. "
+            "Set it, or give --without-archive"
+        )
+    rows = journal.ROWS if of_journal else BY_TABLE[table]
+    try:
+        verification.check_sealed_day(plain, rows, day)
+    except verification.SealedDayChangedError:
+        if day != exceptions.accept_changed:
+            raise
+        if is_packed(plain, table, day):
+            raise ExplainedError(
+                f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
+            ) from None
+        record_operator_access(
+            AccessAction.OTHER,
+            f"partitions maintain --accept-changed {day}",
+            exceptions.reason,
+            entity=rows.name,
+        )
+        verification.accept_changed_day(table, day)
+
+
+def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
+    """Return the days to pack (table and day), newest first. A day with unread messages waits.
+
+    Args:
+        partitions: the partitions of the tables of versions.
+    """
+    if day_snapshot.is_spread(connection.connection, ENTITIES[0].table):
+        return []
+    days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
+    waiting = find_days_to_hold(set(days))
+    return [place for place in days if place not in waiting]

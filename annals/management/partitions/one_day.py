@@ -1,0 +1,184 @@
+"""The verbs of `annals partitions` that change one day of the chosen tables."""
+
+import sys
+from collections.abc import Callable
+from datetime import date
+
+from django.core.management.base import CommandError
+from django.db import connection
+
+from annals.access.journal import days as journal
+from annals.access.journal.actions import AccessAction
+from annals.access.journal.write import record_operator_access
+from annals.management.partitions.call import PartitionsCall, open_archive, require_right_clock
+from history.common.text_tables import pluralize
+from history.kinds.entities import ENTITIES, EntityKind
+from history.kinds.kind import DayRows
+from history.management.progress import show_progress
+from history.retention import catalog, packing, tables
+from history.retention.archive import operator_decisions, provenance
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.repair import repair_day
+from history.retention.run_lock import hold_run_lock
+from history.retention.seals.seal import seal_day
+from history.retention.seals.verification import check_sealed_day
+from history.store.database import forms
+from history.store.days.canonical import Connection
+from history.store.days.days import build_partition_name, is_packed, release_day
+
+
+def pack_one_day(call: PartitionsCall) -> int:
+    """Pack a day: up to 64 versions of a document in one row."""
+    day = call.options["day"]
+    return call.run_locked(
+        lambda plain, entity: _rewrite_day(packing.pack_day, "Packed", plain, entity, day)
+    )
+
+
+def unpack_days(call: PartitionsCall) -> int:
+    """Unpack a day, or all. Once none is packed, earlier releases may work again."""
+    day: date | None = call.options["day"]
+    if (day is None) is not call.options["all"]:
+        raise CommandError("Name the day, or give --all.", returncode=2)
+    require_right_clock()
+    with hold_run_lock():
+        entities = {entity.table: entity for entity in call.choose_entities()}
+        places = [(table, day) for table in entities] if day else _find_packed_days()
+        code = 0
+        for table, packed_day in places:
+            if table in entities:
+                code = max(code, _unpack_one_day(call, entities[table], packed_day))
+        packed_days = _find_packed_days()
+        if not packed_days:
+            forms.withdraw(connection.connection)
+            call.stdout.write("No day is packed: an earlier release can read every day.")
+        elif not day:
+            call.stdout.write(f"{pluralize(len(packed_days), 'table')} of days are still packed.")
+    return code
+
+
+def _unpack_one_day(call: PartitionsCall, kind: EntityKind, day: date) -> int:
+    return call.run_for_each(
+        lambda plain, entity: _rewrite_day(packing.unpack_day, "Unpacked", plain, entity, day),
+        [kind],
+    )
+
+
+def _rewrite_day(
+    rewrite: Callable[..., packing.RewriteResult],
+    verb: str,
+    plain: Connection,
+    entity: EntityKind,
+    day: date,
+) -> str:
+    """Pack or unpack a day of one table, and return what was done, for people."""
+    with show_progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
+        result = rewrite(plain, entity, day, progress=advance)
+    return (
+        f"{verb} {entity.table} {day}: {pluralize(result.rows, 'row')}, "
+        f"{tables.format_size(result.before)} before, {tables.format_size(result.after)} now."
+    )
+
+
+def _find_packed_days() -> list[tuple[str, date]]:
+    """Return the packed days that exist, each with its table."""
+    connection.ensure_connection()
+    partitions = catalog.read_partitions(connection, [entity.table for entity in ENTITIES])
+    return [
+        (part.table, part.day)
+        for part in partitions
+        if part.day and is_packed(connection.connection, part.table, part.day)
+    ]
+
+
+def seal_one_day(call: PartitionsCall) -> int:
+    """Seal a day in its present state, also if it is sealed."""
+    day = call.options["day"]
+
+    def seal_table(plain: Connection, rows: DayRows) -> str:
+        check_sealed_day(plain, rows, day)
+        new_seal = seal_day(plain, rows, day)
+        return f"Sealed {rows.table} {day}: {pluralize(new_seal.rows, 'row')}, {new_seal.seal}"
+
+    if call.options["entity"] != journal.NAME:
+        return call.run_locked(seal_table)
+    require_right_clock()
+    with hold_run_lock():
+        return call.run_for_each(seal_table, [journal.ROWS])
+
+
+def repair_packed_day(call: PartitionsCall) -> int:
+    """Leave each version of a packed day once, if it has some twice."""
+    day = call.options["day"]
+
+    def repair_table(plain: Connection, entity: EntityKind) -> str:
+        record_operator_access(AccessAction.OTHER, f"partitions repair {day}", entity=entity.name)
+        result = repair_day(plain, entity, day)
+        for key in result.differing:
+            call.stdout.write(
+                f"{entity.table} {day}: {key.id} version {key.version} had two contents; the"
+                " one that a block had stays, the other one is in the table doubled_version"
+            )
+        count = len(result.equal) + len(result.differing)
+        return (
+            f"Repaired {entity.table} {day}: {pluralize(count, 'row')} taken out, of which"
+            f" {len(result.differing)} with another content."
+        )
+
+    return call.run_locked(repair_table)
+
+
+def restore_archived_day(call: PartitionsCall) -> int:
+    """Bring a day back from the archive."""
+    store, day = open_archive(), call.options["day"]
+
+    def restore_table(plain: Connection, entity: EntityKind) -> str:
+        record_operator_access(AccessAction.OTHER, f"partitions restore {day}", entity=entity.name)
+        provenance.check_provenance(plain, store, entity, day)
+        restored = restore_day(plain, store, entity, day)
+        return f"Restored {entity.table} {day}: {pluralize(restored.rows, 'row')}."
+
+    return call.run_locked(restore_table)
+
+
+def release_restored_day(call: PartitionsCall) -> int:
+    """Let `maintain` drop a restored day again."""
+    day = call.options["day"]
+
+    def release_table(plain: Connection, entity: EntityKind) -> str:
+        if not release_day(plain, entity.table, day):
+            name = build_partition_name(entity.table, day)
+            raise ArchiveError(f"{name} was not restored from the archive")
+        return f"Released {entity.table} {day}."
+
+    return call.run_locked(release_table)
+
+
+def forget_archived_day(call: PartitionsCall) -> int:
+    """Remove a day from the archive."""
+    return _decide_on_archive(
+        call, operator_decisions.forget_day, "Removed {} from the archive: {}."
+    )
+
+
+def adopt_archived_day(call: PartitionsCall) -> int:
+    """Take over archived rows that the database does not know."""
+    return _decide_on_archive(
+        call, operator_decisions.adopt_day, "The archived rows of {} count: {}."
+    )
+
+
+def _decide_on_archive(
+    call: PartitionsCall, decide: Callable[[ArchiveStore, str, date], int], sentence: str
+) -> int:
+    """Record the operator's decision about an archived day and its reason, and carry it out."""
+    store, day, reason = open_archive(), call.options["day"], call.options["why"]
+    command_line = f"partitions {call.options['action']} {day}"
+
+    def decide_on_table(_: Connection, entity: EntityKind) -> str:
+        record_operator_access(AccessAction.OTHER, command_line, reason, entity=entity.name)
+        rows = decide(store, entity.table, day)
+        return sentence.format(f"{entity.table} {day}", pluralize(rows, "row"))
+
+    return call.run_locked(decide_on_table)
