@@ -39,7 +39,7 @@ from ingest.models import Ledger, Quarantined
 from ingest.quarantine.messages import UNSETTLED
 
 log = logging.getLogger(__name__)
-# The metric of each field of history.retention.runs.Status.
+# The metric of each field of history.retention.runs.PartitionStatus.
 TABLE_METRICS = {
     "bytes": metrics.STORE_BYTES,
     "ahead": metrics.DAYS_AHEAD,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from django.db import ProgrammingError, connection, transaction
 from psycopg import errors, sql
@@ -31,28 +32,63 @@ from history.store.search_index.upsert import upsert_keys
 # 4 MB: about 2,000 versions, or 30,000 keys. One short transaction each.
 PAGES_AT_ONCE = 512
 
+# The pages and oids of the tables that exist.
+_MEASURE_TABLES = """
+SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int AS pages,
+    oid::bigint
+FROM unnest(%(names)s::text[]) AS name
+CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part
+WHERE oid IS NOT NULL
+"""
+# The rows of some pages of a partition, with the members of their documents that have keys.
+_SELECT_ROWS = """
+SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,
+    convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data
+        ELSE jsonb_build_object({members}) END)::text, 'UTF8'),
+    packed, {version_count}
+FROM {table} WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid
+"""
+# Remove the old keys on some pages. A key that is stored again now is locked, and stays. By ctid
+# each statement reads its pages once.
+_REMOVE_KEYS = """
+DELETE FROM search_key WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM search_key
+    WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
+    FOR UPDATE SKIP LOCKED))
+"""
+# The same on several nodes: the pages are those of each shard. A locked key is waited for.
+_REMOVE_KEYS_OF_SHARDS = """
+DELETE FROM search_key WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND day < %(before)s
+"""
+
+
+class TableSize(NamedTuple):
+    """The size of a table, to read it page by page."""
+
+    pages: int  # on several nodes: of the largest shard
+    shards: int
+    table: int  # oid
+
 
 @dataclass(frozen=True, slots=True)
 class BackfillTarget:
-    """A partition to index. pages: how many it has, or the largest of its shards. table: the oid
-    of the table that has the name; a day that is packed or unpacked gets another one."""
+    """A partition to index."""
 
     entity: EntityKind
     name: str
-    pages: int
+    pages: int  # on several nodes: of the largest shard
     shards: int
-    table: int
+    table: int  # the oid of the table that has the name; packing or unpacking gives it another one
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillStep:
-    """What one transaction did. keys: rows of search_key, new or seen again. damaged: what could
-    not be read."""
+    """What one transaction did."""
 
     pages: int
     rows: int
-    keys: int
-    damaged: tuple[str, ...] = ()
+    keys: int  # rows of search_key, new or seen again
+    damaged: tuple[str, ...] = ()  # what could not be read
 
 
 def list_targets() -> list[BackfillTarget]:
@@ -71,8 +107,11 @@ def list_targets() -> list[BackfillTarget]:
 
 
 def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
-    """Index a partition, a step for each transaction. Begins again if the day is packed or unpacked
-    meanwhile: its rows are on other pages then. Ends early if the partition is dropped."""
+    """Index a partition, and yield a step for each transaction.
+
+    Begins again if the day is packed or unpacked meanwhile: its rows are on other pages then. Ends
+    early if the partition is dropped.
+    """
     select = _make_select(target)
     first_page = 0
     while first_page < target.pages:
@@ -114,7 +153,7 @@ def _index_pages(
     keys, count = NewSearchKeys(), 0
     damaged: list[str] = []
     with connection.cursor() as cursor:
-        cursor.execute(select, [f"({first_page},0)", f"({end_page},0)"])
+        cursor.execute(select, _make_page_range(first_page, end_page))
         for id, version, moment, data, packed, inside in cursor:
             texts_of_row = [data]
             try:
@@ -141,59 +180,37 @@ def _index_pages(
     return BackfillStep(end_page - first_page, count, len(rows), tuple(damaged))
 
 
-def _measure_tables(
-    connection: Connection, names: Sequence[str]
-) -> dict[str, tuple[int, int, int]]:
-    """How many pages and shards these tables have, and their oids, as far as they exist."""
+def _measure_tables(connection: Connection, names: Sequence[str]) -> dict[str, TableSize]:
+    """Return the sizes of those of these tables that exist."""
     disk_use = measure_disk_use(connection, names)
-    rows = connection.execute(
-        "SELECT name, ceil(pg_relation_size(oid) / current_setting('block_size')::numeric)::int,"
-        "   oid::bigint"
-        " FROM unnest(%s::text[]) AS name"
-        " CROSS JOIN LATERAL (SELECT to_regclass(quote_ident(name))::oid AS oid) AS part"
-        " WHERE oid IS NOT NULL",
-        [list(names)],
-    )
+    rows = connection.execute(_MEASURE_TABLES, {"names": list(names)})
     return {
-        name: (use.pages, len(use.shards), oid) if (use := disk_use.get(name)) else (pages, 1, oid)
+        name: TableSize(use.pages, len(use.shards), oid)
+        if (use := disk_use.get(name))
+        else TableSize(pages, 1, oid)
         for name, pages, oid in rows.fetchall()
     }
 
 
+def _make_page_range(first_page: int, end_page: int) -> dict[str, str]:
+    """Return the ctids of the first rows of two pages; the second page is excluded."""
+    return {"first": f"({first_page},0)", "end": f"({end_page},0)"}
+
+
 def _make_select(target: BackfillTarget) -> sql.Composed:
-    """Make the query for the rows of some pages, each with only the members of its document with
-    keys.
-    """
+    """Make the query for the rows of some pages."""
     members = dict.fromkeys(split_pointer(pointer)[0] for _, pointer in target.entity.search)
-    parts = sql.SQL(", ").join(
-        sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
-    )
-    return sql.SQL(
-        "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint,"
-        " convert_to((CASE WHEN jsonb_typeof(data) = 'string' THEN data"
-        "   ELSE jsonb_build_object({parts}) END)::text, 'UTF8'), packed, {inside}"
-        " FROM {table} WHERE ctid >= %s::tid AND ctid < %s::tid"
-    ).format(
-        parts=parts,
-        inside=sql.SQL(build_version_count(target.entity)),
+    return sql.SQL(_SELECT_ROWS).format(
+        members=sql.SQL(", ").join(
+            sql.SQL("{0}, data -> {0}").format(sql.Literal(member)) for member in members
+        ),
+        version_count=sql.SQL(build_version_count(target.entity)),
         table=sql.Identifier(target.name),
     )
 
 
-# A key that is stored again now is locked, and stays. By ctid each statement reads its pages once.
-_REMOVE = """
-DELETE FROM search_key WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
-    FOR UPDATE SKIP LOCKED))
-"""
-# On several nodes: the same pages of each shard. A locked key is waited for.
-_REMOVE_SPREAD = """
-DELETE FROM search_key WHERE ctid >= %s::tid AND ctid < %s::tid AND day < %s
-"""
-
-
 def find_oldest_searched_day(partitions: Iterable[Partition], oldest: date) -> date:
-    """Return the oldest day whose versions must be found."""
+    """Return the oldest day whose versions must be found: that of the window, or a held one."""
     days = [
         part.day for part in partitions if part.state is DayState.ATTACHED and not part.restored
     ]
@@ -207,12 +224,12 @@ def remove_old_keys(connection: Connection, before: date) -> int:
     """
     if MaintainRun.objects.filter(search_keys_before__gte=before).exists():
         return 0
-    [(pages, shards, _)] = _measure_tables(connection, ["search_key"]).values()
-    statement = _REMOVE_SPREAD if distribution.is_distributed(connection) else _REMOVE
-    step = max(1, PAGES_AT_ONCE // shards)
+    [size] = _measure_tables(connection, ["search_key"]).values()
+    statement = _REMOVE_KEYS_OF_SHARDS if distribution.is_distributed(connection) else _REMOVE_KEYS
+    pages_at_once = max(1, PAGES_AT_ONCE // size.shards)
     removed = 0
-    for first_page in range(0, pages, step):
-        page_range = (f"({first_page},0)", f"({first_page + step},0)")
-        remove = partial(connection.execute, statement, (*page_range, before))
+    for first_page in range(0, size.pages, pages_at_once):
+        page_range = _make_page_range(first_page, first_page + pages_at_once)
+        remove = partial(connection.execute, statement, {**page_range, "before": before})
         removed += days.retry_lock(remove, days.LOCK_WAIT_S).rowcount
     return removed
