@@ -86,7 +86,10 @@ def main() -> None:
     django.setup()
     for name in (
         "annals.management.command_line",
-        "annals.management.partitions.verbs",
+        "annals.management.partitions.listing",
+        "annals.management.partitions.maintaining",
+        "annals.management.partitions.one_day",
+        "annals.management.partitions.verifying",
         "annals.management.actions.trace",
         "history.management.actions.export",
         "ingest.management.actions.ledger",

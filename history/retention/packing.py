@@ -67,6 +67,28 @@ SAMPLE_BYTES: Final = 100 * dictionaries.DICTIONARY_BYTES
 ROWS_AT_ONCE: Final = 500  # until the next report, and the next pause
 
 
+# Packing of a day begins now.
+_NOTE_ATTEMPT: Final = """
+INSERT INTO pack_attempt ("table", day, began_at)
+VALUES (%(table)s, %(day)s, clock_timestamp())
+ON CONFLICT ("table", day) DO UPDATE SET began_at = excluded.began_at
+"""
+# The attempt to pack or unpack a day has come to its end.
+_DELETE_ATTEMPT: Final = """
+DELETE FROM pack_attempt WHERE "table" = %(table)s AND day = %(day)s
+"""
+# The day has blocks from now on.
+_NOTE_PACKED: Final = """
+INSERT INTO sealed_day ("table", day, packed_at)
+VALUES (%(table)s, %(day)s, clock_timestamp())
+ON CONFLICT ("table", day) DO UPDATE SET packed_at = excluded.packed_at, dropped_at = NULL
+"""
+# The day has no blocks any more.
+_NOTE_UNPACKED: Final = """
+UPDATE sealed_day SET packed_at = NULL WHERE "table" = %(table)s AND day = %(day)s
+"""
+
+
 class NotPackableError(ExplainedError, RuntimeError):
     """Raised when a day cannot be packed or unpacked; the text says why."""
 
@@ -164,13 +186,21 @@ def pack_day(
     rate: int = 0,
     progress: ReportRows = lambda _: None,
 ) -> RewriteResult:
-    """Pack a day of one table. rate: rows a second, 0: as fast as it can. Readers and writers go
-    on. Only with the lock of maintain's runs; `connection` is in autocommit mode. Raises
-    NotPackable if the day is not finished by this machine's and the server's clock, is not there or
-    has a version twice; forms.EarlierReleaseError while a process is connected that cannot read
-    blocks; SealedDayChangedError if it is not as it was sealed; and
-    psycopg.errors.LockNotAvailable if rows were changed meanwhile or a transaction stays open: try
-    again later."""
+    """Pack a day of one table. Readers and writers go on.
+
+    The caller holds the lock of the runs. `connection` is in autocommit mode.
+
+    Args:
+        rate: rows a second; 0: as fast as it can.
+
+    Raises:
+        NotPackableError: the day is not finished by this machine's and the server's clock, does not
+            exist, or has a version twice.
+        EarlierReleaseError: a process is connected that cannot read blocks.
+        SealedDayChangedError: the day is not as it was sealed.
+        psycopg.errors.LockNotAvailable: rows were changed meanwhile, or a transaction stays open:
+            try again later.
+    """
     if (clock.get_earlier_time(connection).date() - day).days <= YOUNGEST_DAYS:
         raise NotPackableError(
             f"{entity.table} {day} is not finished: it ended less than a day ago"
@@ -245,11 +275,7 @@ class _Rewrite:
 
     def _note_attempt(self) -> None:
         """Note that packing begins: a day that ends the process must not be the first each time."""
-        self._connection.execute(
-            'INSERT INTO pack_attempt ("table", day, began_at) VALUES (%s, %s, clock_timestamp())'
-            ' ON CONFLICT ("table", day) DO UPDATE SET began_at = excluded.began_at',
-            [self._entity.table, self._day],
-        )
+        self._connection.execute(_NOTE_ATTEMPT, {"table": self._entity.table, "day": self._day})
 
     def _replace_table(
         self, place: DayTable, form: RowForm, *, packed: bool
@@ -300,20 +326,9 @@ class _Rewrite:
 
     def _note_form(self, packed: bool) -> None:
         """Note whether the day has blocks, in the transaction of the swap."""
-        place = [self._entity.table, self._day]
-        if packed:
-            self._connection.execute(
-                'INSERT INTO sealed_day ("table", day, packed_at)'
-                " VALUES (%s, %s, clock_timestamp())"
-                ' ON CONFLICT ("table", day) DO UPDATE'
-                " SET packed_at = excluded.packed_at, dropped_at = NULL",
-                place,
-            )
-        else:
-            self._connection.execute(
-                'UPDATE sealed_day SET packed_at = NULL WHERE "table" = %s AND day = %s', place
-            )
-        self._connection.execute('DELETE FROM pack_attempt WHERE "table" = %s AND day = %s', place)
+        place = {"table": self._entity.table, "day": self._day}
+        self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, place)
+        self._connection.execute(_DELETE_ATTEMPT, place)
 
     def _fill_table(self, place: DayTable, form: RowForm) -> tuple[int, int, int]:
         """Write the versions of the day to its new table. Returns their number, and the bytes of

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from annals.access import journal
 from history.kinds.entities import BY_NAME
@@ -81,10 +81,43 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         # Imported here, so that help does not wait for Django's models, psycopg and pyarrow.
-        from annals.management.partitions.call import PartitionsCall
-        from annals.management.partitions.verbs import run_verb
+        import psycopg
+        from django.db import Error as DatabaseError
+        from psqlextra.partitioning import PostgresPartitioningError
 
-        code = run_verb(PartitionsCall(options, self.stdout, self.stderr))
+        from annals.management.partitions import listing, maintaining, one_day, verifying
+        from annals.management.partitions.call import PartitionsCall
+        from history.common.complaints import ExplainedError
+        from history.common.error_sentences import explain_known_error
+        from history.common.error_text import describe
+        from history.retention.run_lock import NoRunLockError
+
+        verbs = {
+            "list": listing.list_partitions,
+            "plan": listing.show_plan,
+            "maintain": maintaining.maintain_days,
+            "verify": verifying.verify,
+            "seal": one_day.seal_one_day,
+            "pack": one_day.pack_one_day,
+            "unpack": one_day.unpack_days,
+            "repair": one_day.repair_packed_day,
+            "restore": one_day.restore_archived_day,
+            "release": one_day.release_restored_day,
+            "forget": one_day.forget_archived_day,
+            "adopt": one_day.adopt_archived_day,
+        }
+        try:
+            code = verbs[options["action"]](PartitionsCall(options, self.stdout, self.stderr))
+        except NoRunLockError as error:
+            self.stderr.write(f"Nothing done: {error}.")
+            sys.exit(1)
+        except BrokenPipeError:
+            raise  # the reader of standard output has left
+        except PostgresPartitioningError as error:
+            raise CommandError(str(error) or describe(error), returncode=2) from error
+        except (DatabaseError, psycopg.Error, OSError, ExplainedError) as error:
+            explanation = explain_known_error(error) or describe(error)
+            raise CommandError(explanation, returncode=2) from error
         if code:
             sys.exit(code)
 

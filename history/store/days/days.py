@@ -38,6 +38,21 @@ SILENT_MS = 30_000
 
 Connection = psycopg.Connection[Any]
 
+# The table of a day, whether it is a partition of its parent, and the column of its bounds.
+_LOCATE_DAY = """
+SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL, link.inhdetachpending,
+    obj_description(child.oid, 'pg_class'),
+    (SELECT attname FROM pg_attribute
+     WHERE attrelid = parent.oid AND attnum = partitioned.partattrs[0])
+FROM pg_class parent JOIN pg_namespace space ON space.oid = parent.relnamespace
+JOIN pg_partitioned_table partitioned ON partitioned.partrelid = parent.oid
+LEFT JOIN pg_class child
+    ON child.relname = %(name)s AND child.relnamespace = parent.relnamespace
+LEFT JOIN pg_inherits link ON link.inhrelid = child.oid AND link.inhparent = parent.oid
+WHERE parent.oid = %(table)s::regclass
+"""
+
+# Which of some days an attached partition covers wholly.
 # To read the bounds of all partitions would take longer than to store some thousands of rows.
 # A bound has no columns: pg_get_expr needs no table, which may have been replaced meanwhile.
 _ATTACHED = """
@@ -92,15 +107,14 @@ class DefaultPartitionError(ForeignTableError):
 
 
 class DayTable(NamedTuple):
-    """The table of one day (child) and its partitioned table (parent), with schema, quoted. new: a
-    table that is to replace the child. key: the column that says of which day a row is."""
+    """The table of one day and its partitioned table, with schema, quoted."""
 
-    parent: sql.Identifier
-    child: sql.Identifier
-    new: sql.Identifier
+    parent: sql.Identifier  # the partitioned table
+    child: sql.Identifier  # the table of the day
+    new: sql.Identifier  # a table that is to replace the child
     state: DayState
     comment: str | None
-    key: sql.Identifier
+    key: sql.Identifier  # the column that says to which day a row belongs
 
     @property
     def marked(self) -> bool:
@@ -165,14 +179,19 @@ def drop_partition(
     confirm: Callable[[DayTable], None] = lambda _: None,
     report_wait: Callable[[float], None] = lambda _: None,
 ) -> bool:
-    """Detach the partition of a day and drop it; False if it does not exist. Readers and writers of
-    the table go on. `connection` is in autocommit mode. confirm is called when nobody can write to
-    it any more; if it raises, it is attached again. waited gets the seconds until the detach was
-    made.
+    """Detach the partition of a day and drop it. Return False if it does not exist.
 
-    Raises psycopg.errors.LockNotAvailable if an open transaction delays the detach for `wait_s`
-    seconds: the next call completes it. Raises ForeignTableError for a partition without our
-    comment.
+    Readers and writers of the table go on. `connection` is in autocommit mode.
+
+    Args:
+        confirm: is called when nobody can write to the day any more; if it raises, the day is
+            attached again.
+        report_wait: is called with the seconds until the detach was made.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: an open transaction delays the detach for `wait_s` seconds.
+            The next call completes it.
+        ForeignTableError: Annals did not create the partition.
     """
     name, began = build_partition_name(table, day), time.monotonic()
 
@@ -204,18 +223,7 @@ def drop_partition(
 def locate_day(connection: Connection, table: str, day: date) -> DayTable:
     """Find the table of a day and its state. Raises UndefinedTable if `table` does not exist."""
     row = connection.execute(
-        "SELECT space.nspname, child.oid IS NOT NULL, link.inhparent IS NOT NULL,"
-        " link.inhdetachpending, obj_description(child.oid, 'pg_class'),"
-        " (SELECT attname FROM pg_attribute"
-        "  WHERE attrelid = parent.oid AND attnum = partitioned.partattrs[0])"
-        " FROM pg_class parent JOIN pg_namespace space ON space.oid = parent.relnamespace"
-        " JOIN pg_partitioned_table partitioned ON partitioned.partrelid = parent.oid"
-        " LEFT JOIN pg_class child"
-        "  ON child.relname = %s AND child.relnamespace = parent.relnamespace"
-        " LEFT JOIN pg_inherits link"
-        "  ON link.inhrelid = child.oid AND link.inhparent = parent.oid"
-        " WHERE parent.oid = %s::regclass",
-        [build_partition_name(table, day), table],
+        _LOCATE_DAY, {"name": build_partition_name(table, day), "table": table}
     ).fetchone()
     assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
     schema, exists, linked, pending, comment, key = row
@@ -226,12 +234,12 @@ def locate_day(connection: Connection, table: str, day: date) -> DayTable:
     else:
         state = DayState.PENDING if pending else DayState.ATTACHED
     return DayTable(
-        sql.Identifier(schema, table),
-        sql.Identifier(schema, build_partition_name(table, day)),
-        sql.Identifier(schema, f"{build_partition_name(table, day)}_new"),
-        state,
-        comment,
-        sql.Identifier(key),
+        parent=sql.Identifier(schema, table),
+        child=sql.Identifier(schema, build_partition_name(table, day)),
+        new=sql.Identifier(schema, f"{build_partition_name(table, day)}_new"),
+        state=state,
+        comment=comment,
+        key=sql.Identifier(key),
     )
 
 
