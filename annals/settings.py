@@ -46,20 +46,20 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "annals.web.no_store_middleware.NoStoreMiddleware",
-    "annals.operations.health.ProbeMiddleware",
+    "annals.web.middleware.no_store.NoStoreMiddleware",
+    "annals.web.middleware.probes.ProbeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "annals.web.request_log.RequestLogMiddleware",
-    "annals.operations.health.SchemaMiddleware",
-    "annals.access.journal.write.JournalMiddleware",
-    "annals.web.deadline_middleware.DeadlineMiddleware",
+    "annals.web.middleware.request_log.RequestLogMiddleware",
+    "annals.web.middleware.schema.SchemaMiddleware",
+    "annals.web.middleware.journal.JournalMiddleware",
+    "annals.web.middleware.deadline.DeadlineMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "history.common.language.chosen_language",
+    "annals.web.middleware.language.LanguageMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "annals.access.sessions.SessionLimitMiddleware",
+    "annals.web.middleware.session_limit.SessionLimitMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]

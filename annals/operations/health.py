@@ -8,41 +8,16 @@ import psycopg
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils import translation
-from django.utils.translation import gettext as _
 
 from annals.access import grants
 from annals.access.journal import days as journal
-from annals.operations import metrics_page
 from annals.operations.metrics_page import check_reachable
-from history.api import errors
 from history.common import clock, schema
 from history.common.error_text import describe, is_forbidden
-from history.common.language import choose_language
 from history.store.days.days import build_partition_name
 
 log = logging.getLogger(__name__)
 OK = "ok"
-
-
-class ProbeMiddleware:
-    """Middleware that answers /healthz, /readyz and /metrics, and passes other requests on."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-        self.views = {
-            "/healthz": show_health,
-            "/readyz": show_readiness,
-            "/metrics": metrics_page.show_metrics,
-        }
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        view = self.views.get(request.path)
-        if view is None:
-            return self.get_response(request)
-        if request.method not in ("GET", "HEAD"):
-            return HttpResponse(status=405, headers={"Allow": "GET, HEAD"})
-        return view(request)
 
 
 def show_health(_: HttpRequest) -> HttpResponse:
@@ -118,41 +93,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 }
 
 
-class SchemaMiddleware:
-    """Middleware that answers 503 until the migrations of this release are applied."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
-        self._fits = False
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        if not self._fits:
-            try:
-                mismatch = explain_schema_mismatch()
-            except (DatabaseError, psycopg.Error) as error:
-                # The next query of the request fails, too, and its error is answered.
-                log.warning("migrations: %s", describe(error))
-                return self.get_response(request)
-            if mismatch is not None:
-                log.error("%s", mismatch)
-                return _respond_unavailable(request)
-            self._fits = True
-        return self.get_response(request)
-
-
 def explain_schema_mismatch() -> str | None:
     """Return why the tables do not fit this release, or None. Raises errors of the database."""
     with connection.cursor() as cursor:
         return schema.explain_tables(cursor)
-
-
-def _respond_unavailable(request: HttpRequest) -> HttpResponse:
-    with translation.override(choose_language(request)):
-        error = errors.UnavailableError(
-            _("the database is not at the version of this release yet; try again in a moment")
-        )
-        if f"{request.path_info}/".startswith("/api/"):
-            return errors.make_error_answer(error, {"request": request})
-        page = HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
-    page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
-    return page

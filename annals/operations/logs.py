@@ -104,9 +104,9 @@ def make_logging_config(level: str, style: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": "INFO"},
-            # Only exceptions with their traceback; annals.web.request_log logs each 4xx and 5xx.
+            # Only exceptions with their traceback: our request log has each 4xx and 5xx.
             "django.request": {"level": "ERROR"},
-            # Off: its lines have the query string; those of annals.web.request_log do not.
+            # Off: its lines have the query string; those of our request log do not.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
             "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
             # Off: its lines have addresses with ids. Callers of urllib3 log what failed.

@@ -30,7 +30,8 @@ graceful_timeout = 10
 control_socket_disable = True
 _settings = check_settings()
 logconfig_dict = logs.make_logging_config(_settings.log_level, _settings.log_format)
-accesslog = None  # annals.web.request_log writes a line for each request, without the query string
+# The middleware writes a line for each request, without the query string.
+accesslog = None
 
 memory.limit_heaps()
 

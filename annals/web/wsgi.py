@@ -26,7 +26,7 @@ from django.conf import settings  # noqa: E402
 from django.db import connections  # noqa: E402
 
 from annals.access.grants import LIMITS, WEB, list_web_rights  # noqa: E402
-from annals.web.deadline_middleware import Utf8Request  # noqa: E402
+from annals.web.utf8_request import Utf8Request  # noqa: E402
 from history.store.database import privileges, session  # noqa: E402
 from ingest.store.session import open_connection  # noqa: E402
 

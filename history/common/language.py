@@ -1,19 +1,16 @@
-"""The language and the time zone of an answer."""
-
-from collections.abc import Callable
+"""Chooses the language of an answer."""
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
-from django.utils import timezone, translation
-
-from history.common import zone
-
-GetResponse = Callable[[HttpRequest], HttpResponse]
+from django.http import HttpRequest
+from django.utils import translation
 
 
 def choose_language(request: HttpRequest) -> str:
-    """One of LANGUAGES. By Accept-Language only where the settings say so: it tells how somebody
-    installed the browser."""
+    """Return the code of one of `settings.LANGUAGES`, in which to answer the request.
+
+    At screens the cookie decides, then `ANNALS_LANGUAGE`. The header Accept-Language counts only if
+    that setting is "auto": it says how the browser was installed, and not what its user reads.
+    """
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)
     cookie = request.COOKIES.get(settings.LANGUAGE_COOKIE_NAME, "")
@@ -21,18 +18,3 @@ def choose_language(request: HttpRequest) -> str:
         return cookie
     setting: str = settings.ANNALS.language
     return translation.get_language_from_request(request) if setting == "auto" else setting
-
-
-def chosen_language(get_response: GetResponse) -> GetResponse:
-    """Middleware: texts and labels of the answer are in language_of(request), moments on its pages
-    in zone.of(request)."""
-
-    def respond(request: HttpRequest) -> HttpResponse:
-        language = choose_language(request)
-        with translation.override(language), timezone.override(zone.find_zone(request)):
-            request.LANGUAGE_CODE = language
-            response = get_response(request)
-            response.headers.setdefault("Content-Language", language)
-            return response
-
-    return respond

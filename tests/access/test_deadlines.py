@@ -13,7 +13,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 
-from annals.web.deadline_middleware import DeadlineMiddleware
+from annals.web.middleware.deadline import DeadlineMiddleware
 from history.common import deadline, worker_shares
 from history.common.deadline import RequestWork
 from history.common.worker_shares import BusyError, PlacePool

@@ -66,7 +66,7 @@ def test_answers_may_not_be_kept_for_any_role(
     "place",
     [
         "django.middleware.security.SecurityMiddleware.process_request",
-        "annals.access.journal.write.classify_request",
+        "annals.web.middleware.journal.classify_request",
         "django.middleware.clickjacking.XFrameOptionsMiddleware.process_response",
     ],
 )

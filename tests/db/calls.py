@@ -12,7 +12,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from django.test import Client
 
-from annals.web.deadline_middleware import Utf8Request
+from annals.web.utf8_request import Utf8Request
 from history.documents.exactjson import loads
 
 

@@ -3,10 +3,8 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from django.conf import settings
-from django.core.handlers.wsgi import WSGIRequest
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils import translation
@@ -14,33 +12,12 @@ from django.utils import translation
 from annals import metrics
 from history.api import errors
 from history.common import deadline
-from history.common.addresses import RAW_PATH
 from history.common.deadline import RequestWork, TooLongError
 from history.common.language import choose_language
 from history.common.worker_shares import BusyError, meter_cost
 from history.store.blocks.codec import DamagedBlockError
 
 log = logging.getLogger(__name__)
-
-
-class Utf8Request(WSGIRequest):
-    """A request whose texts are UTF-8, whatever charset its Content-Type names.
-
-    Django would accept every codec of Python, and with some of them fails before any middleware.
-    """
-
-    def __init__(self, environ: dict[str, Any]) -> None:
-        raw = environ.get("PATH_INFO", "")
-        super().__init__(environ)
-        self.META[RAW_PATH] = raw  # Django replaces bytes that are not UTF-8 (%FF)
-
-    @property
-    def encoding(self) -> None:
-        """Always None: Django then uses its setting, which is UTF-8."""
-
-    @encoding.setter
-    def encoding(self, _: str | None) -> None:
-        """Ignore the charset of the Content-Type."""
 
 
 class DeadlineMiddleware:

@@ -18,7 +18,8 @@ REQUEST_ID_HEADER = "X-Request-ID"
 ACCEPTED_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 REFUSED_STATUSES = frozenset({401, 403})
 
-log = logging.getLogger(__name__)
+# The name stays whatever the module is called: log collectors select the lines by it.
+log = logging.getLogger("annals.web.request_log")
 
 
 class RequestLogMiddleware:
