@@ -27,7 +27,7 @@ from history.management.progress import show_progress
 from history.policy import masking
 from history.store.blocks.codec import DamagedBlockError
 from history.store.database import prepared
-from history.store.versions import TimelineSubject, VersionRow, parse_snapshot
+from history.store.versions import SourceRow, TimelineSubject, VersionRow, parse_snapshot
 from history.timeline import HistoryReader, absence
 from history.timeline.compose import get_identity
 from history.timeline.fallback.answer import WrongAnswerError
@@ -106,7 +106,7 @@ class ComparisonTotals:
 
 
 def compare_application(
-    stored: StoredVersions, old_rows: Sequence[VersionRow], kept_from: datetime
+    stored: StoredVersions, old_rows: Sequence[SourceRow], kept_from: datetime
 ) -> Iterator[ComparedVersion]:
     """Compare the versions of one application, in any order.
 
@@ -143,7 +143,7 @@ def compare_application(
             )
 
 
-def _compare_versions(row: VersionRow, old: VersionRow) -> ComparedVersion:
+def _compare_versions(row: VersionRow, old: SourceRow) -> ComparedVersion:
     envelope = {
         "type": (row.type, old.type),
         "clientId": (row.client_id, old.client_id),
@@ -309,11 +309,13 @@ def _load_stored(reader: HistoryReader, application: str) -> StoredVersions:
     """
     rows: dict[tuple[EntityKind, str, int], list[VersionRow]] = defaultdict(list)
     reader = replace(reader, damaged={})
-    members = reader.fetch_members(application)
+    members = timeline.fetch_members(reader, application)
     for error in reader.damaged.values():
         raise error
     for (entity, id), keys in members.items():
-        for row in sorted(reader.fetch_all_versions((entity, id, key) for key in keys).values()):
+        for row in sorted(
+            timeline.fetch_all_versions(reader, ((entity, id, key) for key in keys)).values()
+        ):
             if row.product_instance_id in (None, application):
                 rows[entity, id, row.version].append(row)
     return rows

@@ -227,7 +227,7 @@ def _read_standing(
         state, rows = complete_to.read_completeness_and_messages(about)
     else:
         rows = prepared.fetch_rows(*about.statement)
-    return state, cache(partial(question.reader.select_open_messages, about, rows))
+    return state, cache(partial(timeline.select_open_messages, question.reader, about, rows))
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:

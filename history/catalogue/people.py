@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
-from typing import Final, Literal
+from typing import Final
 
 from django.db import OperationalError, transaction
 
@@ -14,6 +14,7 @@ from history.common.complaints import explain_text_error
 from history.documents.record import AUTHOR_LENGTH
 from history.models import Person
 from history.store.database import prepared
+from history.store.versions import LoginKind
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class NamedLogin:
 
     login: str
     name: str
-    kind: Literal["person", "service", "unknown"]
+    kind: LoginKind
 
 
 def make_unnamed_login(login: str) -> NamedLogin:

@@ -17,7 +17,7 @@ from history.common.consumer_silence import (
 from history.kinds.entities import EntityKind
 from history.store.database import prepared
 from history.timeline import absence
-from history.timeline.gate import OpenMessagesQuestion
+from history.timeline.open_messages import OpenMessagesQuestion
 
 
 @dataclass(frozen=True, slots=True)

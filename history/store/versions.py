@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -56,8 +58,26 @@ DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
 
 
-class VersionRow(NamedTuple):
-    """One version."""
+LoginKind: TypeAlias = Literal["person", "service", "unknown"]
+
+
+class LoginNames(NamedTuple):
+    """The names of the two logins of a version, if they were read together with it.
+
+    The names are None for logins without a row in history_person.
+    """
+
+    author: str | None
+    author_kind: LoginKind | None
+    service: str | None
+    service_kind: LoginKind | None
+
+
+class SourceRow(NamedTuple):
+    """One version as a source gives it: nobody has decided yet who may see it.
+
+    ViewerPolicy.apply makes a VersionRow of it, which is what everything above the sources takes.
+    """
 
     version: int
     updated_at: datetime  # aware, UTC
@@ -69,7 +89,7 @@ class VersionRow(NamedTuple):
     id: str
     entity: EntityKind
     old: bool = False  # of the old service
-    names: tuple[Any, ...] = ()  # name and kind of author and of service, if they were read with it
+    names: LoginNames | None = None  # None if they were not read with it
 
     @property
     def key(self) -> VersionKey:
@@ -85,16 +105,55 @@ class VersionRow(NamedTuple):
         return self.product_instance_id or self.id
 
 
+class VersionRow(SourceRow):
+    """One version that the viewer may see, with what is masked for the viewer already replaced.
+
+    Only ViewerPolicy makes these.
+    """
+
+    __slots__ = ()
+
+
 class FetchedVersions(NamedTuple):
     """Versions that were read, and those whose documents were too large to be read with them."""
 
-    rows: list[VersionRow]
+    rows: list[SourceRow]
     unread: list[VersionRef]
 
     @property
     def refs(self) -> list[VersionRef]:
         """All these versions, read or not."""
         return [*(row.ref for row in self.rows), *self.unread]
+
+
+class NewestVersions(NamedTuple):
+    """All keys of an entity in number order, and its newest versions."""
+
+    keys: list[VersionKey]
+    rows: list[SourceRow]
+
+
+class ApplicationPage(NamedTuple):
+    """One page of an application with its children: places in order, without documents."""
+
+    refs: list[VersionRef]
+    # all keys of each entity on the page, in number order; none of an entity that is damaged
+    keys: dict[EntityRef, list[VersionKey]]
+
+
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAnswer(Generic[Content]):
+    """What a source answers, sealed until the policy has decided that the viewer may know it.
+
+    Only `ViewerPolicy.release` reads `sealed`.
+    """
+
+    sealed: Content | Exception  # a DamagedBlockError if the source could not read it
+    tells_of: Collection[EntityRef] = ()  # the entities that the answer shows to exist
+    applications: Collection[str] = ()  # the applications that it shows to exist
 
 
 class NewestVersion(NamedTuple):
@@ -131,10 +190,7 @@ CLOCK_TOLERANCE = timedelta(days=1)
 
 
 class VersionWithPrevious(NamedTuple):
-    """A version and the previous one, with which it is compared; None if the store has none.
-
-    `trusted` is has_trusted_times of the VersionIndex.
-    """
+    """A version and the previous one, with which it is compared; None if the store has none."""
 
     row: VersionRow
     previous: VersionRow | None

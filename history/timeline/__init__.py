@@ -1,13 +1,13 @@
 """The history of an entity: versions in order, each compared with the previous one.
 
 The API and the screens read versions through this package only. Begin with `fetch_page` in
-`pages.py`: it fetches rows through `gate.py`, pairs them in `keys.py` and compares them in
-`compose.py`.
+`pages.py`: it fetches rows from the sources of `reader.py`, has the policy release and mask them,
+pairs them in `version_index.py` and compares them in `compose.py`.
 """
 
 from history.store.versions import VersionNumberRef
+from history.timeline.absence import may_be_archived
 from history.timeline.compose import LabelledChange, ValueOrigin, Version
-from history.timeline.gate import HistoryReader, OpenMessagesQuestion
 from history.timeline.moments import (
     ApplicationState,
     MissingPart,
@@ -21,6 +21,13 @@ from history.timeline.moments import (
     find_repeated_numbers,
     select_open_at,
     unmask_value,
+)
+from history.timeline.open_messages import (
+    OpenMessagesQuestion,
+    fetch_messages_for,
+    find_quarantined,
+    find_resolved,
+    select_open_messages,
 )
 from history.timeline.pages import TimelinePage, fetch_newest_version, fetch_page
 from history.timeline.query import (
@@ -36,7 +43,7 @@ from history.timeline.query import (
     TimelineSort,
     VersionFilters,
 )
-from history.timeline.readers import make_host_reader, make_request_reader
+from history.timeline.reader import HistoryReader, make_host_reader, make_request_reader
 from history.timeline.search import (
     SearchPage,
     SearchResult,
@@ -49,3 +56,4 @@ from history.timeline.search import (
     select_visible,
 )
 from history.timeline.values import BlamedLeaf, FieldValue, blame_leaves, fetch_field_history
+from history.timeline.version_index import fetch_all_versions, fetch_keys, fetch_members

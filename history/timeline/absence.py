@@ -23,7 +23,6 @@ from history.store.versions import (
     VersionWithPrevious,
     parse_snapshot,
 )
-from history.timeline.gate import HistoryReader
 from history.timeline.query import (
     Absence,
     NotFoundError,
@@ -31,6 +30,7 @@ from history.timeline.query import (
     OlderThanRetentionError,
     VersionFilters,
 )
+from history.timeline.reader import HistoryReader
 
 
 def get_retention_start() -> datetime:
@@ -142,6 +142,18 @@ def _look_in_archive(reader: HistoryReader, entity: EntityKind, id: str) -> Abse
     """Return ARCHIVED if the archive may have the version and was not read; otherwise None."""
     archive = None if reader.archive else reader.open_archive()
     return Absence.ARCHIVED if archive and archive.may_have(entity, id) else None
+
+
+def may_be_archived(reader: HistoryReader, entity: EntityKind, id: str) -> bool:
+    """Return whether the archive may have versions of a document that the store does not have.
+
+    False also if the viewer must not be told: a rule decides, and nothing says whose document it
+    is.
+    """
+    archive = reader.open_archive()
+    if archive is None or not reader.policy.may_tell_of_archive(entity):
+        return False
+    return archive.may_have(entity, id)
 
 
 def _parse_created_at(pair: VersionWithPrevious) -> datetime | None:

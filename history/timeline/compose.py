@@ -21,14 +21,16 @@ from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.store.quarantined_messages import QuarantinedMessage, VersionRange
 from history.store.versions import (
+    LoginKind,
     VersionRef,
     VersionRow,
     VersionWithPrevious,
     parse_snapshot,
 )
 from history.timeline import absence, budget
-from history.timeline.gate import HistoryReader
+from history.timeline.open_messages import find_quarantined
 from history.timeline.query import Absence, Include
+from history.timeline.reader import HistoryReader
 
 _NOTHING = Diff((), [])
 
@@ -184,7 +186,7 @@ class VersionComposer:
         return {
             (entity, id): messages
             for entity, ranges in ranges_by_kind.items()
-            for id, messages in self.reader.find_quarantined(entity, ranges).items()
+            for id, messages in find_quarantined(self.reader, entity, ranges).items()
         }
 
 
@@ -215,18 +217,23 @@ def _load_logins(pairs: Iterable[VersionWithPrevious]) -> dict[str, NamedLogin]:
     logins: dict[str, NamedLogin] = {}
     logins_to_load: set[str] = set()
     for row in (pair.row for pair in pairs):
-        for login, name_and_kind in ((row.author, row.names[:2]), (row.client_id, row.names[2:])):
-            if login is None or login in logins:
-                continue
-            if not name_and_kind:
-                logins_to_load.add(login)
-            else:
-                logins[login] = (
-                    make_unnamed_login(login)
-                    if name_and_kind[0] is None
-                    else NamedLogin(login, *name_and_kind)
-                )
+        names = row.names
+        if names is None:
+            logins_to_load.update(
+                login for login in (row.author, row.client_id) if login is not None
+            )
+            continue
+        if row.author is not None and row.author not in logins:
+            logins[row.author] = _name_login(row.author, names.author, names.author_kind)
+        if row.client_id not in logins:
+            logins[row.client_id] = _name_login(row.client_id, names.service, names.service_kind)
     return logins | people.fetch_named_logins(logins_to_load - logins.keys())
+
+
+def _name_login(login: str, name: str | None, kind: LoginKind | None) -> NamedLogin:
+    if name is None or kind is None:
+        return make_unnamed_login(login)
+    return NamedLogin(login, name, kind)
 
 
 def _make_authorship_fields(row: VersionRow, authors: Mapping[str, NamedLogin]) -> dict[str, Any]:

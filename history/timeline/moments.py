@@ -28,7 +28,7 @@ from history.store.versions import (
 from history.timeline import absence, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import LabelledChange, Version
-from history.timeline.gate import HistoryReader
+from history.timeline.open_messages import find_quarantined
 from history.timeline.query import (
     EVERYTHING,
     Absence,
@@ -39,7 +39,14 @@ from history.timeline.query import (
     is_storable_id,
     make_unknown_error,
 )
-from history.timeline.version_index import EntityVersions, VersionIndex, generate_pairs
+from history.timeline.reader import HistoryReader
+from history.timeline.version_index import (
+    EntityVersions,
+    VersionIndex,
+    fetch_keys,
+    fetch_members,
+    generate_pairs,
+)
 
 Members: TypeAlias = Mapping[EntityRef, list[VersionKey]]
 
@@ -86,7 +93,7 @@ def find_repeated_numbers(
     for version in versions:
         keys[version.entity, version.id].append(VersionKey(version.version, version.updated_at))
     for entity in () if are_all_versions else {entity_ref[0] for entity_ref in keys}:
-        keys_by_id = reader.fetch_keys(entity, [id for kind, id in keys if kind is entity])
+        keys_by_id = fetch_keys(reader, entity, [id for kind, id in keys if kind is entity])
         keys.update(((entity, id), entity_keys) for id, entity_keys in keys_by_id.items())
     times: defaultdict[VersionNumberRef, list[datetime]] = defaultdict(list)
     for entity_ref, entity_keys in keys.items():
@@ -220,7 +227,7 @@ def _choose_key(document: EntityVersions, number: int, made_at: datetime | None)
     """
     keys = document.keys.list_with_number(number)
     if not keys or (made_at and VersionKey(number, made_at) not in keys):
-        document.reader.check_visible((document.entity, document.id))
+        document.reader.policy.check_visible((document.entity, document.id))
     if not keys:
         raise _make_no_version_error(document, number)
     key = VersionKey(number, made_at) if made_at else keys[-1]
@@ -255,7 +262,7 @@ def _make_no_version_error(document: EntityVersions, number: int) -> NotFoundErr
         reason = absence.explain_missing_above(reader, entity, lower, keys.has_trusted_times)
     name = _("version {n} of {kind} {id}").format(n=number, kind=entity.name, id=document.id)
     was_kept = reason is not None and reason.was_kept
-    if not was_kept and reader.find_quarantined(entity, [(document.id, number, number)]):
+    if not was_kept and find_quarantined(reader, entity, [(document.id, number, number)]):
         text = _("the store has no {name}: it came, and could not be stored; trace says why")
         return NoVersionError(text.format(name=name), number, reason)
     return absence.make_not_found_error(reason, name, number)
@@ -341,7 +348,7 @@ def fetch_application_at(
         raise make_unknown_error(None, id)
     of_all, reader = reader, replace(reader, damaged={})
     reader.shown_old.request(None, id)
-    members = members or reader.fetch_members(id)
+    members = members or fetch_members(reader, id)
     ordered = sorted(members, key=lambda member: (ENTITIES.index(member[0]), member[1]))
     indexes = {entity_ref: VersionIndex(members[entity_ref]) for entity_ref in ordered[:max_parts]}
     current = {

@@ -22,7 +22,6 @@ from history.store.versions import (
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
-from history.timeline.gate import HistoryReader
 from history.timeline.query import (
     NO_FILTERS,
     BadParameterError,
@@ -34,7 +33,8 @@ from history.timeline.query import (
     make_unknown_error,
     read_token,
 )
-from history.timeline.version_index import VersionIndex, generate_pairs
+from history.timeline.reader import HistoryReader
+from history.timeline.version_index import VersionIndex, fetch_keys, fetch_members, generate_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ def _check_query(reader: HistoryReader, query: TimelineQuery) -> None:
 
 def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
     if query.entity is None:
-        return bool(reader.fetch_members(query.id))
-    return bool(reader.fetch_keys(query.entity, [query.id]))
+        return bool(fetch_members(reader, query.id))
+    return bool(fetch_keys(reader, query.entity, [query.id]))
 
 
 def _is_path_touched(
@@ -189,8 +189,11 @@ def _generate_entity_slices(
     is_whole = is_gapless and start is None and (filters.since, filters.until) == (None, None)
     last_position, size, shown_rows, has_more = start, max_size, list[VersionRow](), True
     while has_more:
-        rows, unread = reader.fetch_page(entity, query, last_position, size + 1)
-        has_more = bool(unread) or len(rows) > size
+        page = reader.policy.release(
+            reader.source.fetch_page(entity, query, last_position, size + 1)
+        )
+        rows = reader.policy.apply(page.rows)
+        has_more = bool(page.unread) or len(rows) > size
         rows_by_ref = {row.ref: row for row in (*shown_rows[-1:], *rows)}
         # Of large documents too the last one that was read is kept to compare the one before with.
         shown_rows = rows[: max(1, len(rows) - 1)] if has_more else rows
@@ -200,7 +203,7 @@ def _generate_entity_slices(
             for row in shown_rows
         )
         if not are_pairs_certain and (has_more or not is_whole):
-            keys = VersionIndex(reader.fetch_keys(entity, [query.id]).get(query.id, []))
+            keys = VersionIndex(fetch_keys(reader, entity, [query.id]).get(query.id, []))
         refs = [row.ref for row in shown_rows]
         for pairs in generate_pairs(reader, refs, {entity_ref: keys}, rows_by_ref):
             yield pairs, has_more or pairs[-1].row.ref != refs[-1]
@@ -217,7 +220,9 @@ def _generate_application_slices(
 ) -> Slices:
     has_more = True
     while has_more:
-        refs, keys = reader.fetch_application_page(query, after, size + 1)
+        refs, keys = reader.policy.release(
+            reader.list_source.fetch_application_page(query, after, size + 1)
+        )
         shown_refs, has_more = refs[:size], len(refs) > size
         indexes = {
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()

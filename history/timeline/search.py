@@ -26,6 +26,7 @@ from history.kinds.entities import (
     get_root,
 )
 from history.policy import need_to_know
+from history.policy.masking.mask import list_searchable_keys
 from history.store.quarantined_messages import NO_OPEN_MESSAGES, OpenMessages, QuarantinedMessage
 from history.store.search_index.keys import stored_values
 from history.store.versions import (
@@ -35,7 +36,8 @@ from history.store.versions import (
     VersionRow,
     parse_snapshot,
 )
-from history.timeline.gate import HistoryReader, OpenMessagesQuestion
+from history.timeline import open_messages
+from history.timeline.open_messages import OpenMessagesQuestion
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
@@ -44,6 +46,8 @@ from history.timeline.query import (
     issue_token,
     read_token,
 )
+from history.timeline.reader import HistoryReader
+from history.timeline.version_index import fetch_all_versions
 
 ID_KEY = "id"
 # Of the documents with one value, only those that were seen last are looked at: for each of them
@@ -166,8 +170,9 @@ def fetch_open_messages(reader: HistoryReader, results: Sequence[SearchResult]) 
     if not results:
         return NO_OPEN_MESSAGES
     applications = [result.id for result in results if result.entity.root]
-    return reader.fetch_open_messages(
-        OpenMessagesQuestion(ENTITIES, [result.entity_ref for result in results], applications)
+    return open_messages.fetch_messages_for(
+        reader,
+        OpenMessagesQuestion(ENTITIES, [result.entity_ref for result in results], applications),
     )
 
 
@@ -190,7 +195,8 @@ def fetch_newest_documents(
     """
     documents: dict[EntityRef, Json] = {}
     for entity in ENTITIES:
-        for row in reader.fetch_newest_documents(entity, _list_ids(entity, carriers)):
+        rows = reader.lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
+        for row in reader.policy.apply(rows):
             documents[entity, row.id] = parse_snapshot(row.data)
     return documents
 
@@ -198,11 +204,12 @@ def fetch_newest_documents(
 def find_without_document(reader: HistoryReader, carriers: Collection[EntityRef]) -> set[EntityRef]:
     """Return the documents whose newest version is a deletion without a snapshot."""
     newest = _fetch_newest_keys(reader, carriers)
+    lists = reader.omit_documents().lists
     rows = {
         (entity, row.id): row.key
         for entity in ENTITIES
-        for row in reader.omit_documents().fetch_newest_documents(
-            entity, _list_ids(entity, carriers)
+        for row in reader.policy.apply(
+            lists.fetch_newest_documents(entity, _list_ids(entity, carriers))
         )
     }
     return {
@@ -221,7 +228,7 @@ def _load_newest_versions(
     """
     hits = [hit for page in results.values() for hit in page.found]
     wanted = {(*hit.entity_ref, hit.newest) for hit in hits if hit.newest}
-    rows = reader.fetch_all_versions(wanted, as_list=True)
+    rows = fetch_all_versions(reader, wanted, as_list=True)
     rows_by_entity = {ref[:2]: row for ref, row in rows.items()}
     return {
         text: page._replace(
@@ -243,10 +250,11 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
     values = {text: stored_values(text) for text in texts}
-    hits = reader.fetch_search_hits(
-        list(dict.fromkeys(value for forms in values.values() for value in forms)),
-        list(filter(is_storable_id, texts)),
-        MAX_DOCUMENTS + 1,
+    hits = reader.lists.fetch_search_hits(
+        texts=list(dict.fromkeys(value for forms in values.values() for value in forms)),
+        ids=list(filter(is_storable_id, texts)),
+        keys=list_searchable_keys(reader.viewer),
+        limit=MAX_DOCUMENTS + 1,
     )
     documents = _of_texts(values, hits.documents)
     for entity in ENTITIES:
@@ -331,7 +339,7 @@ def _fetch_newest_keys(
     return {
         (entity, id): newest_version
         for entity in ENTITIES
-        for id, newest_version in reader.fetch_newest_keys(
+        for id, newest_version in reader.lists.fetch_newest_keys(
             entity, _list_ids(entity, entity_refs)
         ).items()
     }
@@ -372,9 +380,9 @@ def select_visible(reader: HistoryReader, entity_refs: Collection[EntityRef]) ->
     }
     for entity in CHILDREN:
         if ids := _list_ids(entity, entity_refs):
-            owners_by_id = reader.fetch_owners(entity, ids)
+            owners_by_id = reader.lists.fetch_owners(entity, ids)
             owners |= {(entity, id): applications for id, applications in owners_by_id.items()}
-    allowed = reader.select_visible(set().union(*owners.values()))
+    allowed = reader.policy.select_visible(set().union(*owners.values()))
     return {entity_ref for entity_ref, applications in owners.items() if applications <= allowed}
 
 

@@ -23,7 +23,6 @@ from history.store.versions import (
 )
 from history.timeline import budget, compose
 from history.timeline.compose import ValueOrigin, Version
-from history.timeline.gate import HistoryReader
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     BadParameterError,
@@ -32,6 +31,7 @@ from history.timeline.query import (
     make_unknown_error,
     read_token,
 )
+from history.timeline.reader import HistoryReader
 from history.timeline.version_index import descend_versions
 
 

@@ -4,12 +4,13 @@ versions, each read with the one that it is compared with."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
+from typing import NamedTuple
 
 from history.kinds.entities import EntityKind
 from history.store.versions import (
@@ -23,8 +24,8 @@ from history.store.versions import (
     VersionWithPrevious,
 )
 from history.timeline import budget
-from history.timeline.gate import HistoryReader
 from history.timeline.query import is_storable_id, make_unknown_error
+from history.timeline.reader import HistoryReader
 
 
 class VersionIndex:
@@ -147,7 +148,7 @@ def generate_pairs(
         needed_refs = dict.fromkeys(ref for pair in pairs for ref in pair if ref is not None)
         ready_count = len(pairs)
         if missing_refs := [ref for ref in needed_refs if ref not in rows]:
-            fetched, unread = reader.fetch_versions(missing_refs, as_list=as_list)
+            fetched, unread = _fetch_versions(reader, missing_refs, as_list=as_list)
             rows = {ref: rows[ref] for ref in needed_refs if ref in rows} | fetched
             if unread:
                 ready_count = next(
@@ -168,6 +169,58 @@ def generate_pairs(
             if ref in rows and not (previous and previous in reader.damaged)
         ]:
             yield batch
+
+
+class _VersionsByRef(NamedTuple):
+    """Versions as the viewer may see them, and those that were too large to be read with them."""
+
+    rows: dict[VersionRef, VersionRow]
+    unread: set[VersionRef]
+
+
+def _fetch_versions(
+    reader: HistoryReader, refs: Sequence[VersionRef], *, as_list: bool
+) -> _VersionsByRef:
+    source = reader.list_source if as_list else reader.source
+    fetched = reader.policy.release(source.fetch_versions(refs))
+    rows = {row.ref: row for row in reader.policy.apply(fetched.rows)}
+    return _VersionsByRef(rows, set(fetched.unread))
+
+
+def fetch_all_versions(
+    reader: HistoryReader, refs: Iterable[VersionRef], *, as_list: bool = False
+) -> dict[VersionRef, VersionRow]:
+    """Return all of these versions that are still stored.
+
+    Args:
+        as_list: Leave out what cannot be read, and note it in HistoryReader.damaged.
+    """
+    rows: dict[VersionRef, VersionRow] = {}
+    refs_to_read = list(refs)
+    count = len(refs_to_read)
+    while refs_to_read:
+        fetched, unread = _fetch_versions(reader, refs_to_read[:count], as_list=as_list)
+        refs_to_read = [*(ref for ref in refs_to_read if ref in unread), *refs_to_read[count:]]
+        count = max(1, 2 * len(fetched))
+        rows |= fetched
+    return rows
+
+
+def fetch_keys(
+    reader: HistoryReader, entity: EntityKind, ids: Collection[str]
+) -> dict[str, list[VersionKey]]:
+    """Return the keys of all versions of these entities, ascending. Entities without any are left
+    out.
+    """
+    return reader.policy.release(reader.source.fetch_keys(entity, ids))
+
+
+def fetch_members(reader: HistoryReader, application: str) -> dict[EntityRef, list[VersionKey]]:
+    """Return the application and the children that name it in any version, each with all its keys.
+
+    What cannot be read is left out, and noted in HistoryReader.damaged.
+    """
+    return reader.policy.release(reader.list_source.fetch_members(application))
 
 
 def _find_previous_ref(
@@ -207,9 +260,11 @@ class EntityVersions:
         """
         if is_storable_id(id):
             reader.shown_old.request(entity, id)
-            keys, rows = reader.fetch_newest(entity, id, limits, count)
-            if keys:
-                return cls(reader, entity, id, VersionIndex(keys), rows)
+            policy = reader.policy
+            newest = policy.release(reader.source.fetch_newest(entity, id, limits, count))
+            rows = {row.ref: row for row in policy.apply(newest.rows)}
+            if newest.keys:
+                return cls(reader, entity, id, VersionIndex(newest.keys), rows)
         raise make_unknown_error(entity, id)
 
     def generate_pairs(self, keys: Iterable[VersionKey]) -> Iterator[list[VersionWithPrevious]]:

@@ -194,7 +194,7 @@ def test_what_the_archive_may_have_is_not_told_of_what_nobody_can_be_asked_about
         def find_oldest_day(self, _entity: EntityKind) -> None:
             return None
 
-    monkeypatch.setattr("history.timeline.readers.archive.open_archive", Archive)
+    monkeypatch.setattr("history.timeline.reader.archive.open_archive", Archive)
     client = log_in("support")
     page = "/admin/history/product-instance/H00/"
     assert "архив".encode() in fetch_whole_answer(client, page)

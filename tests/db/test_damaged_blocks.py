@@ -34,7 +34,7 @@ from history.timeline import (
     TimelineSort,
     VersionFilters,
 )
-from history.timeline.gate import HistoryReader as GateReader
+from history.timeline.reader import HistoryReader as GateReader
 from tests.db.commands import command
 from tests.db.partitioned import raw
 from tests.db.store import HOST, T0, Store, minute

@@ -16,7 +16,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import BY_NAME, ROOT
 from history.models import FieldLabel
 from history.policy import masking
-from history.store.versions import TimelineSubject, VersionRow
+from history.store.versions import SourceRow, TimelineSubject
 from history.timeline.fallback import client as calls
 from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
@@ -122,7 +122,7 @@ def test_page_of_old_service_may_have_only_a_repeated_number(
 
 
 def test_old_service_state_is_none_when_it_was_not_asked() -> None:
-    def busy(subject: TimelineSubject, seconds: float) -> list[VersionRow]:
+    def busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
     asked = sources.OldServiceSource(busy, 1)
@@ -257,7 +257,7 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
     ]  # fmt: skip
     assert entity.next_token is not None
     whole = parse_answer_page(support.get(WHOLE).content, TimelineSubject(None, "A1"))
-    assert whole.versions[0] == VersionRow(
+    assert whole.versions[0] == SourceRow(
         0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, old=True
     )
     gone = support.get(API.replace("A1", "B9"))

@@ -16,7 +16,7 @@ from history.kinds.entities import get_root
 from history.models import FieldLabel, SearchKey
 from history.retention.packing import pack_day
 from history.store.days import days
-from history.timeline.sources.tables import fetch_newest_documents
+from history.timeline.sources.store_lists import StoreLists
 from tests.db.partitioned import raw
 from tests.db.screens import text
 from tests.db.store import HOST, T0, Store
@@ -134,7 +134,7 @@ def test_reader_for_fields_gives_only_these(store: Store, document: object, show
     assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
         (get_root(), "A1"): shown
     }
-    [found] = fetch_newest_documents(get_root(), ["A1"])
+    [found] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
     assert json.loads(select_fields(found.data, FIELDS)) == shown
 
 
@@ -161,7 +161,7 @@ def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) 
 
 
 def newest_bytes(id: str, most: int) -> int:
-    return HOST.measure_newest_documents([(get_root(), id)], most)[get_root(), id]
+    return HOST.lists.measure_newest_documents([(get_root(), id)], most)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
@@ -177,4 +177,4 @@ def test_title_of_packed_document_is_read(tables: None) -> None:
         (get_root(), "A1"): {"name": "Ипотека 2"}
     }
     assert timeline.fetch_newest_version(HOST.omit_documents(), get_root(), "A1").data == {}
-    assert HOST.measure_newest_documents([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0
+    assert HOST.lists.measure_newest_documents([(get_root(), "A1")], 1_000)[get_root(), "A1"] > 0

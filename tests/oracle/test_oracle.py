@@ -35,7 +35,7 @@ from history.store.blocks.dictionaries import Dictionary
 from history.store.days import canonical, days, table_swap
 from history.store.search_index.keys import KeyFingerprint, NewSearchKeys
 from history.store.search_index.upsert import upsert_keys
-from history.store.versions import TimelineSubject, VersionRow
+from history.store.versions import SourceRow, TimelineSubject
 from history.timeline.fallback.client import OldServiceEndpoint
 from tests.db.store import Store
 from tests.oracle import blame, checks, reference, values
@@ -278,7 +278,7 @@ def test_timelines_from_tables_and_archive_equal_reference(
         found = [_make_row(one, old=False) for one in some]
         remove_some(some, data.draw)
 
-        def versions(_store: Files, entity: EntityKind, id: str) -> list[VersionRow]:
+        def versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
             return [row for row in found if (row.entity, row.id) == (entity, id)]
 
         patched.setattr("history.retention.archive.read.read_versions", versions)
@@ -287,8 +287,8 @@ def test_timelines_from_tables_and_archive_equal_reference(
         transaction.set_rollback(True)
 
 
-def _make_row(one: GeneratedVersion, *, old: bool) -> VersionRow:
-    return VersionRow(
+def _make_row(one: GeneratedVersion, *, old: bool) -> SourceRow:
+    return SourceRow(
         *(one.version, one.at, one.type, one.client, one.author, one.application),
         *(_text(one).encode(), one.id, BY_NAME[one.kind], old),
     )
@@ -330,7 +330,7 @@ def move_to_old_service(
 
     def fetch(
         _service: OldServiceEndpoint, subject: TimelineSubject, _seconds: float
-    ) -> list[VersionRow]:
+    ) -> list[SourceRow]:
         documents = {
             (one.entity, one.id)
             for one in found

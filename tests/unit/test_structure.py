@@ -1,5 +1,5 @@
 """Metrics are documented and queried by their real names and labels. The import contracts in
-pyproject.toml catch every module that reads a source without the gate."""
+pyproject.toml catch every module that reads a source without the policy."""
 
 import json
 import re
@@ -154,19 +154,34 @@ def graph() -> grimp.ImportGraph:
 @pytest.mark.parametrize(
     ("name", "importer", "imported"),
     [
-        ("One gate", "history.timeline.values", "history.timeline.sources.tables"),
-        ("One gate", "history.timeline.moments", "history.timeline.sources.old_service"),
-        ("One gate", "history.api.views", "history.timeline.sources.archive"),
-        ("One gate", "history.admin.components.search_results", "history.timeline.sources.tables"),
-        ("One gate", "annals.management.comparing", "history.timeline.sources.merged"),
+        ("One policy", "history.timeline.values", "history.timeline.sources.tables"),
+        ("One policy", "history.timeline.moments", "history.timeline.sources.old_service"),
+        ("One policy", "history.api.views", "history.timeline.sources.archive"),
+        (
+            "One policy",
+            "history.admin.components.search_results",
+            "history.timeline.sources.tables",
+        ),
+        ("One policy", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.policy.masking"),
-        ("Sources know", "history.timeline.sources.tables", "history.timeline.gate"),
+        ("Sources know", "history.timeline.sources.tables", "history.timeline.reader"),
     ],
 )
-def test_import_around_gate_breaks_contract(
+def test_import_around_policy_breaks_contract(
     graph: grimp.ImportGraph, name: str, importer: str, imported: str
 ) -> None:
     assert find_contract(name).check(deepcopy(graph), verbose=False).kept
     around = deepcopy(graph)
     around.add_import(importer=importer, imported=imported)
     assert not find_contract(name).check(around, verbose=False).kept
+
+
+@pytest.mark.parametrize("pattern", [r"\.sealed\b", r"\bVersionRow(\._make)?\("])
+def test_only_policy_opens_answers_and_makes_rows_for_viewers(pattern: str) -> None:
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("annals", "history", "ingest")
+        for path in (ROOT / package).rglob("*.py")
+        if re.search(pattern, path.read_text().replace("class VersionRow(", ""))
+    }
+    assert users == {"history/policy/viewer_policy.py"}

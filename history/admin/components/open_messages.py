@@ -8,6 +8,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from history import timeline
 from history.admin.components import gaps
 from history.admin.components.cards import get_kind_title
 from history.common.moment_filter import when
@@ -187,10 +188,12 @@ def describe_unknown_documents(
     """
     documents = [(entity, id) for entity in entities for id in ids]
     roots = ids if any(entity.root for entity in entities) else ()
-    opened = reader.fetch_open_messages(OpenMessagesQuestion(entities, documents, roots))
+    opened = timeline.fetch_messages_for(reader, OpenMessagesQuestion(entities, documents, roots))
     lines: list[tuple[str, EntityKind, list[str]]] = []
     for entity in entities:
-        messages_by_id = reader.find_quarantined(entity, [(id, 0, MAX_VERSION) for id in ids])
+        messages_by_id = timeline.find_quarantined(
+            reader, entity, [(id, 0, MAX_VERSION) for id in ids]
+        )
         for id in ids:
             sentences = [
                 text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from django.http import HttpRequest
 
+from history import timeline
 from history.completeness import complete_to
 from history.completeness.complete_to import StoreCompleteness
 from history.kinds.entities import PARTS, EntityKind
@@ -32,7 +33,9 @@ class PageCompleteness:
         if self._told is None:
             question = self._question
             self._told = (
-                reader.select_open_messages(question, self._rows) if question else NO_OPEN_MESSAGES
+                timeline.select_open_messages(reader, question, self._rows)
+                if question
+                else NO_OPEN_MESSAGES
             )
         return self._told
 

@@ -33,7 +33,7 @@ def show_comparison(
         return _ask_for_versions(request, reader, entity, id)
     moments = [links.parse_moment(request.GET.get(name)) for name in (links.FROM_AT, links.TO_AT)]
     comparison = timeline.compare_versions(reader, entity, id, old, new, *moments)
-    keys = reader.fetch_keys(entity, [id]).get(id, ())
+    keys = timeline.fetch_keys(reader, entity, [id]).get(id, ())
     count = sum(not change.technical for change in comparison.changes)
     start = parse_start(request.GET.get(AFTER, ""), len(comparison.changes))
     path = _parse_path(request)

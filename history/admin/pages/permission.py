@@ -113,7 +113,7 @@ def _respond_not_found(
             else []
         )
         fate = [text for _id, _entity, sentences in lines for text in sentences]
-        if is_storable_id(id) and reader.may_be_archived(entity, id):
+        if is_storable_id(id) and timeline.may_be_archived(reader, entity, id):
             explanation += " " + _("It may be in the archive.") + " " + gaps.get_archive_hint()
     return render(
         request,

@@ -37,7 +37,7 @@ def show_snapshot(
     """
     moment = links.parse_moment(request.GET.get(links.AT))
     found_version = timeline.fetch_version(reader, entity, id, version, CHANGES, moment)
-    keys = sorted(reader.fetch_keys(entity, [id]).get(id, ()))
+    keys = sorted(timeline.fetch_keys(reader, entity, [id]).get(id, ()))
     twins = page_head.find_other_versions(keys, found_version)
     if "download" in request.GET:
         response = HttpResponse(

@@ -162,7 +162,7 @@ def _draw_picture(
     reader: HistoryReader, source: ShownTimeline, address: str, members: Members | None
 ) -> dict[str, object]:
     url = activity.link_days_to_versions(address)
-    keys = (members or reader.fetch_members(source.id)) if source.whole else None
+    keys = (members or timeline.fetch_members(reader, source.id)) if source.whole else None
     return activity.make_activity_context(reader, source.entity, source.id, url, keys)
 
 

@@ -12,6 +12,7 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from history import timeline
 from history.admin.components.cards import get_kind_title
 from history.admin.reading_aids.picture import DayBar, draw_day_bars
 from history.documents.record import ChangeType
@@ -47,7 +48,7 @@ def make_activity_context(
         members: All keys of an application with its children; None for one document.
     """
     whole = members is not None
-    keys = members or {(entity, id): reader.fetch_keys(entity, [id]).get(id, [])}
+    keys = members or {(entity, id): timeline.fetch_keys(reader, entity, [id]).get(id, [])}
     counts: dict[date, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     marks: DaysByMark = defaultdict(set)
     for (kind, _id), version_keys in keys.items():
@@ -119,9 +120,12 @@ def _find_deletions(
 ) -> Iterable[VersionKey]:
     query = TimelineQuery(id=id, filters=DELETED)
     if not whole:
-        return (row.key for row in reader.fetch_page(entity, query, None, MOST_DELETED).rows)
-    keys, _keys = reader.fetch_application_page(query, None, MOST_DELETED)
-    return (key for _kind, _id, key in keys)
+        page = reader.policy.release(reader.source.fetch_page(entity, query, None, MOST_DELETED))
+        return (row.key for row in reader.policy.apply(page.rows))
+    application_page = reader.policy.release(
+        reader.list_source.fetch_application_page(query, None, MOST_DELETED)
+    )
+    return (key for *_, key in application_page.refs)
 
 
 def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:

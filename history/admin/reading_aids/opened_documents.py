@@ -50,8 +50,8 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
     documents = timeline.fetch_newest_documents(reader, [*last_versions, *visible])
     deleted = timeline.find_without_document(reader, [*last_versions])
     applications = [id for entity, id in last_versions if entity.root]
-    messages = reader.fetch_open_messages(
-        OpenMessagesQuestion(ENTITIES, list(last_versions), applications)
+    messages = timeline.fetch_messages_for(
+        reader, OpenMessagesQuestion(ENTITIES, list(last_versions), applications)
     )
     recent = [
         {
@@ -136,7 +136,7 @@ def _load_changes(
         if version is not None and version.previous_version is not None
     }
     carriers = {(version.entity, version.id) for version in compared.values()}
-    sizes = reader.measure_newest_documents(carriers, COMPARED_BYTES)
+    sizes = reader.lists.measure_newest_documents(carriers, COMPARED_BYTES)
     for opened, version in compared.items():
         entity, id = version.entity, version.id
         if sizes[entity, id] <= COMPARED_BYTES:

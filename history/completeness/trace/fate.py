@@ -134,27 +134,29 @@ def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: in
     try:
         return _trace_version(reader, entity, name)
     except DamagedBlockError as error:
-        reader.viewer.access.note_read(reader.check_visible((entity, id)))
+        reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))
         return Fate(cause=FateCause.CANNOT_BE_READ, name=name, day=error.day)
 
 
 def _trace_version(reader: HistoryReader, entity: EntityKind, name: VersionName) -> Fate:
     _, id, number = name
     assert number is not None  # of a version it is known  # noqa: S101
-    keys = reader.hide_old_service().fetch_keys(entity, [id]).get(id, [])
+    keys = timeline.fetch_keys(reader.hide_old_service(), entity, [id]).get(id, [])
     is_answered = bool(keys) or reader.shown_old.request(entity, id)
-    reader.viewer.access.note_read(reader.check_visible((entity, id)))
+    reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))
     if not is_answered:
         need_to_know.refuse_undecided(reader.viewer)
     keys_with_number = [key for key in keys if key.version == number]
     if keys_with_number:
         # Whether it can be read.
-        reader.hide_old_service().fetch_all_versions([(entity, id, keys_with_number[-1])])
+        timeline.fetch_all_versions(reader.hide_old_service(), [(entity, id, keys_with_number[-1])])
         return _make_stored_fate(reader, entity, name, keys_with_number[-1])
-    message = reader.find_quarantined(entity, [(id, number, number)]).get(id, {}).get(number)
+    message = (
+        timeline.find_quarantined(reader, entity, [(id, number, number)]).get(id, {}).get(number)
+    )
     if message is not None:
         return make_quarantined_fate(message)
-    resolved_message = reader.find_resolved(entity, id, number)
+    resolved_message = timeline.find_resolved(reader, entity, id, number)
     if resolved_message is not None or _was_removed(reader, entity, id, number):
         position, moment = (
             (resolved_message.position, resolved_message.settled_at)
@@ -206,7 +208,7 @@ def _make_stored_fate(
     """
     position, moment = _find_late_row(entity, name, key)
     if position is None and name.version is not None:
-        message = reader.find_resolved(entity, name.id, name.version)
+        message = timeline.find_resolved(reader, entity, name.id, name.version)
         if message is not None and message.outcome == "stored":
             position, moment = message.position, message.settled_at
     return Fate(

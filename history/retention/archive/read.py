@@ -13,12 +13,12 @@ from history.retention.archive import parquet
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.store.blocks.queries import EPOCH
 from history.store.days.canonical import list_columns
-from history.store.versions import VersionRow
+from history.store.versions import SourceRow
 
 READERS = 8
 
 
-def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[VersionRow]:
+def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[SourceRow]:
     """Return the archived versions of one document, also those of restored days.
 
     Opens only files and row groups that may have the id.
@@ -48,9 +48,7 @@ def _list_files(entity: EntityKind, id_: str) -> list[str]:
     return [file["name"] for day in days for file in day if file["first"] <= id_ <= file["last"]]
 
 
-def _read_file(
-    store: ArchiveStore, name: str, entity: EntityKind, id_: str
-) -> Iterator[VersionRow]:
+def _read_file(store: ArchiveStore, name: str, entity: EntityKind, id_: str) -> Iterator[SourceRow]:
     try:
         with store.open(name) as file:
             if groups := parquet.find_row_groups(file, id_):
@@ -61,8 +59,8 @@ def _read_file(
         raise ArchiveError(f"{name}: {error}") from error
 
 
-def _to_version_row(entity: EntityKind, row: parquet.ArchivedRow) -> VersionRow:
+def _to_version_row(entity: EntityKind, row: parquet.ArchivedRow) -> SourceRow:
     values = {"product_instance_id": None, **dict(zip(list_columns(entity), row, strict=True))}
     values["updated_at"] = EPOCH + timedelta(microseconds=values["updated_at"])
     values["data"] = shorten_zeros(from_store(values["data"].encode()))
-    return VersionRow(**values, entity=entity)
+    return SourceRow(**values, entity=entity)

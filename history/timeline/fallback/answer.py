@@ -18,7 +18,7 @@ from history.documents.record import (
     ChangeType,
 )
 from history.kinds.entities import BY_NAME, ROOT
-from history.store.versions import TimelineSubject, VersionRow
+from history.store.versions import SourceRow, TimelineSubject
 
 TOKEN_LENGTH: Final = 8_000
 
@@ -67,7 +67,7 @@ class _Failure(msgspec.Struct, frozen=True):
 class AnswerPage(NamedTuple):
     """One page of a timeline. `next_token` is None on the last one."""
 
-    versions: list[VersionRow]
+    versions: list[SourceRow]
     next_token: str | None
 
 
@@ -95,7 +95,7 @@ def has_no_document(body: bytes) -> bool:
     return failure.error.code not in ("unknown_address", "unknown_entity")
 
 
-def _make_row(row: _AnswerRow, subject: TimelineSubject) -> VersionRow:
+def _make_row(row: _AnswerRow, subject: TimelineSubject) -> SourceRow:
     """Make a row of a version, with the application that the answer names; None if it names
     none.
     """
@@ -113,7 +113,7 @@ def _make_row(row: _AnswerRow, subject: TimelineSubject) -> VersionRow:
             raise WrongAnswerError("it has a version of another application")
     change = ChangeType[row.type]
     data = _check_snapshot(bytes(row.entity), change)
-    return VersionRow(
+    return SourceRow(
         *(
             row.version,
             _parse_moment(row.updated_at),

@@ -22,7 +22,7 @@ from django.conf import settings
 from history import metrics
 from history.common import clock, http_call
 from history.common.complaints import ExplainedError, FileError
-from history.store.versions import TimelineSubject, VersionRow
+from history.store.versions import SourceRow, TimelineSubject
 from history.timeline.fallback.answer import WrongAnswerError, has_no_document, parse_answer_page
 
 log = logging.getLogger(__name__)
@@ -92,13 +92,13 @@ def load_endpoint() -> OldServiceEndpoint | None:
 
 def fetch_timeline(
     endpoint: OldServiceEndpoint, subject: TimelineSubject, seconds: float
-) -> list[VersionRow]:
+) -> list[SourceRow]:
     """Return all versions of a timeline in the order of the answer, each number of an entity once.
 
     Raises:
         OldServiceError, WrongAnswerError: See the module.
     """
-    rows: dict[tuple[str, str, int], VersionRow] = {}
+    rows: dict[tuple[str, str, int], SourceRow] = {}
     tokens: set[str] = set()
     address, bytes_left, until = (
         endpoint.make_address(subject),
@@ -180,12 +180,12 @@ _ANSWERED, _FAILED, _CUT_OFF = (
 )
 
 _call_places = threading.BoundedSemaphore(MAX_CALLS)
-CallOutcome: TypeAlias = list[VersionRow] | WrongAnswerError | OldServiceError
+CallOutcome: TypeAlias = list[SourceRow] | WrongAnswerError | OldServiceError
 
 
 def call_in_thread(
     endpoint: OldServiceEndpoint, subject: TimelineSubject, seconds: float
-) -> list[VersionRow] | None:
+) -> list[SourceRow] | None:
     """Return the versions of a timeline; None if the old service fails, or is not called now."""
     has_place = seconds > 0 and _call_places.acquire(blocking=False)
     if not has_place or not BREAKER.allow_call(time.monotonic()):

@@ -11,7 +11,7 @@ from django.db import connection
 
 from history.kinds.entities import EntityKind
 from history.models import ArchivedDay
-from history.store.versions import EntityRef, VersionKey, VersionRow
+from history.store.versions import EntityRef, SourceRow, VersionKey
 from history.timeline.query import ArchiveUnavailableError
 
 
@@ -23,7 +23,7 @@ class ArchiveSource:
     """
 
     url: str
-    _read: dict[EntityRef, Mapping[VersionKey, VersionRow]] = field(default_factory=dict)
+    _read: dict[EntityRef, Mapping[VersionKey, SourceRow]] = field(default_factory=dict)
     _oldest: dict[EntityKind, date | None] = field(default_factory=dict)
     by_number = False
 
@@ -48,7 +48,7 @@ class ArchiveSource:
             (has_file,) = cursor.fetchone() or (False,)
             return bool(has_file)
 
-    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, VersionRow]:
+    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
         """Return all archived versions of an entity by key.
 
         Raises:
@@ -68,6 +68,10 @@ class ArchiveSource:
     def list_members(self, _: str) -> Collection[EntityRef]:
         """Return nothing: the files are ordered by id and cannot be searched by application."""
         return ()
+
+    def may_hide_owners(self, _entity: EntityKind, _id: str) -> bool:
+        """Return False: each archived row names its application."""
+        return False
 
 
 def open_archive() -> ArchiveSource | None:

@@ -1,30 +1,38 @@
-"""Several sources as one: the tables, and supplements, which have what the tables lack.
+"""All sources of one request as one: the tables, and supplements, which have what the tables lack.
 
-If two sources have the same version, the earlier one wins; HistoryReader has their order. A source
-knows nothing about readers, masks, budgets or HTTP: only history.timeline.gate asks this module.
-docs/structure.md has the steps to add a source.
+If two sources have the same version, the earlier supplement wins; HistoryReader has their order. A
+source knows nothing about viewers, masks, budgets or HTTP. Its answers are sealed: history.policy
+opens them. docs/structure.md has the steps to add a source.
 """
+
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from operator import itemgetter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from datetime import date, datetime
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from history.kinds.entities import EntityKind
+from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import (
+    ApplicationPage,
     EntityRef,
     FetchedVersions,
+    NewestVersions,
+    SourceAnswer,
+    SourceRow,
     TimelinePosition,
     VersionKey,
     VersionRef,
-    VersionRow,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
+from history.timeline.sources.statements import keep_fields
 from history.timeline.sources.tables import TableSource
 
-T = TypeVar("T")
+Entry = TypeVar("Entry")
+# All keys of entities, of each one in number order.
+KeysByEntity: TypeAlias = dict[EntityRef, list[VersionKey]]
 
 
 class SupplementSource(Protocol):
@@ -34,11 +42,14 @@ class SupplementSource(Protocol):
     def by_number(self) -> bool:
         """Whether a version with the same number is the same one, even with another moment."""
 
-    def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, VersionRow]:
+    def load_rows(self, entity: EntityKind, id: str, /) -> Mapping[VersionKey, SourceRow]:
         """Return all versions of an entity by key, those of a child with their application."""
 
     def list_members(self, application: str, /) -> Collection[EntityRef]:
         """Return the entities that are the application, or name it in any version."""
+
+    def may_hide_owners(self, entity: EntityKind, id: str, /) -> bool:
+        """Return whether the rows of an entity may not name all applications that it belongs to."""
 
 
 class ArchivedSource(SupplementSource, Protocol):
@@ -60,54 +71,71 @@ class MergedSource:
 
     def fetch_page(
         self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
-    ) -> FetchedVersions:
-        # Before the page of the tables: a version that they get meanwhile is in one of the two.
-        supplied = self.load_supplied_rows(entity, query.id)
-        read = self.tables.fetch_page(entity, query, after, limit)
-        if not supplied:
-            return read
-        stored = [key for *_, key in read.refs]
-        entries: dict[VersionKey, VersionRow | None] = {
-            key: row
-            for key, row in self.load_supplied_rows(entity, query.id, stored).items()
-            if key in supplied and is_selected(query.filters, row)
-        }
-        entries |= {key: None for *_, key in read.unread} | {row.key: row for row in read.rows}
-        position = itemgetter(0, 1) if query.sort is TimelineSort.VERSION else itemgetter(1, 0)
-        start = position(VersionKey(after.version, after.updated_at)) if after else None
-        ordered = _select_after(entries, position, start, query.order, limit)
-        end = next(
-            (index for index, key in enumerate(ordered) if entries[key] is None), len(ordered)
+    ) -> SourceAnswer[FetchedVersions]:
+        """Return one page of versions of an entity. See TableSource.fetch_page.
+
+        The answer tells that the entity exists if no row of it says so by its application.
+        """
+        entity_ref = (entity, query.id)
+        try:
+            fetched = self._merge_page(entity, query, after, limit)
+        except DamagedBlockError as error:
+            return SourceAnswer(error, tells_of=[entity_ref])
+        is_owner_unsure = any(
+            supplement.may_hide_owners(*entity_ref) for supplement in self.supplements
         )
-        rows = [row for key in ordered[:end] if (row := entries[key]) is not None]
-        return FetchedVersions(rows, [(entity, query.id, key) for key in ordered[end:]])
+        tells_of = [entity_ref] if not fetched.rows or is_owner_unsure else []
+        return SourceAnswer(self._keep_fields(fetched), tells_of)
 
-    def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
-        stored_keys = self.tables.fetch_keys(entity, ids)
-        return {
-            id: keys
-            for id in ids
-            if (keys := self._merge_keys(entity, id, stored_keys.get(id, [])))
-        }
+    def fetch_keys(
+        self, entity: EntityKind, ids: Collection[str]
+    ) -> SourceAnswer[dict[str, list[VersionKey]]]:
+        """Return the keys of all versions of these entities. See TableSource.fetch_keys."""
+        try:
+            stored_keys = self.tables.fetch_keys(entity, ids)
+            keys = {
+                id: merged
+                for id in ids
+                if (merged := self._merge_keys(entity, id, stored_keys.get(id, [])))
+            }
+        except DamagedBlockError as error:
+            return SourceAnswer(error, tells_of=[(entity, id) for id in ids])
+        return SourceAnswer(keys, tells_of=[(entity, id) for id in keys])
 
-    def fetch_versions(self, refs: Collection[VersionRef]) -> FetchedVersions:
-        fetched = self.tables.fetch_versions(refs)
-        # A key that the tables do not have is another's.
-        missing_refs = set(refs).difference(fetched.refs)
-        supplied: dict[VersionRef, VersionRow] = {}
-        for entity, id in {ref[:2] for ref in missing_refs}:
-            for supplement in reversed(self.supplements):
-                supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
-        fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
-        return fetched
+    def fetch_versions(self, refs: Collection[VersionRef]) -> SourceAnswer[FetchedVersions]:
+        """Return versions by key, as many as one statement may bring. See
+        TableSource.fetch_versions.
+        """
+        try:
+            fetched = self.tables.fetch_versions(refs)
+        except DamagedBlockError as error:
+            return SourceAnswer(error, tells_of=[ref[:2] for ref in refs])
+        if self.supplements:
+            # A key that the tables do not have is another's.
+            missing_refs = set(refs).difference(fetched.refs)
+            supplied: dict[VersionRef, SourceRow] = {}
+            for entity, id in {ref[:2] for ref in missing_refs}:
+                for supplement in reversed(self.supplements):
+                    supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
+            fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
+        return SourceAnswer(self._keep_fields(fetched))
 
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
-    ) -> tuple[list[VersionKey], list[VersionRow]]:
-        keys, rows = self.tables.fetch_newest(entity, id, limits, count)
-        return self._merge_keys(entity, id, keys), rows
+    ) -> SourceAnswer[NewestVersions]:
+        """Return all keys of an entity, and its newest versions. See TableSource.fetch_newest."""
+        entity_ref = (entity, id)
+        try:
+            keys, rows = self.tables.fetch_newest(entity, id, limits, count)
+        except DamagedBlockError as error:
+            return SourceAnswer(error, tells_of=[entity_ref])
+        newest = NewestVersions(
+            self._merge_keys(entity, id, keys), keep_fields(rows, self.tables.fields)
+        )
+        return SourceAnswer(newest, tells_of=[entity_ref])
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
+        """Return the applications that any version of each entity names. For the policy."""
         owners = self.tables.fetch_owners(entity, ids)
         for supplement in () if entity.alone else self.supplements:
             for id in ids:
@@ -115,7 +143,11 @@ class MergedSource:
                     owners.setdefault(id, set()).add(row.application)
         return owners
 
-    def fetch_members(self, application: str) -> dict[EntityRef, list[VersionKey]]:
+    def fetch_members(self, application: str) -> SourceAnswer[KeysByEntity]:
+        """Return the application and its children with their keys. See TableSource.fetch_members.
+
+        What cannot be read is left out, and noted in `tables.damaged`.
+        """
         members = self.tables.fetch_members(application)
         for entity, id in self._list_supplied_members(application):
             stored = members.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
@@ -123,14 +155,70 @@ class MergedSource:
                 continue
             if keys := self._merge_keys(entity, id, stored):
                 members[entity, id] = keys
-        return members
+        exists = bool(members) or bool(self.tables.damaged)
+        return SourceAnswer(
+            members,
+            tells_of=[*members, *self._list_damaged()],
+            applications=[application] if exists else [],
+        )
 
     def fetch_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
-    ) -> tuple[list[VersionRef], dict[EntityRef, list[VersionKey]]]:
-        supplied = self._list_supplied_refs(query)  # before the tables, as in page()
+    ) -> SourceAnswer[ApplicationPage]:
+        """Return one page of an application and its children. See
+        TableSource.fetch_application_page.
+
+        Entities that cannot be read have no keys here; they are noted in `tables.damaged`.
+        """
+        page = self._merge_application_page(query, after, limit)
+        exists = bool(page.refs) or bool(self._list_supplied_members(query.id))
+        return SourceAnswer(
+            page,
+            tells_of=[*page.keys, *self._list_damaged()],
+            applications=[query.id] if exists else [],
+        )
+
+    def _keep_fields(self, fetched: FetchedVersions) -> FetchedVersions:
+        return fetched._replace(rows=keep_fields(fetched.rows, self.tables.fields))
+
+    def _list_damaged(self) -> list[EntityRef]:
+        return [place[:2] for place in self.tables.damaged or ()]
+
+    # How the tables and the supplements become one.
+
+    def _merge_page(
+        self, entity: EntityKind, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> FetchedVersions:
+        # Before the page of the tables: a version that they get meanwhile is in one of the two.
+        supplied = self.load_supplied_rows(entity, query.id)
+        fetched = self.tables.fetch_page(entity, query, after, limit)
+        if not supplied:
+            return fetched
+        stored = [key for *_, key in fetched.refs]
+        entries: dict[VersionKey, SourceRow | None] = {
+            key: row
+            for key, row in self.load_supplied_rows(entity, query.id, stored).items()
+            if key in supplied and is_selected(query.filters, row)
+        }
+        entries |= {key: None for *_, key in fetched.unread}
+        entries |= {row.key: row for row in fetched.rows}
+        get_place = _get_key_by_number if query.sort is TimelineSort.VERSION else _get_key_by_moment
+        start = get_place(VersionKey(after.version, after.updated_at)) if after else None
+        ordered = _select_after(entries, get_place, start, query.order, limit)
+        end = next(
+            (index for index, key in enumerate(ordered) if entries[key] is None), len(ordered)
+        )
+        rows = [row for key in ordered[:end] if (row := entries[key]) is not None]
+        return FetchedVersions(rows, [(entity, query.id, key) for key in ordered[end:]])
+
+    def _merge_application_page(
+        self, query: TimelineQuery, after: TimelinePosition | None, limit: int
+    ) -> ApplicationPage:
+        supplied = self._list_supplied_refs(query)  # before the tables, as in _merge_page
         refs, keys = self.tables.fetch_application_page(query, after, limit)
-        stored: dict[EntityRef, list[VersionKey]] = defaultdict(list)
+        if not self.supplements:
+            return ApplicationPage(refs, keys)
+        stored: KeysByEntity = defaultdict(list)
         for entity, id, key in refs:
             stored[entity, id].append(key)
         still_supplied = {
@@ -142,16 +230,16 @@ class MergedSource:
             refs = _select_after(
                 added.union(refs), TimelinePosition.from_ref, after, query.order, limit
             )
-        all_keys: dict[EntityRef, list[VersionKey]] = {}
+        all_keys: KeysByEntity = {}
         for entity, id in dict.fromkeys((entity, id) for entity, id, _ in refs):
             stored_keys = keys.get((entity, id)) or self.tables.fetch_keys(entity, [id]).get(id, [])
             if (entity, id, None) not in (self.tables.damaged or {}):
                 all_keys[entity, id] = self._merge_keys(entity, id, stored_keys)
-        return refs, all_keys
+        return ApplicationPage(refs, all_keys)
 
     def load_supplied_rows(
         self, entity: EntityKind, id: str, stored: Collection[VersionKey] | None = None
-    ) -> dict[VersionKey, VersionRow]:
+    ) -> dict[VersionKey, SourceRow]:
         """Return the versions of an entity that the supplements have and the tables do not.
 
         A version that both have by the same key may be among them.
@@ -159,7 +247,7 @@ class MergedSource:
         Args:
             stored: All keys of the entity that the tables have, if the caller knows them.
         """
-        rows: dict[VersionKey, VersionRow] = {}
+        rows: dict[VersionKey, SourceRow] = {}
         for supplement in self.supplements:
             supplied = supplement.load_rows(entity, id)
             if supplied and supplement.by_number and stored is None:
@@ -200,10 +288,7 @@ class MergedSource:
         ]
 
 
-VersionSource: TypeAlias = TableSource | MergedSource
-
-
-def is_selected(filters: VersionFilters, row: VersionRow) -> bool:
+def is_selected(filters: VersionFilters, row: SourceRow) -> bool:
     """Return whether the filters select a row, as the SQL does it. The path filter is not
     applied.
     """
@@ -216,22 +301,38 @@ def is_selected(filters: VersionFilters, row: VersionRow) -> bool:
     )
 
 
+class _KeyByMoment(NamedTuple):
+    """The place of a version in a timeline that is ordered by time."""
+
+    updated_at: datetime
+    version: int
+
+
+def _get_key_by_moment(key: VersionKey) -> _KeyByMoment:
+    return _KeyByMoment(key.updated_at, key.version)
+
+
+def _get_key_by_number(key: VersionKey) -> VersionKey:
+    return key
+
+
 def _select_after(
-    entries: Iterable[T],
-    position: Callable[[T], tuple[Any, ...]],
-    start: tuple[Any, ...] | None,
+    entries: Iterable[Entry],
+    get_place: Callable[[Entry], Any],
+    start: object | None,
     order: TimelineOrder,
     limit: int,
-) -> list[T]:
+) -> list[Entry]:
     """Return up to `limit` of the entries that come after `start`, in order.
 
     Args:
-        start: None for the beginning.
+        get_place: Gives what the entries are ordered by.
+        start: The place to begin after; None for the beginning.
     """
     backwards = order is TimelineOrder.DESC
     entries_after = (
         entry
         for entry in entries
-        if start is None or (position(entry) < start if backwards else position(entry) > start)
+        if start is None or (get_place(entry) < start if backwards else get_place(entry) > start)
     )
-    return sorted(entries_after, key=position, reverse=backwards)[:limit]
+    return sorted(entries_after, key=get_place, reverse=backwards)[:limit]

@@ -14,16 +14,16 @@ from history.documents.exactjson import Json
 from history.kinds.entities import ROOT, EntityKind, get_root
 from history.store.versions import (
     EntityRef,
+    SourceRow,
     TimelineSubject,
     VersionKey,
-    VersionRow,
     parse_snapshot,
 )
 from history.timeline.query import FallbackState, is_storable_id
 from history.timeline.sources.tables import TableSource
 
 # Asks for a timeline, for so many seconds at most; None where that failed.
-FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[VersionRow] | None]
+FetchTimeline: TypeAlias = Callable[[TimelineSubject, float], list[SourceRow] | None]
 
 
 class OldServiceSource:
@@ -42,11 +42,11 @@ class OldServiceSource:
         """
         self._call = call
         self._left = time_limit
-        self._answers: dict[TimelineSubject, list[VersionRow] | None] = {}  # so far
+        self._answers: dict[TimelineSubject, list[SourceRow] | None] = {}  # so far
         self._wanted: set[TimelineSubject] = set()  # those that are shown
         self._missed = False
         # Of each entity, by the number of the version.
-        self._versions: defaultdict[EntityRef, dict[int, VersionRow]] = defaultdict(dict)
+        self._versions: defaultdict[EntityRef, dict[int, SourceRow]] = defaultdict(dict)
         self._owners: dict[EntityRef, set[str]] = {}  # by the tables, where they were asked
 
     @property
@@ -91,7 +91,7 @@ class OldServiceSource:
         self._wanted.add(subject)
         return self._ask(subject) is not None
 
-    def _ask(self, subject: TimelineSubject) -> list[VersionRow] | None:
+    def _ask(self, subject: TimelineSubject) -> list[SourceRow] | None:
         """Return the versions of the first answer in this request; None if the old service
         failed.
         """
@@ -101,7 +101,7 @@ class OldServiceSource:
                 self._versions[row.entity, row.id].setdefault(row.version, row)
         return self._answers[subject]
 
-    def _fetch(self, subject: TimelineSubject) -> list[VersionRow] | None:
+    def _fetch(self, subject: TimelineSubject) -> list[SourceRow] | None:
         if self._call is None:
             return None
         if not is_storable_id(subject.id) or subject.id in (".", ".."):  # these lead elsewhere
@@ -115,11 +115,11 @@ class OldServiceSource:
         self._left -= time.monotonic() - began
         return rows
 
-    def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, VersionRow]:
+    def get_by_number(self, entity: EntityKind, id: str) -> Mapping[int, SourceRow]:
         """Return the versions of an entity by their number."""
         return self._versions.get((entity, id), {})
 
-    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, VersionRow]:
+    def load_rows(self, entity: EntityKind, id: str) -> Mapping[VersionKey, SourceRow]:
         """Return the versions of an entity by key, those of a child with their application.
 
         Versions of a child without a known application are left out: the application decides who
@@ -149,7 +149,11 @@ class OldServiceSource:
             if application == (row.id if row.entity.root else row.product_instance_id)
         )
 
-    def find_other_moment(self, row: VersionRow) -> datetime | None:
+    def may_hide_owners(self, entity: EntityKind, id: str) -> bool:
+        """Return whether the old service has versions of an entity: they may lack applications."""
+        return bool(self.get_by_number(entity, id))
+
+    def find_other_moment(self, row: SourceRow) -> datetime | None:
         """Return the moment that the old service has for this version, if it is another one.
 
         None for a child's version without a known application.

@@ -6,15 +6,16 @@ over a hundred partitions costs more than running it. A bound that is not given 
 
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from functools import cache
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from django.db import connection
 from psycopg.types.numeric import Int4
 
 from history.common import deadline
 from history.documents.jsonb import from_store, shorten_zeros
-from history.documents.top_level_fields import FIELD_BYTES
+from history.documents.top_level_fields import FIELD_BYTES, select_fields
 from history.kinds.entities import ENTITIES, PARTS, EntityKind
 from history.store.blocks import queries
 from history.store.blocks.codec import DamagedBlockError
@@ -22,10 +23,13 @@ from history.store.database import prepared
 from history.store.database.prepared import FetchedRows, Statement, Values
 from history.store.versions import (
     Damaged,
+    DamagedPlace,
     FetchedVersions,
+    LoginKind,
+    LoginNames,
+    SourceRow,
     TimelinePosition,
     VersionKey,
-    VersionRow,
 )
 from history.timeline.query import TimelineOrder, TimelineSort
 
@@ -132,11 +136,38 @@ def fetch_versions(
     damaged: Damaged | None = None,
 ) -> FetchedVersions:
     """Run a statement and return its versions, beginning with the first, whose documents fit."""
-    return decode_rows(entity, fetch_rows(*bound_statement(text, values, fields)), damaged)
+    raw_rows = fetch_rows(*bound_statement(text, values, fields))
+    return decode_rows(entity, map(BoundedRow._make, raw_rows), damaged)
+
+
+class BoundedRow(NamedTuple):
+    """One row of a statement of bound_statement: a version, and where its document is."""
+
+    version: int
+    updated_at: datetime
+    type: int
+    client_id: str
+    author: str | None
+    product_instance_id: str | None
+    text: bytes | None  # of a plain row that fits; that of a block is in its `packed`
+    id: str
+    fits: bool  # False: the document would exceed READ_BYTES, so it was not sent
+    # in its block, from 1; 0: of a row that is not as it was written; None: of a plain row
+    position: int | None
+    stored_at: datetime  # the moment of the row that has the version
+    packed: bytes | None  # the block, with the first of its versions
+    author_name: str | None
+    author_kind: LoginKind | None
+    service_name: str | None
+    service_kind: LoginKind | None
+
+    @property
+    def names(self) -> LoginNames:
+        return LoginNames(self.author_name, self.author_kind, self.service_name, self.service_kind)
 
 
 def decode_rows(
-    entity: EntityKind, raw_rows: Iterable[tuple[Any, ...]], damaged: Damaged | None = None
+    entity: EntityKind, rows: Iterable[BoundedRow], damaged: Damaged | None = None
 ) -> FetchedVersions:
     """Return the versions that a statement of bound_statement gives.
 
@@ -147,39 +178,77 @@ def decode_rows(
         DamagedBlockError: A version cannot be read.
     """
     fetched = FetchedVersions([], [])
-    texts: list[bytes] = []
-    broken: DamagedBlockError | None = None
-    for row in raw_rows:
-        text, id, fits, position, stored_at, packed = row[6:12]
-        ref = entity, id, VersionKey(*row[:2])
-        if not fits:
-            fetched.unread.append(ref)
+    block = _Block([], None)
+    for row in rows:
+        key = VersionKey(row.version, row.updated_at)
+        if not row.fits:
+            fetched.unread.append((entity, row.id, key))
             continue
-        if packed is not None:  # with the first of its versions
-            broken, texts = None, []
-            try:
-                texts = queries.read_documents(
-                    connection.connection, entity.table, id, stored_at, packed
-                )
-            except DamagedBlockError as error:
-                broken = error
-        if position is not None:  # in its block, from 1; 0: of a row that is not as it was written
-            if position == 0 or (broken is None and position > len(texts)):
-                broken = queries.build_damage_error(entity.table, id, stored_at)
-            text = None if broken else texts[position - 1]
-        elif text is None:
-            broken = queries.build_damage_error(entity.table, id, stored_at)
+        if row.packed is not None:
+            block = _unpack_block(entity, row, row.packed)
+        text, error = _find_text(entity, row, block)
         if text is None:
-            note_damage(damaged, ref, broken)
+            if row.position is not None:  # what follows of this block cannot be trusted either
+                block = block._replace(error=error)
+            note_damage(damaged, (entity, row.id, key), error)
             continue
-        document = shorten_zeros(from_store(text))
-        fetched.rows.append(VersionRow._make((*row[:6], document, id, entity, False, row[12:])))
+        fetched.rows.append(
+            SourceRow(
+                version=row.version,
+                updated_at=row.updated_at,
+                type=row.type,
+                client_id=row.client_id,
+                author=row.author,
+                product_instance_id=row.product_instance_id,
+                data=shorten_zeros(from_store(text)),
+                id=row.id,
+                entity=entity,
+                names=row.names,
+            )
+        )
     return fetched
+
+
+def keep_fields(rows: list[SourceRow], fields: FieldNames) -> list[SourceRow]:
+    """Return the rows with only these top-level fields of their documents; None: unchanged."""
+    if fields is None:
+        return rows
+    return [row._replace(data=select_fields(row.data, fields)) for row in rows]
+
+
+class _Block(NamedTuple):
+    """The documents of the block that was sent last, or why they cannot be read."""
+
+    texts: Sequence[bytes]
+    error: DamagedBlockError | None
+
+
+def _unpack_block(entity: EntityKind, row: BoundedRow, packed: bytes) -> _Block:
+    try:
+        texts = queries.read_documents(
+            connection.connection, entity.table, row.id, row.stored_at, packed
+        )
+    except DamagedBlockError as error:
+        return _Block([], error)
+    return _Block(texts, None)
+
+
+def _find_text(
+    entity: EntityKind, row: BoundedRow, block: _Block
+) -> tuple[bytes | None, DamagedBlockError | None]:
+    """Return the document of a row, or None with the error."""
+    if row.position is None and row.text is not None:
+        return row.text, None
+    if row.position and block.error is not None:
+        return None, block.error
+    if row.position and row.position <= len(block.texts):
+        return block.texts[row.position - 1], None
+    return None, queries.build_damage_error(entity.table, row.id, row.stored_at)
 
 
 def note_damage(
     damaged: Damaged | None,
-    place: tuple[EntityKind, str, VersionKey | None],
+    place: DamagedPlace,
     error: Exception | None,
 ) -> None:
     """Add what cannot be read to `damaged`; raise the error where that is None."""

@@ -1,41 +1,33 @@
-"""The source of what this installation stores: the *_aud tables, on one server or on a cluster.
+"""The source of what this installation stores: the *_aud tables, on one server or on a cluster."""
 
-Also has the queries for lists of entities, which only the tables answer.
-"""
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from psycopg.types.numeric import Int4
 
-from history.kinds.entities import (
-    CHILDREN,
-    ENTITIES,
-    PARTS,
-    ROOT,
-    EntityKind,
-)
+from history.kinds.entities import ENTITIES, PARTS, EntityKind
 from history.store.blocks.queries import build_damage_error
 from history.store.database.prepared import Values
 from history.store.versions import (
     FIRST,
     LAST,
+    ApplicationPage,
     Damaged,
     EntityRef,
     FetchedVersions,
-    NewestVersion,
+    NewestVersions,
     TimelinePosition,
     VersionKey,
     VersionRef,
-    VersionRow,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort
 from history.timeline.sources import statements
-from history.timeline.sources.statements import FieldNames, format_sql
+from history.timeline.sources.statements import BoundedRow, FieldNames, format_sql
 
 
 def _make_page_values(
@@ -74,12 +66,15 @@ def _make_page_values(
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """What a source is asked: keys and rows of one kind or one application. No answer is masked,
-    and no question refused. fields: if set, large documents are read only as far as these fields
-    need; who asks takes them out of the others. Raises DamagedBlockError for what cannot be read;
-    where `damaged` is given, that is noted there, and left out."""
+    """The tables of versions as a source: keys and rows of one kind or of one application.
 
+    Raises DamagedBlockError for what cannot be read.
+    """
+
+    # If set, large documents are read only as far as these fields need. MergedSource takes the
+    # fields out of the others.
     fields: FieldNames = None
+    # If set, what cannot be read is noted here and left out of answers, and is not an error.
     damaged: Damaged | None = None
 
     def fetch_page(
@@ -101,7 +96,7 @@ class TableSource:
         """
         values = {"ids": list(ids), "last": LAST.updated_at}
         rows = statements.fetch_rows(format_sql(statements.KEYS, entity), values)
-        keys = self._group_keys((entity, *row) for row in rows)
+        keys = self._group_keys(_KeyRow(entity, *row) for row in rows)
         return {id: entity_keys for (_, id), entity_keys in keys.items()}
 
     def fetch_versions(self, refs: Iterable[VersionRef]) -> FetchedVersions:
@@ -132,14 +127,16 @@ class TableSource:
             for entity, raw_rows in zip(
                 missing_by_kind, statements.fetch_pipelined(bounded), strict=True
             ):
-                rows, unread = statements.decode_rows(entity, raw_rows, self.damaged)
+                rows, unread = statements.decode_rows(
+                    entity, map(BoundedRow._make, raw_rows), self.damaged
+                )
                 fetched.rows.extend(rows)
                 fetched.unread.extend(unread)
         return fetched
 
     def fetch_newest(
         self, entity: EntityKind, id: str, limits: Sequence[VersionKey], count: int
-    ) -> tuple[list[VersionKey], list[VersionRow]]:
+    ) -> NewestVersions:
         """Return all keys of an entity, and its newest `count` versions at or before each of
         `limits`.
 
@@ -156,20 +153,21 @@ class TableSource:
             self.fields,
         )
         keys: list[VersionKey] = []
-        raw_rows: list[tuple[Any, ...]] = []
-        for *body, numbers, moments, damaged_at in statements.fetch_rows(
+        rows: list[BoundedRow] = []
+        for *row, numbers, moments, damaged_at in statements.fetch_rows(
             format_sql(statements.NEWEST, entity, bodies=bodies), values
         ):
             if damaged_at is not None:
                 error = build_damage_error(entity.table, id, damaged_at)
                 statements.note_damage(self.damaged, (entity, id, None), error)
-                return [], []
+                return NewestVersions([], [])
+            bounded_row = BoundedRow._make(row)
             if numbers is not None:
                 keys = sorted(map(VersionKey, numbers, moments))
-            elif body[0] is not None:
-                raw_rows.append(tuple(body))
+            elif bounded_row.version is not None:
+                rows.append(bounded_row)
         # Those of them that are asked for are read again, and are an error then.
-        return keys, statements.decode_rows(entity, raw_rows, {}).rows
+        return NewestVersions(keys, statements.decode_rows(entity, rows, {}).rows)
 
     def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
         """Return the applications that any version of each entity names; none if the kind stands
@@ -191,11 +189,11 @@ class TableSource:
         ]
         text = " UNION ALL ".join(map(format_sql, texts, PARTS))
         rows = statements.fetch_rows(text, {"id": application})
-        return self._group_keys((ENTITIES[kind], *row) for kind, *row in rows)
+        return self._group_keys(_KeyRow(ENTITIES[kind], *row) for kind, *row in rows)
 
     def fetch_application_page(
         self, query: TimelineQuery, after: TimelinePosition | None, limit: int
-    ) -> tuple[list[VersionRef], dict[EntityRef, list[VersionKey]]]:
+    ) -> ApplicationPage:
         """Return up to `limit` versions of an application and its children, in display order.
 
         Also returns the keys of all versions of each entity among them.
@@ -206,27 +204,23 @@ class TableSource:
         below = query.order is TimelineOrder.DESC and not query.filters.by_row
         text = statements.make_application_page_sql(query.order, below)
         rows = statements.fetch_rows(text, _make_page_values(query, after, limit))
+        # First the rows of the page, with their place on it; then the keys of what is on it.
         page = sorted(row for row in rows if row[0] is not None)
-        key_rows = ((ENTITIES[kind], *row) for number, kind, *row in rows if number is None)
+        key_rows = (_KeyRow(ENTITIES[kind], *row) for place, kind, *row in rows if place is None)
         refs = [
             (ENTITIES[kind], id, VersionKey(version, moment))
             for _, kind, id, version, moment, _ in page
         ]
-        return refs, self._group_keys(key_rows)
+        return ApplicationPage(refs, self._group_keys(key_rows))
 
-    def _group_keys(self, rows: Iterable[tuple[Any, ...]]) -> dict[EntityRef, list[VersionKey]]:
-        """Keys by entity, ascending; none of an entity of which not all are known.
-
-        Args:
-            rows: kind, id, version, moment, and whether these are of a row that is not as it was
-                written.
-        """
+    def _group_keys(self, rows: Iterable[_KeyRow]) -> dict[EntityRef, list[VersionKey]]:
+        """Return keys by entity, ascending; none of an entity of which not all are known."""
         keys_by_entity: dict[EntityRef, list[VersionKey]] = {}
         broken: dict[EntityRef, datetime] = {}
-        for entity, id, version, moment, damaged in rows:
-            keys_by_entity.setdefault((entity, id), []).append(VersionKey(version, moment))
-            if damaged:
-                broken[entity, id] = moment
+        for entity, id, version, updated_at, is_damaged in rows:
+            keys_by_entity.setdefault((entity, id), []).append(VersionKey(version, updated_at))
+            if is_damaged:
+                broken[entity, id] = updated_at
         for (entity, id), moment in broken.items():
             error = build_damage_error(entity.table, id, moment)
             statements.note_damage(self.damaged, (entity, id, None), error)
@@ -234,6 +228,16 @@ class TableSource:
         for keys in keys_by_entity.values():
             keys.sort()
         return keys_by_entity
+
+
+class _KeyRow(NamedTuple):
+    """The key of one version, and whether its row is not as it was written."""
+
+    entity: EntityKind
+    id: str
+    version: int
+    updated_at: datetime
+    is_damaged: bool
 
 
 def _find_next_day(moment: datetime) -> datetime:
@@ -266,164 +270,3 @@ def _make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
             "end": max(ends),
         }
     return values
-
-
-# Lists of the store alone: history.timeline.search leaves out what the reader may not see.
-
-_NEWEST_KEYS = """
-    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%(ids)s)
-    ORDER BY id, version DESC, updated_at DESC
-"""
-
-
-def fetch_newest_keys(entity: EntityKind, ids: Collection[str]) -> dict[str, NewestVersion]:
-    """Return the newest version that the store has of each of these entities."""
-    if not ids:
-        return {}
-    rows = statements.fetch_rows(format_sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
-    return {
-        id: NewestVersion(VersionKey(version, moment), application)
-        for id, version, moment, application in rows
-    }
-
-
-# For each application the time of the newest version of a kind that names it.
-_NEWEST_CHILD = """
-    SELECT product_instance_id, max(updated_at) FROM {table}
-    WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
-"""
-
-
-class SearchHits(NamedTuple):
-    """What the first query of a search finds."""
-
-    # the newest version of each entity with one of the ids
-    newest: dict[EntityKind, dict[str, VersionKey]]
-    # for applications with an id that are not stored: the moment of the newest version of a child
-    children: dict[str, datetime]
-    documents: Sequence[tuple[Any, ...]]  # rows of search_key: value, name, kind, id
-
-
-_WITH_VALUE = """
-    SELECT value, name, entity, id FROM (
-        SELECT value, name, entity, id, row_number() OVER (
-            PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
-        FROM search_key WHERE value = ANY(%(texts)s) AND entity || ' ' || name = ANY(%(keys)s)
-    ) AS key WHERE place <= %(limit)s
-"""
-
-
-def fetch_search_hits(
-    texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int
-) -> SearchHits:
-    """Return what has these ids, and at most `limit` documents with each of these values.
-
-    Args:
-        ids: The texts that can be an id.
-        keys: Names of business keys, each with its kind.
-    """
-    rows_by_statement = statements.fetch_pipelined(
-        [
-            *(
-                (format_sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)})
-                for entity in ENTITIES
-            ),
-            (_WITH_VALUE, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
-        ]
-    )
-    newest = {
-        entity: {id: VersionKey(version, moment) for id, version, moment, _ in rows}
-        for entity, rows in zip(ENTITIES, rows_by_statement, strict=False)
-    }
-    ids_without_root = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
-    return SearchHits(newest, fetch_newest_child_moments(ids_without_root), rows_by_statement[-1])
-
-
-def fetch_newest_child_moments(applications: Collection[str]) -> dict[str, datetime]:
-    """Return the moment of the newest version of a child, for each application that has
-    children.
-    """
-    if not applications or not CHILDREN:
-        return {}
-    newest_moments: dict[str, datetime] = {}
-    queries = [
-        (format_sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN
-    ]
-    for id, moment in chain.from_iterable(statements.fetch_pipelined(queries)):
-        newest_moments[id] = max(moment, newest_moments.get(id, moment))
-    return newest_moments
-
-
-_CHILDREN = """
-    SELECT DISTINCT id, product_instance_id FROM {table} WHERE product_instance_id = ANY(%(ids)s)
-"""
-
-
-def fetch_children(applications: Collection[str]) -> dict[EntityRef, set[str]]:
-    """Return every child that names one of these applications in any version, with those it
-    names.
-    """
-    owners: dict[EntityRef, set[str]] = {}
-    queries = [(format_sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN]
-    for entity, rows in zip(CHILDREN, statements.fetch_pipelined(queries), strict=True):
-        for id, application in rows:
-            owners.setdefault((entity, id), set()).add(application)
-    return owners
-
-
-# Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
-# The newest version of a block is its row, and has a document.
-_NEWEST_DOCUMENTS = """
-    SELECT {columns} FROM {table} JOIN (
-        SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
-        WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
-        ORDER BY id, version DESC, updated_at DESC
-    ) AS newest USING (id, updated_at, version) OFFSET 0
-"""
-
-
-def fetch_newest_documents(
-    entity: EntityKind,
-    ids: Collection[str],
-    fields: FieldNames = None,
-    damaged: Damaged | None = None,
-) -> list[VersionRow]:
-    """Return the newest version that has a document of each entity: a deletion may have none.
-
-    `fields` and `damaged` are as in TableSource.
-    """
-    rows: list[VersionRow] = []
-    ids_to_read = list(ids)
-    while ids_to_read:
-        text, values = format_sql(_NEWEST_DOCUMENTS, entity), {"ids": ids_to_read}
-        fetched = statements.fetch_versions(entity, text, values, fields, damaged)
-        rows += fetched.rows
-        ids_to_read = [id for _, id, _ in fetched.unread]
-    return rows
-
-
-# Of the two rows that were written last. What is compressed to little is measured whole.
-_NEWEST_BYTES = """
-    SELECT coalesce(max(coalesce(unpacked, CASE WHEN stored > %(most)s THEN stored
-        ELSE octet_length(data::text) END)), 0)
-    FROM (
-        SELECT unpacked, data, pg_column_size(data) AS stored FROM {table} WHERE id = %(id)s
-        ORDER BY updated_at DESC LIMIT 2
-    ) AS newest
-"""
-
-
-def measure_newest_documents(
-    entity_refs: Collection[EntityRef], max_bytes: int
-) -> dict[EntityRef, int]:
-    """Return how large the newest documents of these entities are.
-
-    For an entity with larger ones than `max_bytes` it is any number above it. No large document is
-    read.
-    """
-    queries = [
-        (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
-        for entity, id in entity_refs
-    ]
-    sizes = statements.fetch_pipelined(queries)
-    return {entity: int(size) for entity, [(size,)] in zip(entity_refs, sizes, strict=True)}

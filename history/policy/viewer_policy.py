@@ -1,0 +1,183 @@
+"""The policy of one request: which rows and facts its viewer may see, and in what form.
+
+Everything that a source answers passes here before anything is computed from it. The policy asks
+the rule of need-to-know, notes for the access journal whose data was read, and masks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias
+
+from history.kinds.entities import BY_NAME, EntityKind
+from history.policy import need_to_know
+from history.policy.masking.mask import get_viewer_mask
+from history.policy.masking.viewer import Viewer
+from history.policy.need_to_know import LoadDocuments
+from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
+from history.store.versions import Content, EntityRef, SourceAnswer, SourceRow, VersionRow
+
+# Gives, for each of these ids, the applications that any version of the entity names.
+FetchOwners: TypeAlias = Callable[[EntityKind, Collection[str]], Mapping[str, Collection[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewerPolicy:
+    """Decides what the viewer of one request may see of what the sources answer.
+
+    It asks the sources two things: to whom an entity belongs, and, for the rule of need-to-know,
+    the newest document of an application.
+    """
+
+    viewer: Viewer
+    fetch_owners: FetchOwners
+    load_documents: LoadDocuments
+
+    def release(self, answer: SourceAnswer[Content]) -> Content:
+        """Return what a source answered, if the viewer may know all that it tells of.
+
+        Rows in it are still closed: `apply` makes them readable.
+
+        Raises:
+            NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+            DamagedBlockError: The source could not read it. Only who may know that the entity
+                exists is told.
+        """
+        if need_to_know.is_rule_applied(self.viewer):
+            if answer.applications:
+                self.check_permitted(answer.applications)
+            if answer.tells_of:
+                self.check_visible(*answer.tells_of)
+        if isinstance(answer.sealed, Exception):
+            raise answer.sealed
+        return answer.sealed
+
+    def apply(self, rows: Iterable[SourceRow]) -> list[VersionRow]:
+        """Return the rows as the viewer may see them; rows of one kind stand together.
+
+        Raises:
+            NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+        """
+        rows_by_kind: defaultdict[EntityKind, list[SourceRow]] = defaultdict(list)
+        for row in rows:
+            rows_by_kind[row.entity].append(row)
+        return [
+            row
+            for entity, kind_rows in rows_by_kind.items()
+            for row in self._apply_to_kind(entity, kind_rows)
+        ]
+
+    def _apply_to_kind(self, entity: EntityKind, rows: list[SourceRow]) -> list[VersionRow]:
+        if not entity.alone:
+            applications = dict.fromkeys(row.application for row in rows)
+            self.viewer.access.note_read(applications)
+            self.check_permitted(applications)
+        mask = get_viewer_mask(self.viewer, entity)
+        if mask is None:
+            return [VersionRow._make(row) for row in rows]
+        return [VersionRow._make(row._replace(data=mask(row.id, row.data))) for row in rows]
+
+    def check_permitted(self, applications: Iterable[str]) -> None:
+        """Check that the viewer may see these applications. See need_to_know.check_permitted."""
+        need_to_know.check_permitted(self.viewer, applications, self.load_documents)
+
+    def check_visible(self, *entity_refs: EntityRef) -> set[str]:
+        """Refuse an answer about entities that exist, unless the viewer may open their
+        applications.
+
+        The number of versions, or that none fits, tells something about a document too.
+
+        Returns:
+            The applications that the entities belong to.
+        """
+        ids: defaultdict[EntityKind, list[str]] = defaultdict(list)
+        for entity, id in entity_refs:
+            ids[entity].append(id)
+        owners_by_kind = (
+            self.fetch_owners(entity, kind_ids).values() for entity, kind_ids in ids.items()
+        )
+        applications = {
+            application for owners in chain.from_iterable(owners_by_kind) for application in owners
+        }
+        self.check_permitted(applications)
+        return applications
+
+    def select_visible(self, applications: Collection[str]) -> set[str]:
+        """Return those of the applications that the viewer may see. For lists, which leave out the
+        others.
+        """
+        return self._select_visible(applications, self.load_documents)
+
+    def _select_visible(
+        self, applications: Collection[str], load_documents: LoadDocuments
+    ) -> set[str]:
+        allowed = need_to_know.select_visible(self.viewer, applications, load_documents)
+        self.viewer.access.note_left_out(sorted(set(applications) - allowed))
+        return allowed
+
+    # What is told of a document without its rows.
+
+    def select_tellable(self, messages: Collection[QuarantinedMessage]) -> list[QuarantinedMessage]:
+        """Return the messages in quarantine that the viewer may know about.
+
+        The viewer must be allowed to see every application that a stored version of the document
+        names, and the one that the message names. A message that names none stays closed: there is
+        no application that the rule could decide about.
+        """
+        if not messages or not need_to_know.is_rule_applied(self.viewer):
+            return list(messages)
+        owners = self._find_owners(messages)
+        open_applications = self._select_with_document(set().union(*owners.values()))
+        tellable = [
+            message
+            for message in messages
+            if BY_NAME[message.entity].alone
+            or (owners[message.position] and owners[message.position] <= open_applications)
+        ]
+        self.viewer.access.note_read(
+            dict.fromkeys(id for message in tellable for id in owners[message.position])
+        )
+        return tellable
+
+    def _find_owners(
+        self, messages: Collection[QuarantinedMessage]
+    ) -> dict[MessagePosition, set[str]]:
+        """Return the applications that each message belongs to."""
+        ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
+        for message in messages:
+            if (entity := BY_NAME[message.entity]).parent is not None:
+                ids[entity].add(message.id)
+        owners = {
+            (entity.name, id): set(applications)
+            for entity, children in ids.items()
+            for id, applications in self.fetch_owners(entity, children).items()
+        }
+        return {
+            message.position: {message.id}
+            if BY_NAME[message.entity].root
+            else owners.get((message.entity, message.id), set()) | ({message.application} - {""})
+            for message in messages
+        }
+
+    def _select_with_document(self, applications: set[str]) -> set[str]:
+        """Return those of the applications that have a document, and that the viewer may see.
+
+        Without a document the rule has nothing to decide by: then only an earlier answer in this
+        request opens an application.
+        """
+        unknown = applications - self.viewer.decided.keys()
+        documents = self.load_documents(unknown) if unknown else {}
+        with_document = {id for id, document in documents.items() if document is not None}
+        candidates = (applications - unknown) | with_document
+        return self._select_visible(candidates, lambda _: documents)
+
+    def may_tell_of_archive(self, entity: EntityKind) -> bool:
+        """Return whether the viewer may be told that the archive may have some version of this
+        kind.
+
+        Nothing says whose document it is, so a viewer for whom a rule decides is not told.
+        """
+        return entity.alone or not need_to_know.is_rule_applied(self.viewer)

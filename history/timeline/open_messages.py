@@ -1,0 +1,121 @@
+"""The messages in quarantine about documents, as far as the viewer may know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from history.kinds.entities import EntityKind, get_root
+from history.store import quarantine_queries
+from history.store.database import prepared
+from history.store.quarantined_messages import (
+    MessagePosition,
+    OpenMessages,
+    QuarantinedMessage,
+    VersionRange,
+)
+from history.store.versions import EntityRef
+from history.timeline.reader import HistoryReader
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMessagesQuestion:
+    """A question for the messages in quarantine about documents, and applications with their
+    children.
+
+    `statement` may be sent together with others. `select_open_messages` makes the answer of its
+    rows.
+    """
+
+    kinds: Sequence[EntityKind]  # messages of these kinds that name no document are counted
+    documents: Collection[EntityRef]
+    applications: Collection[str] = ()
+
+    @classmethod
+    def about(
+        cls, kinds: Sequence[EntityKind], entity: EntityKind | None, id: str
+    ) -> OpenMessagesQuestion:
+        """Ask about a document, or (entity None) about an application with its children."""
+        if entity is None:
+            return cls(kinds, [(get_root(), id)], [id])
+        return cls(kinds, [(entity, id)])
+
+    @property
+    def statement(self) -> prepared.Statement:
+        return quarantine_queries.make_open_messages_query(
+            self.kinds, self.documents, self.applications
+        )
+
+
+def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) -> OpenMessages:
+    """Fetch the messages in quarantine that the viewer may know about, now."""
+    return select_open_messages(reader, question, prepared.fetch_rows(*question.statement))
+
+
+def select_open_messages(
+    reader: HistoryReader, question: OpenMessagesQuestion, rows: prepared.FetchedRows
+) -> OpenMessages:
+    """Return the messages in quarantine that the viewer may know about.
+
+    Read the rows before the documents and call this after them: a message that is stored in
+    between is then told too often, and not too seldom. A child may have messages that do not
+    name its application; if there are any, two more queries find them by the children that the
+    store has.
+
+    Args:
+        rows: What `question.statement` gave.
+    """
+    decoded = quarantine_queries.decode_open_messages(rows)
+    messages = {message.position: message for message in decoded.messages}
+    children: Mapping[EntityRef, set[str]] = {}
+    if decoded.may_have_nameless_children:
+        children = reader.lists.fetch_children(question.applications)
+        if children:
+            child_rows = prepared.fetch_rows(*OpenMessagesQuestion((), children).statement)
+            of_children = quarantine_queries.decode_open_messages(child_rows).messages
+            messages |= {message.position: message for message in of_children}
+    visible_messages = sorted(
+        reader.policy.select_tellable(messages.values()), key=_get_arrival, reverse=True
+    )
+    max_messages = quarantine_queries.MAX_MESSAGES
+    owners = {(entity.name, id): applications for (entity, id), applications in children.items()}
+    return OpenMessages(
+        visible_messages[:max_messages],
+        len(visible_messages) > max_messages,
+        decoded.nameless,
+        owners,
+    )
+
+
+def find_quarantined(
+    reader: HistoryReader, entity: EntityKind, ranges: Iterable[VersionRange]
+) -> Mapping[str, Mapping[int, QuarantinedMessage]]:
+    """Return the messages in quarantine with versions of these ranges, by id and number."""
+    messages = quarantine_queries.find_by_versions(entity, ranges)
+    visible_messages = reader.policy.select_tellable(
+        [message for by_number in messages.values() for message in by_number.values()]
+    )
+    positions = {message.position for message in visible_messages}
+    return {
+        id: {
+            number: message
+            for number, message in by_number.items()
+            if message.position in positions
+        }
+        for id, by_number in messages.items()
+    }
+
+
+def find_resolved(
+    reader: HistoryReader, entity: EntityKind, id: str, version: int
+) -> QuarantinedMessage | None:
+    """Return the message that was stored out of quarantine as this version, if the viewer may
+    know it.
+    """
+    message = quarantine_queries.find_resolved(entity, id, version)
+    return message if message and reader.policy.select_tellable([message]) else None
+
+
+def _get_arrival(message: QuarantinedMessage) -> tuple[datetime, MessagePosition]:
+    return message.came_at, message.position

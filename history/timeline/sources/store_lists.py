@@ -1,0 +1,198 @@
+"""Lists of entities that only the tables can answer: for searches, titles and need-to-know."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
+
+from psycopg.types.numeric import Int4
+
+from history.kinds.entities import CHILDREN, ENTITIES, ROOT, EntityKind
+from history.store.versions import Damaged, EntityRef, NewestVersion, SourceRow, VersionKey
+from history.timeline.sources import statements
+from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
+from history.timeline.sources.tables import TableSource
+
+# The newest version of each of these entities, and the application that it names.
+_NEWEST_KEYS = """
+    SELECT DISTINCT ON (id) id, version, updated_at, {owner} FROM {table} WHERE id = ANY(%(ids)s)
+    ORDER BY id, version DESC, updated_at DESC
+"""
+
+# For each application the time of the newest version of a kind that names it.
+_NEWEST_CHILD = """
+    SELECT product_instance_id, max(updated_at) FROM {table}
+    WHERE product_instance_id = ANY(%(ids)s) GROUP BY product_instance_id
+"""
+
+# The documents that had one of these business keys, those that were seen last first.
+_WITH_VALUE = """
+    SELECT value, name, entity, id FROM (
+        SELECT value, name, entity, id, row_number() OVER (
+            PARTITION BY value ORDER BY day DESC, name, entity, id) AS place
+        FROM search_key WHERE value = ANY(%(texts)s) AND entity || ' ' || name = ANY(%(keys)s)
+    ) AS key WHERE place <= %(limit)s
+"""
+
+# The children that name one of these applications in any version.
+_CHILDREN = """
+    SELECT DISTINCT id, product_instance_id FROM {table} WHERE product_instance_id = ANY(%(ids)s)
+"""
+
+# Only keys are sorted. The type first: PostgreSQL need not read the document where it is no DELETE.
+# The newest version of a block is its row, and has a document.
+_NEWEST_DOCUMENTS = """
+    SELECT {columns} FROM {table} JOIN (
+        SELECT DISTINCT ON (id) id, version, updated_at FROM {table}
+        WHERE id = ANY(%(ids)s) AND (packed IS NOT NULL OR type <> 2 OR data <> 'null'::jsonb)
+        ORDER BY id, version DESC, updated_at DESC
+    ) AS newest USING (id, updated_at, version) OFFSET 0
+"""
+
+# Of the two rows that were written last. What is compressed to little is measured whole.
+_NEWEST_BYTES = """
+    SELECT coalesce(max(coalesce(unpacked, CASE WHEN stored > %(most)s THEN stored
+        ELSE octet_length(data::text) END)), 0)
+    FROM (
+        SELECT unpacked, data, pg_column_size(data) AS stored FROM {table} WHERE id = %(id)s
+        ORDER BY updated_at DESC LIMIT 2
+    ) AS newest
+"""
+
+
+class KeyHit(NamedTuple):
+    """A document that had a business key: one row of search_key."""
+
+    value: str
+    name: str
+    kind: str
+    id: str
+
+
+class SearchHits(NamedTuple):
+    """What the first query of a search finds."""
+
+    # the newest version of each entity with one of the ids
+    newest: dict[EntityKind, dict[str, VersionKey]]
+    # for applications with an id that are not stored: the moment of the newest version of a child
+    children: dict[str, datetime]
+    documents: list[KeyHit]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLists:
+    """Lists of entities in the tables of versions.
+
+    A list is not refused as a whole: who asks for one leaves out what the viewer may not see, by
+    ViewerPolicy.select_visible. Its rows come as SourceRow, as those of every source.
+    """
+
+    fields: FieldNames = None  # the only top-level fields of documents; None: all
+    damaged: Damaged | None = None  # as in TableSource
+
+    def fetch_search_hits(
+        self, texts: Sequence[str], ids: Sequence[str], keys: Sequence[str], limit: int
+    ) -> SearchHits:
+        """Return what has these ids, and at most `limit` documents with each of these values.
+
+        Args:
+            texts: Values of business keys.
+            ids: The texts that can be an id.
+            keys: Names of business keys, each with its kind.
+            limit: Of documents with one value.
+        """
+        rows_by_statement = statements.fetch_pipelined(
+            [
+                *(
+                    (format_sql(_NEWEST_KEYS, entity, owner="id"), {"ids": list(ids)})
+                    for entity in ENTITIES
+                ),
+                (_WITH_VALUE, {"texts": list(texts), "keys": list(keys), "limit": Int4(limit)}),
+            ]
+        )
+        newest = {
+            entity: {id: VersionKey(version, moment) for id, version, moment, _ in rows}
+            for entity, rows in zip(ENTITIES, rows_by_statement, strict=False)
+        }
+        ids_without_root = [id for id in ids if ROOT is not None and id not in newest[ROOT]]
+        return SearchHits(
+            newest=newest,
+            children=self.fetch_newest_child_moments(ids_without_root),
+            documents=list(map(KeyHit._make, rows_by_statement[-1])),
+        )
+
+    def fetch_newest_keys(
+        self, entity: EntityKind, ids: Collection[str]
+    ) -> dict[str, NewestVersion]:
+        """Return the newest version that the store has of each of these entities."""
+        if not ids:
+            return {}
+        rows = statements.fetch_rows(format_sql(_NEWEST_KEYS, entity), {"ids": list(ids)})
+        return {
+            id: NewestVersion(VersionKey(version, moment), application)
+            for id, version, moment, application in rows
+        }
+
+    def fetch_newest_child_moments(self, applications: Collection[str]) -> dict[str, datetime]:
+        """Return the moment of the newest version of a child, for each application that has
+        children.
+        """
+        if not applications or not CHILDREN:
+            return {}
+        newest_moments: dict[str, datetime] = {}
+        queries = [
+            (format_sql(_NEWEST_CHILD, entity), {"ids": list(applications)}) for entity in CHILDREN
+        ]
+        for id, moment in chain.from_iterable(statements.fetch_pipelined(queries)):
+            newest_moments[id] = max(moment, newest_moments.get(id, moment))
+        return newest_moments
+
+    def fetch_children(self, applications: Collection[str]) -> dict[EntityRef, set[str]]:
+        """Return every child that names one of these applications in any version, with those it
+        names.
+        """
+        owners: dict[EntityRef, set[str]] = {}
+        queries = [
+            (format_sql(_CHILDREN, entity), {"ids": list(applications)}) for entity in CHILDREN
+        ]
+        for entity, rows in zip(CHILDREN, statements.fetch_pipelined(queries), strict=True):
+            for id, application in rows:
+                owners.setdefault((entity, id), set()).add(application)
+        return owners
+
+    def fetch_owners(self, entity: EntityKind, ids: Collection[str]) -> dict[str, set[str]]:
+        """Return the applications that any stored version of each entity names."""
+        return TableSource().fetch_owners(entity, ids)
+
+    def fetch_newest_documents(self, entity: EntityKind, ids: Collection[str]) -> list[SourceRow]:
+        """Return the newest version that has a document of each entity: a deletion may have
+        none.
+        """
+        rows: list[SourceRow] = []
+        ids_to_read = list(ids)
+        while ids_to_read:
+            text, values = format_sql(_NEWEST_DOCUMENTS, entity), {"ids": ids_to_read}
+            fetched = statements.fetch_versions(entity, text, values, self.fields, self.damaged)
+            rows += fetched.rows
+            ids_to_read = [id for _, id, _ in fetched.unread]
+        return keep_fields(rows, self.fields)
+
+    def measure_newest_documents(
+        self, entity_refs: Collection[EntityRef], max_bytes: int
+    ) -> dict[EntityRef, int]:
+        """Return how large the newest documents of these entities are.
+
+        For an entity with larger ones than `max_bytes` it is any number above it. No large document
+        is read.
+        """
+        queries = [
+            (format_sql(_NEWEST_BYTES, entity), {"id": id, "most": Int4(max_bytes)})
+            for entity, id in entity_refs
+        ]
+        sizes = statements.fetch_pipelined(queries)
+        return {
+            entity_ref: int(size) for entity_ref, [(size,)] in zip(entity_refs, sizes, strict=True)
+        }
