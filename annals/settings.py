@@ -193,7 +193,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "DESCRIPTION": "The history of loan applications: who changed what, when, from what to what.",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
-    "POSTPROCESSING_HOOKS": [],  # history.api.components needs no changes
+    "POSTPROCESSING_HOOKS": [],  # history.api.schema needs no changes
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "displayRequestDuration": True},

@@ -6,8 +6,8 @@ from django.views import defaults
 from django.views.generic import RedirectView
 
 from annals.access import local_logins
-from history.api import errors
 from history.api.schema import DocsView, SchemaView
+from history.common import error_answers
 from ingest.completeness.views import CompletenessCall
 
 # Here, and not when Django starts: a command needs no screens.
@@ -25,7 +25,7 @@ urlpatterns = [
     path("api/v1/", include("history.api.urls")),
 ]
 
-handler400 = errors.make_error_handler(400, "bad_request", defaults.bad_request)
-handler403 = errors.make_error_handler(403, "no_permission", defaults.permission_denied)
-handler404 = errors.make_error_handler(404, "unknown_address", defaults.page_not_found)
-handler500 = errors.make_error_handler(500, "internal_error", defaults.server_error)
+handler400 = error_answers.make_error_handler(400, "bad_request", defaults.bad_request)
+handler403 = error_answers.make_error_handler(403, "no_permission", defaults.permission_denied)
+handler404 = error_answers.make_error_handler(404, "unknown_address", defaults.page_not_found)
+handler500 = error_answers.make_error_handler(500, "internal_error", defaults.server_error)

@@ -4,8 +4,14 @@ from django.utils.translation import gettext as _
 
 from history import timeline
 from history.api import answers, describe
-from history.api.answers import AnswerData
+from history.api.answer_types import (
+    ApplicationAnswer,
+    MissingDocument,
+    SearchResultsAnswer,
+    TimelineAnswer,
+)
 from history.api.base_view import ApiRequest, ApiView
+from history.api.views import make_timeline
 from history.kinds.entities import CHILDREN, SEARCH_VALUE_LENGTH
 from history.timeline import BadParameterError, TimelineSort
 from history.timeline.version_index import VersionIndex
@@ -20,21 +26,21 @@ from history.timeline.version_index import VersionIndex
     describe.ORDER,
     *describe.FILTERS,
     *describe.ANSWER_FORM,
-    data="Timeline",
+    data=TimelineAnswer,
 )
 class ApplicationTimelineView(ApiView):
     """GET applications/{productInstanceId}/history"""
 
     expensive = True
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> TimelineAnswer:
         if (
             request.parameters.read_choice("sort", TimelineSort, TimelineSort.UPDATED_AT)
             is not TimelineSort.UPDATED_AT
         ):
             raise BadParameterError("sort", _("entities share no numbers; only updatedAt"))
         page = timeline.fetch_page(request.reader, request.make_query())
-        return answers.format_page(page, request.output)
+        return make_timeline(request, page)
 
 
 @describe.describe_call(
@@ -43,38 +49,42 @@ class ApplicationTimelineView(ApiView):
     describe.APPLICATION,
     describe.TIME,
     describe.ZONE,
-    data="Application",
+    data=ApplicationAnswer,
 )
 class ApplicationAtView(ApiView):
     """GET applications/{productInstanceId}/at"""
 
     expensive = True
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> ApplicationAnswer:
         output = request.output
         moment = request.parameters.read_required_moment("time", output.zone)
         state = timeline.fetch_application_at(request.reader, request.id, moment)
         root = state.application
         keys = {named: VersionIndex(its) for named, its in state.members.items()}
         held = timeline.select_open_at(request.open_messages().messages, moment, keys)
-        return {
-            "time": output.format_moment(moment),
-            "application": answers.format_version(root, output) if root else None,
-            "children": {
+        return ApplicationAnswer(
+            time=output.format_moment(moment),
+            application=answers.make_version(root, output) if root else None,
+            children={
                 entity.name: [
-                    answers.format_version(child, output)
+                    answers.make_version(child, output)
                     for child in state.children
                     if child.entity is entity
                 ]
                 for entity in CHILDREN
             },
-            "deleted": [answers.format_version(child, output) for child in state.deleted],
-            "missing": [
-                {"kind": part.entity.name, "id": part.id, "reason": part.why.value}
+            deleted=[answers.make_version(child, output) for child in state.deleted],
+            missing=[
+                MissingDocument(kind=part.entity.name, id=part.id, reason=part.why.value)
                 for part in state.missing
             ],
-            **answers.format_uncertain(state.following.values(), held, output),
-        }
+            uncertain=answers.list_uncertain(state.following.values(), held, output),
+            quarantined=request.quarantined,
+            quarantined_count=request.quarantined_count,
+            completeness=request.make_completeness(),
+            fallback=request.fallback,
+        )
 
 
 @describe.describe_call(
@@ -83,23 +93,28 @@ class ApplicationAtView(ApiView):
     describe.QUERY,
     *describe.PAGING,
     describe.ZONE,
-    data="SearchResults",
+    data=SearchResultsAnswer,
     may_be_missing=False,
 )
 class SearchView(ApiView):
     """GET search"""
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> SearchResultsAnswer:
         text = request.parameters.read_required("q", SEARCH_VALUE_LENGTH)
         reader = request.reader.omit_documents()  # a hit says no more than who has the key
         results = timeline.search(reader, text, request.read_page_size(), request.read_page_token())
         messages = timeline.fetch_open_messages(request.reader, results.found)
-        formatted_results = [
-            answers.format_search_result(
-                result, request.output, timeline.select_messages_about(result.entity_ref, messages)
-            )
-            for result in results.found
-        ]
-        data = {"results": formatted_results, "limited": results.limited}
-        lacking = answers.format_damaged(request.reader.damaged)
-        return answers.add_next_token(data | lacking, results.next_token)
+        return SearchResultsAnswer(
+            results=[
+                answers.make_search_result(
+                    result,
+                    request.output,
+                    timeline.select_messages_about(result.entity_ref, messages),
+                )
+                for result in results.found
+            ],
+            limited=results.limited,
+            damaged=answers.list_damaged(request.reader.damaged),
+            next_page_token=answers.make_page_token(results.next_token),
+            completeness=request.make_completeness(),
+        )

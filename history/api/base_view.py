@@ -7,18 +7,28 @@ from typing import Any, ClassVar
 
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
+from msgspec import UnsetType
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from history import timeline
 from history.api import access, answers
-from history.api.answers import AnswerData, AnswerFormat
-from history.api.errors import UnknownEntityError, encode_answer
+from history.api.answer_types import (
+    CompletenessAnswer,
+    FallbackOutcome,
+    HeldDocumentMessage,
+    SuccessEnvelope,
+    VersionAnswer,
+)
+from history.api.answers import AnswerFormat
+from history.api.errors import UnknownEntityError
 from history.api.parameters import TOKEN_LENGTH, QueryParameters, explain_choices
-from history.api.revalidation import revalidated
 from history.common import worker_shares
 from history.common.addresses import RAW_PATH
+from history.common.answer_types import Answer
+from history.common.error_answers import encode_answer
 from history.common.language import choose_language
+from history.common.revalidation import revalidated
 from history.completeness import complete_to
 from history.completeness.complete_to import StoreCompleteness
 from history.documents.record import (
@@ -69,6 +79,8 @@ class ApiRequest:
     reader: HistoryReader
     # gives the messages in quarantine about the document; call it after its versions were read
     open_messages: Callable[[], OpenMessages] = lambda: NO_OPEN_MESSAGES
+    # how complete the store was before anything was read; None if the answer does not say it
+    store_state: StoreCompleteness | None = None
 
     @property
     def id(self) -> str:
@@ -104,6 +116,33 @@ class ApiRequest:
         if "productInstanceId" in self.address:
             return OpenMessagesQuestion.about(self.kinds, None, self.id)
         return None
+
+    @property
+    def fallback(self) -> FallbackOutcome | UnsetType:
+        """How the old service answered. Use it after everything was read."""
+        return answers.make_fallback(self.reader.old.state)
+
+    @property
+    def quarantined(self) -> list[HeldDocumentMessage]:
+        """The messages in quarantine that the answer lists. Use it after the versions were read."""
+        return answers.list_quarantined(self.open_messages(), self.output)
+
+    @property
+    def quarantined_count(self) -> int:
+        return self.open_messages().count
+
+    def make_completeness(
+        self, versions: Sequence[VersionAnswer] | None = None
+    ) -> CompletenessAnswer:
+        """Return how complete the store is.
+
+        Args:
+            versions: Those of a timeline's page.
+        """
+        if self.store_state is None:
+            raise RuntimeError("the view has with_completeness = False")
+        messages = self.open_messages() if self.about is not None else None
+        return answers.make_completeness(self.store_state, self.output, versions, messages)
 
     def read_page_size(self) -> int:
         return self.parameters.read_number("pageSize", 1, MAX_PAGE_SIZE) or DEFAULT_PAGE_SIZE
@@ -190,26 +229,17 @@ class ApiView(ReadOnlyView):
         ):
             # Before the data: what is read in between may be in the answer, but is not promised.
             state, messages = _read_standing(api_request, with_completeness=self.with_completeness)
-            api_request = replace(api_request, open_messages=messages)
+            api_request = replace(api_request, open_messages=messages, store_state=state)
             data = self.make_answer(api_request)
-            messages_found = messages()
-        data |= answers.format_fallback(self.reader.old.state)
-        if api_request.about is not None:
-            data |= answers.format_quarantined(messages_found, output)
-        if state is not None:
-            messages_about = messages_found if api_request.about is not None else None
-            data["completeness"] = answers.format_completeness(
-                state, output, data.get("history"), messages_about
-            )
-        answer = encode_answer({"status": "success", "data": data}, output.language)
+        answer = encode_answer(SuccessEnvelope(status="success", data=data), output.language)
         return revalidated(request, answer) if self.has_etag else answer
 
     def is_expensive(self, request: ApiRequest) -> bool:  # noqa: ARG002 - some calls ask it
         """Return whether this request is expensive."""
         return self.expensive
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
-        """Return the `data` of the envelope, without the completeness block."""
+    def make_answer(self, request: ApiRequest) -> Answer:
+        """Return the `data` of the envelope."""
         raise NotImplementedError
 
 

@@ -1,7 +1,7 @@
 """Describes a view in the OpenAPI document: its parameters, answers and errors."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from drf_spectacular.utils import (
     OpenApiParameter,
@@ -9,12 +9,24 @@ from drf_spectacular.utils import (
     extend_schema,
     extend_schema_view,
 )
+from msgspec import Meta
 
 from history.api import errors
+from history.api.answer_schema import make_schema
+from history.api.answer_types import SuccessEnvelope
 from history.api.base_view import ApiView
-from history.api.components import COUNT, KIND, NUMBER, OFFSET, TYPE
-from history.api.json_schema import JsonSchema, make_enum, make_object, make_ref
 from history.api.parameters import TOKEN_LENGTH
+from history.common.answer_types import (
+    Answer,
+    ChangeTypeName,
+    Count,
+    KindName,
+    Moment,
+    Offset,
+    VersionNumber,
+    choose_from,
+)
+from history.common.error_answers import ErrorAnswer
 from history.documents.record import AUTHOR_LENGTH, CLIENT_ID_LENGTH, ID_LENGTH
 from history.kinds.entities import BY_TOPIC, SEARCH_VALUE_LENGTH
 from history.timeline import TimelineOrder, TimelineSort
@@ -23,113 +35,127 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackSta
 V = TypeVar("V", bound=type[ApiView])
 
 # As long as an address can be.
-PATH_TEXT: JsonSchema = {"type": "string", "minLength": 1, "pattern": "^/"}
-MOMENT: JsonSchema = {"type": "string", "format": "date-time"}
+PathText: TypeAlias = Annotated[str, Meta(min_length=1, pattern="^/")]
+Identifier: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
+SearchText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=SEARCH_VALUE_LENGTH)]
+AuthorLogin: TypeAlias = Annotated[str, Meta(min_length=1, max_length=AUTHOR_LENGTH)]
+ClientId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_LENGTH)]
+TopicName: TypeAlias = Annotated[str, choose_from(BY_TOPIC)]
+ListOffset: TypeAlias = Annotated[Count, Meta(extra_json_schema={"default": 0})]
 
 
-def _make_text_schema(length: int) -> JsonSchema:
-    return {"type": "string", "minLength": 1, "maxLength": length}
+def _make_path_parameter(name: str, type_: Any, description: str) -> OpenApiParameter:
+    return OpenApiParameter(name, make_schema(type_), "path", True, description)
 
 
 def _make_query_parameter(
-    name: str, schema: JsonSchema, description: str, *, required: bool = False
+    name: str, type_: Any, description: str, *, required: bool = False
 ) -> OpenApiParameter:
-    return OpenApiParameter(name, schema, "query", required, description)
+    return OpenApiParameter(name, make_schema(type_), "query", required, description)
 
 
-ENTITY = OpenApiParameter("entity", KIND, "path", True, "Kind of entity.")
-IDENTIFIER = OpenApiParameter("id", _make_text_schema(ID_LENGTH), "path", True, "The entity's id.")
-APPLICATION = OpenApiParameter(
-    "productInstanceId", _make_text_schema(ID_LENGTH), "path", True, "The application's id."
-)
-VERSION = OpenApiParameter("version", NUMBER, "path", True, "Number of the version.")
+ENTITY = _make_path_parameter("entity", KindName, "Kind of entity.")
+IDENTIFIER = _make_path_parameter("id", Identifier, "The entity's id.")
+APPLICATION = _make_path_parameter("productInstanceId", Identifier, "The application's id.")
+VERSION = _make_path_parameter("version", VersionNumber, "Number of the version.")
 MADE_AT = _make_query_parameter(
     "updatedAt",
-    MOMENT,
+    Moment,
     "Which of the versions with this number, where there are several; otherwise the newest.",
 )
 SIZE = _make_query_parameter(
     "pageSize",
-    {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": DEFAULT_PAGE_SIZE},
+    Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE, extra_json_schema={"default": DEFAULT_PAGE_SIZE})],
     "How many at most.",
 )
 TOKEN = _make_query_parameter(
     "pageToken",
-    {"type": "string", "pattern": "^v1:", "maxLength": TOKEN_LENGTH},
+    Annotated[str, Meta(pattern="^v1:", max_length=TOKEN_LENGTH)],
     "nextPageToken of the page before. All else but pageSize, include and tz must be as it was.",
 )
 SORT = _make_query_parameter(
-    "sort", make_enum(*(word.value for word in TimelineSort)), "Order by time or by version number."
+    "sort",
+    Annotated[str, choose_from(word.value for word in TimelineSort)],
+    "Order by time or by version number.",
 )
 BY_TIME = _make_query_parameter(
-    "sort", make_enum(TimelineSort.UPDATED_AT.value), "Only by time: entities share no numbers."
+    "sort",
+    Annotated[str, choose_from([TimelineSort.UPDATED_AT.value])],
+    "Only by time: entities share no numbers.",
 )
 ORDER = _make_query_parameter(
-    "order", make_enum(*(word.value for word in TimelineOrder)), "desc: newest first."
+    "order",
+    Annotated[str, choose_from(word.value for word in TimelineOrder)],
+    "desc: newest first.",
 )
 FROM = _make_query_parameter(
-    "from", MOMENT, "From this moment on. Without an offset it is a time in `tz`."
+    "from", Moment, "From this moment on. Without an offset it is a time in `tz`."
 )
-TO = _make_query_parameter("to", MOMENT, "Before this moment.")
-AUTHOR = _make_query_parameter("author", _make_text_schema(AUTHOR_LENGTH), "Login of the person.")
+TO = _make_query_parameter("to", Moment, "Before this moment.")
+AUTHOR = _make_query_parameter("author", AuthorLogin, "Login of the person.")
 CLIENT = _make_query_parameter(
-    "clientId", _make_text_schema(CLIENT_ID_LENGTH), "The service that made the change."
+    "clientId",
+    ClientId,
+    "The service that made the change.",
 )
-CHANGE_TYPE = _make_query_parameter("type", TYPE, "What the version did.")
+CHANGE_TYPE = _make_query_parameter("type", ChangeTypeName, "What the version did.")
 PATH = _make_query_parameter(
     "path",
-    PATH_TEXT,
+    PathText,
     "Only versions that changed what is there or below: /rate, /documents/[pid=4ad]/status, "
     "/documents/*/status. A page may then be shorter, even empty, and still have a nextPageToken. "
     "The changes that fit come first in a version's changes.",
 )
-FIELD = _make_query_parameter("path", PATH_TEXT, "The field: /rate", required=True)
+FIELD = _make_query_parameter("path", PathText, "The field: /rate", required=True)
 INCLUDE = _make_query_parameter(
     "include",
-    {"type": "string", "pattern": "^(entity|diff|changes)(,(entity|diff|changes))*$"},
+    Annotated[str, Meta(pattern="^(entity|diff|changes)(,(entity|diff|changes))*$")],
     "Which parts of a version: any of entity, diff, changes. All where not given.",
 )
 ARCHIVE = _make_query_parameter(
     "archive",
-    {"type": "boolean", "default": False},
+    Annotated[bool, Meta(extra_json_schema={"default": False})],
     "Also the versions that left the store for the archive. Slower; refused where there is none.",
 )
 ZONE = _make_query_parameter(
-    "tz", {"type": "string", "default": "UTC"}, "IANA name of the zone of all times."
+    "tz",
+    Annotated[str, Meta(extra_json_schema={"default": "UTC"})],
+    "IANA name of the zone of all times.",
 )
-TIME = _make_query_parameter("time", MOMENT, "As of this moment, included.", required=True)
+TIME = _make_query_parameter("time", Moment, "As of this moment, included.", required=True)
 COMPARE = (
-    _make_query_parameter("from", NUMBER, "The one version.", required=True),
-    _make_query_parameter("to", NUMBER, "The other version.", required=True),
+    _make_query_parameter("from", VersionNumber, "The one version.", required=True),
+    _make_query_parameter("to", VersionNumber, "The other version.", required=True),
 )
 CHANGES_AFTER = _make_query_parameter(
     "changesAfter",
-    {**COUNT, "default": 0},
+    ListOffset,
     "Without this many of the first changes: nextChanges of the answer before.",
 )
 FIRST_PATH = _make_query_parameter(
     "path",
-    PATH_TEXT,
+    PathText,
     "The changes at this path come first, as in a timeline with this filter.",
 )
 LEAVES_AFTER = _make_query_parameter(
     "leavesAfter",
-    {**COUNT, "default": 0},
+    ListOffset,
     "Without this many of the first leaves: nextLeaves of the answer before.",
 )
 QUERY = _make_query_parameter(
-    "q", _make_text_schema(SEARCH_VALUE_LENGTH), "An id or a business key.", required=True
+    "q",
+    SearchText,
+    "An id or a business key.",
+    required=True,
 )
 
 TRACE = (
-    _make_query_parameter("entity", KIND, "Of a version: its kind of entity."),
-    _make_query_parameter(
-        "id", _make_text_schema(ID_LENGTH), "Of a version: the id of its entity."
-    ),
-    _make_query_parameter("version", NUMBER, "Of a version: its number."),
-    _make_query_parameter("topic", make_enum(*BY_TOPIC), "Of a message: its topic."),
-    _make_query_parameter("partition", NUMBER, "Of a message: its partition."),
-    _make_query_parameter("offset", OFFSET, "Of a message: its offset."),
+    _make_query_parameter("entity", KindName, "Of a version: its kind of entity."),
+    _make_query_parameter("id", Identifier, "Of a version: the id of its entity."),
+    _make_query_parameter("version", VersionNumber, "Of a version: its number."),
+    _make_query_parameter("topic", TopicName, "Of a message: its topic."),
+    _make_query_parameter("partition", VersionNumber, "Of a message: its partition."),
+    _make_query_parameter("offset", Offset, "Of a message: its offset."),
 )
 
 FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
@@ -156,7 +182,7 @@ _REQUEST_ID = OpenApiParameter(
 )
 _FALLBACK = OpenApiParameter(
     "X-Annals-Fallback",
-    make_enum(*(state.value for state in FallbackState)),
+    make_schema(Annotated[str, choose_from(state.value for state in FallbackState)]),
     "header",
     description="Whether the old service answered; absent where it was not asked.",
     response=[200, 404],
@@ -169,22 +195,31 @@ for _, _status, _code in errors.ERROR_KINDS:
     if _code not in ("unknown_address", *_CODES.get(_status, ())):
         _CODES.setdefault(_status, []).append(_code)
 
+# What the calls answer, in the order in which they are described.
+ANSWERS: Final[list[type[Answer]]] = [ErrorAnswer]
+
 
 def describe_call(
     name: str,
     summary: str,
     *parameters: OpenApiParameter,
-    data: str,
+    data: type[Answer],
     may_be_missing: bool = True,
     has_etag: bool = False,
 ) -> Callable[[V], V]:
-    """Describe a call and its query parameters. data: the component of the envelope's data.
-    missing: whether there may be nothing. has_etag: whether it may answer 304."""
-    answer_schema = make_object({"status": make_enum("success"), "data": make_ref(data)})
-    answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(answer_schema, "Found.")}
+    """Describe a call and its query parameters.
+
+    Args:
+        data: The `data` of the answer.
+        may_be_missing: Whether the call answers 404 if there is nothing.
+        has_etag: Whether the call may answer 304.
+    """
+    ANSWERS.append(data)
+    envelope = make_schema(SuccessEnvelope[data])  # type: ignore[valid-type] # of the call
+    answers: dict[int, OpenApiResponse] = {200: OpenApiResponse(envelope, "Found.")}
     for status, codes in _CODES.items():
         if status != 404 or may_be_missing:
-            answers[status] = OpenApiResponse(make_ref("Error"), ", ".join(codes))
+            answers[status] = OpenApiResponse(make_schema(ErrorAnswer), ", ".join(codes))
     if has_etag:
         parameters = (*parameters, _ETAG)
         answers[304] = OpenApiResponse(None, "The client has this answer.")
@@ -193,7 +228,7 @@ def describe_call(
         summary=summary,
         parameters=[*parameters, _REQUEST_ID, _RETRY, _FALLBACK],
         responses=answers,
-        tags=["completeness" if data == "Store" else "history"],
+        tags=["completeness" if name == "completeness" else "history"],
     )
     names = frozenset(parameter.name for parameter in parameters if parameter.location == "query")
 

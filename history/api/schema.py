@@ -13,8 +13,9 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 
+from history.api import describe
+from history.api.answer_schema import make_components
 from history.api.base_view import ReadOnlyView
-from history.api.components import COMPONENTS
 
 
 class PublicSchemaView(ReadOnlyView):
@@ -53,7 +54,10 @@ def make_openapi_document() -> bytes:
             "description": "In demo mode only.",
         }
     settings_override = {
-        "APPEND_COMPONENTS": {"schemas": COMPONENTS, "securitySchemes": security_schemes},
+        "APPEND_COMPONENTS": {
+            "schemas": make_components(describe.ANSWERS),
+            "securitySchemes": security_schemes,
+        },
         "AUTHENTICATION_WHITELIST": [],
         "SECURITY": [{name: []} for name in security_schemes],
     }

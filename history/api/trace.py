@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import msgspec
 from django.utils.translation import gettext as _
+from msgspec import UNSET, UnsetType
 
 from history.api import access, describe
-from history.api.answers import AnswerData
+from history.api.answer_types import Fallback
 from history.api.base_view import ApiRequest, ApiView
 from history.api.parameters import explain_choices, parse_whole_number
 from history.completeness import trace
-from history.completeness.trace import MessagePosition
+from history.completeness.trace import Fate, FateDescription, MessagePosition
 from history.documents.record import ID_LENGTH, MAX_VERSION
 from history.kinds.entities import BY_NAME, BY_TOPIC
 from history.timeline import BadParameterError
@@ -20,12 +22,18 @@ MESSAGE_PARAMETERS = ("topic", "partition", "offset")
 VERSION_PARAMETERS = ("entity", "id", "version")
 
 
+class FateAnswer(FateDescription, kw_only=True):
+    """What became of one version or message."""
+
+    fallback: Fallback | UnsetType = UNSET
+
+
 @describe.describe_call(
     "trace",
     "What became of a version (entity, id, version) or of a message (topic, partition, offset).",
     *describe.TRACE,
     describe.ZONE,
-    data="Fate",
+    data=FateAnswer,
     may_be_missing=False,
 )
 class TraceView(ApiView):
@@ -43,7 +51,7 @@ class TraceView(ApiView):
         of_message = any(name in query for name in MESSAGE_PARAMETERS) and not of_version
         return access.READ_COMPLETENESS if of_message else access.READ_HISTORY
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> FateAnswer:
         parameters = request.parameters
         if not any(parameters.read_text(name, None) for name in MESSAGE_PARAMETERS):
             kind = parameters.read_required("entity")
@@ -52,7 +60,7 @@ class TraceView(ApiView):
             id = parameters.read_required("id", ID_LENGTH)
             number = _read_number(request, "version", MAX_VERSION)
             fate = trace.trace_version(request.reader, BY_NAME[kind], id, number)
-            return trace.as_object(fate, request.output.format_moment)
+            return _make_fate(request, fate)
         for name in VERSION_PARAMETERS:
             if parameters.read_text(name, None) is not None:
                 text = _("cannot be given together with topic, partition or offset")
@@ -65,9 +73,12 @@ class TraceView(ApiView):
             _read_number(request, "partition", LARGEST_PARTITION),
             _read_number(request, "offset", LARGEST_OFFSET),
         )
-        return trace.as_object(
-            trace.trace_message(position), request.output.format_moment, with_name=False
-        )
+        return _make_fate(request, trace.trace_message(position), with_name=False)
+
+
+def _make_fate(request: ApiRequest, fate: Fate, *, with_name: bool = True) -> FateAnswer:
+    description = trace.make_description(fate, request.output.format_moment, with_name=with_name)
+    return FateAnswer(**msgspec.structs.asdict(description), fallback=request.fallback)
 
 
 def _read_number(request: ApiRequest, name: str, high: int) -> int:

@@ -9,12 +9,19 @@ from rest_framework.request import Request
 
 from history import timeline
 from history.api import answers, describe
-from history.api.answers import AnswerData
+from history.api.answer_types import (
+    BlameAnswer,
+    ComparisonAnswer,
+    FieldHistoryAnswer,
+    TimelineAnswer,
+    VersionAnswer,
+    VersionAtAnswer,
+)
 from history.api.base_view import ApiRequest, ApiView
 from history.api.errors import UnknownAddressError
 from history.api.parameters import parse_whole_number
 from history.documents.record import MAX_VERSION, ChangeType
-from history.timeline import Include, TimelineSort
+from history.timeline import Include, TimelinePage, TimelineSort
 
 LARGE_PAGE_SIZE = 100  # a larger one is expensive
 
@@ -23,7 +30,7 @@ LARGE_PAGE_SIZE = 100  # a larger one is expensive
     "timeline",
     "The timeline of one entity, newest first.",
     *describe.TIMELINE,
-    data="Timeline",
+    data=TimelineAnswer,
 )
 class TimelineView(ApiView):
     """GET history/{entity}/{id}"""
@@ -36,20 +43,34 @@ class TimelineView(ApiView):
             or parameters.read_text("path", length=None) is not None
         )
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> TimelineAnswer:
         query = request.make_query(
             entity=request.entity,
             sort=request.parameters.read_choice("sort", TimelineSort, TimelineSort.UPDATED_AT),
             archive=request.parameters.read_flag("archive"),
         )
-        return answers.format_page(timeline.fetch_page(request.reader, query), request.output)
+        return make_timeline(request, timeline.fetch_page(request.reader, query))
+
+
+def make_timeline(request: ApiRequest, page: TimelinePage) -> TimelineAnswer:
+    """Make the answer of one page of a timeline."""
+    versions = [answers.make_version(version, request.output) for version in page.versions]
+    return TimelineAnswer(
+        history=versions,
+        damaged=answers.list_damaged(page.damaged),
+        next_page_token=answers.make_page_token(page.next_token),
+        quarantined=request.quarantined,
+        quarantined_count=request.quarantined_count,
+        completeness=request.make_completeness(versions),
+        fallback=request.fallback,
+    )
 
 
 @describe.describe_call(
     "versions",
     "The same timeline. This address is unambiguous for every id, also for one that ends in /at.",
     *describe.TIMELINE,
-    data="Timeline",
+    data=TimelineAnswer,
 )
 class VersionsView(TimelineView):
     """GET history/{entity}/{id}/versions"""
@@ -65,7 +86,7 @@ class VersionsView(TimelineView):
     describe.FIRST_PATH,
     *describe.ANSWER_FORM,
     describe.IF_NONE_MATCH,
-    data="Version",
+    data=VersionAnswer,
     has_etag=True,
 )
 class VersionView(ApiView):
@@ -74,7 +95,7 @@ class VersionView(ApiView):
     with_completeness = False
     has_etag = True
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> VersionAnswer:
         number = parse_whole_number("version", request.address["version"], 0, MAX_VERSION)
         include = request.output.include
         made_at = request.parameters.read_moment("updatedAt", request.output.zone)
@@ -82,7 +103,11 @@ class VersionView(ApiView):
         version = timeline.fetch_version(
             request.reader, request.entity, request.id, number, include, made_at, first_path
         )
-        return answers.format_version(version, request.output, request.read_after("changesAfter"))
+        answer = answers.make_version(version, request.output, request.read_after("changesAfter"))
+        answer.quarantined = request.quarantined
+        answer.quarantined_count = request.quarantined_count
+        answer.fallback = request.fallback
+        return answer
 
 
 @describe.describe_call(
@@ -92,14 +117,14 @@ class VersionView(ApiView):
     *describe.COMPARE,
     describe.CHANGES_AFTER,
     *describe.ANSWER_FORM,
-    data="Comparison",
+    data=ComparisonAnswer,
 )
 class CompareView(ApiView):
     """GET history/{entity}/{id}/compare"""
 
     with_completeness = False
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> ComparisonAnswer:
         parameters, output = request.parameters, request.output
         old, new = (
             parse_whole_number(name, parameters.read_required(name), 0, MAX_VERSION)
@@ -107,16 +132,21 @@ class CompareView(ApiView):
         )
         comparison = timeline.compare_versions(request.reader, request.entity, request.id, old, new)
         version_format = replace(output, include=output.include & {Include.ENTITY})
-        data: AnswerData = {
-            "from": answers.format_version(comparison.before, version_format),
-            "to": answers.format_version(comparison.after, version_format),
-        }
+        answer = ComparisonAnswer(
+            from_=answers.make_version(comparison.before, version_format),
+            to=answers.make_version(comparison.after, version_format),
+            quarantined=request.quarantined,
+            quarantined_count=request.quarantined_count,
+            fallback=request.fallback,
+        )
         if Include.DIFF in output.include:
-            data["diff"] = comparison.patch
+            answer.diff = answers.make_operations(comparison.patch)
         if Include.CHANGES in output.include:
             after = request.read_after("changesAfter")
-            data |= answers.format_changes(comparison.changes, output.language, after)
-        return data
+            answer.changes, answer.change_count, answer.next_changes = answers.list_changes(
+                comparison.changes, output.language, after
+            )
+        return answer
 
 
 @describe.describe_call(
@@ -125,24 +155,28 @@ class CompareView(ApiView):
     *describe.ENTITY_PATH,
     describe.TIME,
     describe.ZONE,
-    data="VersionAt",
+    data=VersionAtAnswer,
 )
 class VersionAtView(ApiView):
     """GET history/{entity}/{id}/at"""
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> VersionAtAnswer:
         moment = request.parameters.read_required_moment("time", request.output.zone)
         named = (request.entity, request.id)
         version, next_version, keys = timeline.fetch_version_at(request.reader, *named, moment)
         held = timeline.select_open_at(request.open_messages().messages, moment, {named: keys})
-        return {
-            "time": request.output.format_moment(moment),
-            **answers.format_version(version, request.output),
-            "deleted": version.type is ChangeType.DELETE,
-            **answers.format_uncertain(
+        return VersionAtAnswer(
+            time=request.output.format_moment(moment),
+            **answers.copy_members(answers.make_version(version, request.output)),
+            deleted=version.type is ChangeType.DELETE,
+            uncertain=answers.list_uncertain(
                 [next_version] if next_version else (), held, request.output
             ),
-        }
+            quarantined=request.quarantined,
+            quarantined_count=request.quarantined_count,
+            completeness=request.make_completeness(),
+            fallback=request.fallback,
+        )
 
 
 @describe.describe_call(
@@ -152,26 +186,31 @@ class VersionAtView(ApiView):
     describe.FIELD,
     *describe.PAGING,
     describe.ZONE,
-    data="FieldHistory",
+    data=FieldHistoryAnswer,
 )
 class FieldHistoryView(ApiView):
     """GET history/{entity}/{id}/fields"""
 
     expensive = True
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> FieldHistoryAnswer:
         path = request.parameters.read_required("path", length=None)
         size, token = request.read_page_size(), request.read_page_token()
         history = timeline.fetch_field_history(
             request.reader, request.entity, request.id, path, size, token
         )
-        values = [
-            answers.format_field_value(field_value, request.output)
-            for field_value in history.values
-        ]
-        label = history.label.get_text(request.output.language) if history.label else None
-        return answers.add_next_token(
-            {"path": path, "label": label, "values": values}, history.next_token
+        return FieldHistoryAnswer(
+            path=path,
+            label=history.label.get_text(request.output.language) if history.label else None,
+            values=[
+                answers.make_field_value(field_value, request.output)
+                for field_value in history.values
+            ],
+            next_page_token=answers.make_page_token(history.next_token),
+            quarantined=request.quarantined,
+            quarantined_count=request.quarantined_count,
+            completeness=request.make_completeness(),
+            fallback=request.fallback,
         )
 
 
@@ -181,21 +220,28 @@ class FieldHistoryView(ApiView):
     *describe.ENTITY_PATH,
     describe.LEAVES_AFTER,
     describe.ZONE,
-    data="Blame",
+    data=BlameAnswer,
 )
 class BlameView(ApiView):
     """GET history/{entity}/{id}/blame"""
 
     expensive = True
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:
+    def make_answer(self, request: ApiRequest) -> BlameAnswer:
         result = timeline.blame_leaves(request.reader, request.entity, request.id)
-        return {
-            **answers.format_version(result.newest, request.output),
-            **answers.format_leaves(
-                result.leaves, request.output, request.read_after("leavesAfter")
-            ),
-        }
+        listed = answers.list_leaves(
+            result.leaves, request.output, request.read_after("leavesAfter")
+        )
+        return BlameAnswer(
+            **answers.copy_members(answers.make_version(result.newest, request.output)),
+            blame=listed.leaves,
+            leaf_count=listed.leaf_count,
+            next_leaves=listed.next_leaves,
+            quarantined=request.quarantined,
+            quarantined_count=request.quarantined_count,
+            completeness=request.make_completeness(),
+            fallback=request.fallback,
+        )
 
 
 @extend_schema_view(get=extend_schema(exclude=True))

@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated
 
 from django.db import transaction
 from django.db.models import Count, F, IntegerField, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
+from msgspec import Meta
 
 from history.common import clock
+from history.common.answer_types import Answer, Moment
+from history.common.answer_types import Count as MessageCount
 from history.common.consumer_silence import find_silence
 from history.kinds.entities import BY_TOPIC
+from ingest.completeness.losses import LossEntry
 from ingest.messages.message import TopicPartition
 from ingest.models import AskedTopic, Gap, Ledger, Quarantined, RetiredTopic
 
@@ -132,53 +136,155 @@ def find_faults(entries: Sequence[Ledger]) -> list[str]:
     return sentences
 
 
-def as_json(
-    entries: Sequence[Ledger], faults: Sequence[str], losses: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return partitions, totals, faults, forecasts, and retired and never read topics as JSON."""
-    names = ("read", "stored", "repeated", "expired", "quarantined", "skipped", "lost")
-    return {
-        "ok": not faults,
-        "faults": list(faults),
-        "totals": {
-            **{name: sum(getattr(entry, name) for entry in entries) for name in names},
-            "lag": sum(entry.lag or 0 for entry in entries),
-        },
-        "retired": [
-            {
-                "topic": retired_topic.topic,
-                "why": retired_topic.why,
-                "at": _format_moment(retired_topic.retired_at),
-            }
+class LedgerTotals(Answer, kw_only=True):
+    """The sums of all topic partitions."""
+
+    read: MessageCount
+    stored: MessageCount
+    repeated: MessageCount
+    expired: MessageCount
+    quarantined: MessageCount
+    skipped: MessageCount
+    lost: MessageCount
+    lag: MessageCount
+
+
+class RetiredTopicEntry(Answer, kw_only=True):
+    """A topic that is not read any more."""
+
+    topic: str
+    why: str
+    at: Moment
+
+
+class AbsentTopicEntry(Answer, kw_only=True):
+    """A topic that does not exist."""
+
+    topic: str
+    asked_at: Moment
+
+
+class LedgerEntry(Answer, kw_only=True):
+    """The figures of one topic partition."""
+
+    topic: str
+    partition: MessageCount
+    topic_id: str
+    current: Annotated[bool, Meta(description="false: the topic was deleted and created again.")]
+    log_cut: Annotated[bool, Meta(description="The log was cut; it is read again in another row.")]
+    first_offset: MessageCount
+    next_offset: MessageCount
+    read: MessageCount
+    stored: MessageCount
+    repeated: MessageCount
+    expired: MessageCount
+    quarantined: MessageCount
+    skipped: MessageCount
+    lost: MessageCount
+    lost_acknowledged: Annotated[
+        MessageCount, Meta(description="Those of the lost messages that were acknowledged.")
+    ]
+    lag: MessageCount | None
+    newest_message_at: Moment | None
+    checked_at: Moment
+    halted_at: Moment | None
+    halted_why: str
+
+
+class LedgerFigures(Answer, kw_only=True):
+    """The ledger as `ledger --json` and `GET completeness` have it."""
+
+    ok: Annotated[bool, Meta(description="Every sum adds up and no loss is unacknowledged.")]
+    faults: list[str]
+    totals: LedgerTotals
+    retired: list[RetiredTopicEntry]
+    never_read: Annotated[
+        list[str],
+        Meta(description="Topics of which nothing is known, and that are not retired."),
+    ]
+    absent: Annotated[
+        list[AbsentTopicEntry],
+        Meta(
+            description="Topics that were never read because the brokers said that they do not "
+            "exist, and when they were asked last."
+        ),
+    ]
+    undeclared: Annotated[
+        list[str],
+        Meta(
+            description="Topics that were read, and that no declared kind has any more: nobody "
+            "reads what comes to them."
+        ),
+    ]
+    losses: Annotated[
+        list[LossEntry],
+        Meta(
+            description="The most endangered first: seconds until the broker deletes the oldest "
+            "unread message, or one that comes now, if nothing more is read; until all is read; "
+            "and for which a message that comes now is kept. null: never."
+        ),
+    ]
+    partitions: list[LedgerEntry]
+
+
+def make_figures(
+    entries: Sequence[Ledger], faults: Sequence[str], losses: list[LossEntry]
+) -> LedgerFigures:
+    """Return partitions, totals, faults, forecasts, and retired and never read topics."""
+    return LedgerFigures(
+        ok=not faults,
+        faults=list(faults),
+        totals=LedgerTotals(
+            read=sum(entry.read for entry in entries),
+            stored=sum(entry.stored for entry in entries),
+            repeated=sum(entry.repeated for entry in entries),
+            expired=sum(entry.expired for entry in entries),
+            quarantined=sum(entry.quarantined for entry in entries),
+            skipped=sum(entry.skipped for entry in entries),
+            lost=sum(entry.lost for entry in entries),
+            lag=sum(entry.lag or 0 for entry in entries),
+        ),
+        retired=[
+            RetiredTopicEntry(
+                topic=retired_topic.topic,
+                why=retired_topic.why,
+                at=retired_topic.retired_at.isoformat(),
+            )
             for retired_topic in load_retired_topics().values()
         ],
-        "neverRead": find_never_read_topics(entries),
-        "absent": [
-            {"topic": topic, "askedAt": _format_moment(moment)}
+        never_read=find_never_read_topics(entries),
+        absent=[
+            AbsentTopicEntry(topic=topic, asked_at=moment.isoformat())
             for topic, moment in find_absent_topics(entries).items()
         ],
-        "undeclared": find_undeclared_topics(entries),
-        "losses": list(losses),
-        "partitions": [
-            {
-                "topic": entry.topic,
-                "partition": entry.partition,
-                "topicId": entry.topic_id,
-                "current": entry.current,
-                "logCut": entry.log_cut,
-                "firstOffset": entry.first_offset,
-                "nextOffset": entry.next_offset,
-                **{name: getattr(entry, name) for name in names},
-                "lostAcknowledged": entry.lost_acknowledged,
-                "lag": entry.lag,
-                "newestMessageAt": _format_moment(entry.newest_timestamp),
-                "checkedAt": _format_moment(entry.checked_at),
-                "haltedAt": _format_moment(entry.halted_at),
-                "haltedWhy": entry.halted_why,
-            }
+        undeclared=find_undeclared_topics(entries),
+        losses=losses,
+        partitions=[
+            LedgerEntry(
+                topic=entry.topic,
+                partition=entry.partition,
+                topic_id=entry.topic_id,
+                current=entry.current,
+                log_cut=entry.log_cut,
+                first_offset=entry.first_offset,
+                next_offset=entry.next_offset,
+                read=entry.read,
+                stored=entry.stored,
+                repeated=entry.repeated,
+                expired=entry.expired,
+                quarantined=entry.quarantined,
+                skipped=entry.skipped,
+                lost=entry.lost,
+                lost_acknowledged=entry.lost_acknowledged,
+                lag=entry.lag,
+                newest_message_at=_format_moment(entry.newest_timestamp),
+                checked_at=entry.checked_at.isoformat(),
+                halted_at=_format_moment(entry.halted_at),
+                halted_why=entry.halted_why,
+            )
             for entry in entries
         ],
-    }
+    )
 
 
 def _format_moment(moment: datetime | None) -> str | None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf, isfinite
-from typing import Any
 
+from history.common.answer_types import Answer, Count, Seconds
 from history.common.consumer_silence import SILENT
 from history.common.text_tables import pluralize
 from ingest.kafka.retention_forecast import (
@@ -129,17 +129,28 @@ def describe_deleted(
     ]
 
 
-def as_json(losses: Mapping[KafkaPartition, LossForecast]) -> list[dict[str, Any]]:
-    """Return the forecasts as JSON values; null stands for never."""
+class LossEntry(Answer, kw_only=True):
+    """The forecast of one topic partition in an answer; null stands for never."""
+
+    topic: str
+    partition: Count
+    unread: Count
+    loss_seconds: Seconds | None
+    catch_up_seconds: Seconds | None
+    kept_seconds: Seconds | None
+
+
+def list_losses(losses: Mapping[KafkaPartition, LossForecast]) -> list[LossEntry]:
+    """Return the forecasts as entries of an answer."""
     return [
-        {
-            "topic": topic,
-            "partition": partition,
-            "unread": loss.unread,
-            "lossSeconds": _finite(loss.seconds),
-            "catchUpSeconds": _finite(loss.catch_up),
-            "keptSeconds": _finite(loss.kept),
-        }
+        LossEntry(
+            topic=topic,
+            partition=partition,
+            unread=loss.unread,
+            loss_seconds=_finite(loss.seconds),
+            catch_up_seconds=_finite(loss.catch_up),
+            kept_seconds=_finite(loss.kept),
+        )
         for (topic, partition), loss in losses.items()
     ]
 

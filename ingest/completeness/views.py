@@ -2,22 +2,25 @@
 
 from collections.abc import Iterable
 from math import inf
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
+from msgspec import Meta
 
 from history.api import access, describe
-from history.api.answers import AnswerData
+from history.api.answer_types import CompletenessAnswer
 from history.api.base_view import ApiRequest, ApiView
 from history.common.plain_text import format_figure
 from history.completeness.gaps import read as gaps
+from history.completeness.gaps.read import GapFigures
 from history.kinds.entities import BY_TOPIC
 from ingest.completeness import ledger_rows, losses
-from ingest.completeness.ledger_rows import as_json, find_faults, load_entries
+from ingest.completeness.ledger_rows import LedgerFigures, find_faults, load_entries, make_figures
 from ingest.completeness.losses import LossForecast
 from ingest.messages.translated_sentences import translate_sentences
 from ingest.models import Ledger
@@ -160,12 +163,26 @@ def translate_reasons(reasons: str) -> str:
     return translate_sentences(reasons.replace(",", ""), _REASON_TEMPLATES)
 
 
+class StoreAnswer(LedgerFigures, kw_only=True):
+    """How complete the store is."""
+
+    gaps: Annotated[
+        GapFigures,
+        Meta(
+            description="Versions that never arrived: the gaps that are open and how many versions "
+            "they are, and the versions of closed ones that came late. lookedAt: when they were "
+            "looked for last."
+        ),
+    ]
+    completeness: CompletenessAnswer
+
+
 @describe.describe_call(
     "completeness",
     "How complete the store is: what was read, stored, repeated, expired, quarantined, the lag, "
     "and the versions that never arrived.",
     describe.ZONE,
-    data="Store",
+    data=StoreAnswer,
     may_be_missing=False,
 )
 class CompletenessCall(ApiView):
@@ -173,11 +190,13 @@ class CompletenessCall(ApiView):
 
     permission = access.READ_COMPLETENESS
 
-    def make_answer(self, request: ApiRequest) -> AnswerData:  # noqa: ARG002
+    def make_answer(self, request: ApiRequest) -> StoreAnswer:
         entries = load_entries()
-        ledger = as_json(
-            entries,
-            find_faults(entries),
-            losses.as_json(losses.forecast_losses(entries)),
+        figures = make_figures(
+            entries, find_faults(entries), losses.list_losses(losses.forecast_losses(entries))
         )
-        return {**ledger, "gaps": gaps.fetch_totals().as_json()}
+        return StoreAnswer(
+            **msgspec.structs.asdict(figures),
+            gaps=gaps.fetch_totals().to_answer(),
+            completeness=request.make_completeness(),
+        )

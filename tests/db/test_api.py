@@ -309,7 +309,10 @@ def test_changed_password_is_refused_at_once(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    ["history.timeline.sources.statements.fetch_rows", "annals.web.middleware.session_limit._is_over"],
+    [
+        "history.timeline.sources.statements.fetch_rows",
+        "annals.web.middleware.session_limit._is_over",
+    ],
 )
 def test_screen_says_that_database_is_gone(
     place: str,

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import URLPattern
 from drf_spectacular.generators import SchemaGenerator
 
-from history.api.components import COMPONENTS
+from history.api.answer_types import VersionAtAnswer, VersionMembers
 from history.api.errors import ERROR_KINDS
 from history.api.urls import urlpatterns
 from tests.db.store import Store, minute
@@ -95,7 +95,23 @@ def test_document_has_every_error_code(openapi_document: Any) -> None:
         for code in each["description"].split(", ")
     }
     assert said == {(str(each), code) for _, each, code in ERROR_KINDS if code != "unknown_address"}
-    assert set(COMPONENTS) <= set(openapi_document["components"]["schemas"])
+
+
+def test_document_names_the_components_of_answers(openapi_document: Any) -> None:
+    assert set(openapi_document["components"]["schemas"]) == {
+        *("Application", "Blame", "Change", "Comparison", "Completeness", "Error", "Fate"),
+        *("FieldHistory", "Operation", "SearchResults", "Store", "Timeline", "Version"),
+        "VersionAt",
+    }
+
+
+def test_version_at_has_the_members_of_a_version_in_their_order() -> None:
+    """VersionAtAnswer repeats them, because `time` stands before them."""
+    members = VersionAtAnswer.__struct_fields__
+    assert members[0] == "time"
+    assert (
+        members[1 : 1 + len(VersionMembers.__struct_fields__)] == VersionMembers.__struct_fields__
+    )
 
 
 @pytest.mark.django_db

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from annals.access.oidc import tokens
 from annals.access.oidc.discovery import ProviderDownError, get_discoveries
 from annals.access.roles import ProgramUser
-from history.api.errors import UnavailableError
+from history.common.error_answers import UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class BearerAuthentication(BaseAuthentication):
 def _make_scope_error(detail: str) -> PermissionDenied:
     error = PermissionDenied(detail)
     scopes = " ".join(sorted({provider.scope for provider in settings.OIDC_PROVIDERS}))
-    error.auth_header = (  # type: ignore[attr-defined] # history.api.errors sends it
+    error.auth_header = (  # type: ignore[attr-defined] # history.common.error_answers sends it
         f'{REALM}, error="insufficient_scope", scope="{scopes}"'
     )
     return error

@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
@@ -107,4 +108,5 @@ def _print_fate(command: BaseCommand, fate: Fate) -> None:
 
 def _to_object(fate: Fate) -> dict[str, Any]:
     """Return the object of `GET trace`, with what is wrong with a message in quarantine."""
-    return {**trace.as_object(fate, datetime.isoformat), "detail": fate.detail or None}
+    description = trace.make_description(fate, datetime.isoformat)
+    return {**msgspec.to_builtins(description), "detail": fate.detail or None}

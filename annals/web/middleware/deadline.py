@@ -10,8 +10,7 @@ from django.template.loader import render_to_string
 from django.utils import translation
 
 from annals import metrics
-from history.api import errors
-from history.common import deadline
+from history.common import deadline, error_answers
 from history.common.deadline import RequestWork, TooLongError
 from history.common.language import choose_language
 from history.common.worker_shares import BusyError, meter_cost
@@ -44,7 +43,7 @@ class DeadlineMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer an expected error of a view, which Django would log as a fault of Annals."""
         cause = deadline.find_overrun() or error
-        if isinstance(cause, errors.DATABASE_OUTAGES):
+        if isinstance(cause, error_answers.DATABASE_OUTAGES):
             log.error("screen: the database is unavailable", exc_info=cause)
         elif isinstance(cause, DamagedBlockError):
             log.error("damaged", exc_info=cause)
@@ -54,11 +53,14 @@ class DeadlineMiddleware:
 
 
 def _render_error(request: HttpRequest, error: Exception) -> HttpResponse:
-    if f"{request.path_info}/".startswith("/api/"):
+    if error_answers.is_api_request(request):
         with translation.override(choose_language(request)):
-            return errors.make_error_answer(error, {"request": request})
-    if isinstance(error, errors.DATABASE_OUTAGES):
-        return errors.make_unavailable_page(request)
+            if not isinstance(error, DamagedBlockError):
+                return error_answers.make_error_answer(request, error)
+            text = str(error_answers.MESSAGES["damaged"]).format(day=error.day)
+            return error_answers.answer_error(request, error, 500, "damaged", text)
+    if isinstance(error, error_answers.DATABASE_OUTAGES):
+        return error_answers.make_unavailable_page(request)
     if isinstance(error, DamagedBlockError):
         text = render_to_string("history/damaged.html", {"day": error.day}, request=None)
         return HttpResponse(text, status=500)
@@ -66,5 +68,5 @@ def _render_error(request: HttpRequest, error: Exception) -> HttpResponse:
     context = {"own": getattr(error, "own", False)}
     page = HttpResponse(render_to_string(f"history/{name}.html", context, request=None), status=503)
     if isinstance(error, BusyError):
-        page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
+        page.headers["Retry-After"] = str(error_answers.RETRY_SECONDS)
     return page

@@ -14,7 +14,7 @@ from annals import metrics
 from annals.access.journal.actions import AccessOutcome, ActorKind, classify_request
 from annals.access.journal.entry import generate_entries
 from annals.access.journal.write import JournalError, write_entries
-from history.api import errors
+from history.common import error_answers
 from history.common.error_text import describe
 from history.policy.access_record import AccessRecord
 
@@ -62,8 +62,8 @@ def _respond_without_journal(
         return response  # it shows no data, and its message names the cause
     response.close()
     if request.path_info.startswith("/api/"):
-        return errors.make_error_answer(
-            errors.JournalUnavailableError(str(error)), {"request": request}
+        return error_answers.make_error_answer(
+            request, error_answers.JournalUnavailableError(str(error))
         )
     page = render_to_string("access/no_journal.html", request=None)
-    return HttpResponse(page, status=503, headers={"Retry-After": str(errors.RETRY_SECONDS)})
+    return HttpResponse(page, status=503, headers={"Retry-After": str(error_answers.RETRY_SECONDS)})

@@ -6,13 +6,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from whitenoise.middleware import WhiteNoiseFileResponse  # type: ignore[import-untyped]
 
-from history.api.revalidation import REVALIDATED
+from history.common.revalidation import REVALIDATED
 
 
 class NoStoreMiddleware:
     """The first middleware: it forbids caches to keep answers, and adds the content policy.
 
-    Static files may be cached. The client alone may keep answers that history.api.revalidation
+    Static files may be cached. The client alone may keep answers that history.common.revalidation
     marks.
     """
 

@@ -10,7 +10,7 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from annals.operations.health import explain_schema_mismatch
-from history.api import errors
+from history.common import error_answers
 from history.common.error_text import describe
 from history.common.language import choose_language
 
@@ -41,11 +41,11 @@ class SchemaMiddleware:
 
 def _respond_unavailable(request: HttpRequest) -> HttpResponse:
     with translation.override(choose_language(request)):
-        error = errors.UnavailableError(
+        error = error_answers.UnavailableError(
             _("the database is not at the version of this release yet; try again in a moment")
         )
-        if f"{request.path_info}/".startswith("/api/"):
-            return errors.make_error_answer(error, {"request": request})
+        if error_answers.is_api_request(request):
+            return error_answers.make_error_answer(request, error)
         page = HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")
-    page.headers["Retry-After"] = str(errors.RETRY_SECONDS)
+    page.headers["Retry-After"] = str(error_answers.RETRY_SECONDS)
     return page

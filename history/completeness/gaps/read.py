@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import connection
 
+from history.common.answer_types import Answer, Count, Moment
 from history.kinds.entities import BY_NAME
 from history.models import GapRun, VersionGap
 from history.store import quarantine_queries
@@ -41,6 +42,15 @@ class GapSum(NamedTuple):
     versions: int
 
 
+class GapFigures(Answer, kw_only=True):
+    """GapTotals as `GET completeness` has them."""
+
+    looked_at: Moment | None
+    gaps: Count
+    missing: Count
+    arrived: Count
+
+
 @dataclass(frozen=True, slots=True)
 class GapTotals:
     """What the latest run of `gaps` knows."""
@@ -50,14 +60,14 @@ class GapTotals:
     missing: int  # how many versions these are
     arrived: int  # versions of closed gaps that arrived
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the totals as `GET completeness` has them."""
-        return {
-            "lookedAt": self.looked_at and self.looked_at.isoformat(timespec="microseconds"),
-            "gaps": self.gaps,
-            "missing": self.missing,
-            "arrived": self.arrived,
-        }
+    def to_answer(self) -> GapFigures:
+        looked_at = self.looked_at
+        return GapFigures(
+            looked_at=None if looked_at is None else looked_at.isoformat(timespec="microseconds"),
+            gaps=self.gaps,
+            missing=self.missing,
+            arrived=self.arrived,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,24 @@ from history.completeness.trace.fate import (
     trace_message,
     trace_version,
 )
-from history.completeness.trace.fate_texts import as_object, describe_fate, format_minute
+from history.completeness.trace.fate_texts import (
+    FateDescription,
+    describe_fate,
+    format_minute,
+    make_description,
+)
 from history.store.quarantined_messages import MessagePosition
 
 __all__ = [
     "BrokerBounds",
     "Fate",
+    "FateDescription",
     "FateState",
     "MessagePosition",
     "VersionName",
-    "as_object",
     "describe_fate",
     "format_minute",
+    "make_description",
     "make_quarantined_fate",
     "trace_message",
     "trace_version",

@@ -1,14 +1,24 @@
-"""Describes the fate of a version or message in words and as JSON."""
+"""Describes the fate of a version or message in words and as an answer."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+from msgspec import Meta
 
-from history.completeness.trace.fate import Fate, FateCause
+from history.common.answer_types import (
+    Answer,
+    Count,
+    KindName,
+    Moment,
+    Offset,
+    VersionNumber,
+    choose_from,
+)
+from history.completeness.trace.fate import Fate, FateCause, FateState
 from history.store.quarantine_reasons import REASONS
 
 _OF_VERSION: Final[Mapping[FateCause, Any]] = {
@@ -153,29 +163,73 @@ def _format_number(number: int) -> str:
     return number_format(number, force_grouping=True)
 
 
-def as_object(
+class PossibleFateFigures(Answer, kw_only=True):
+    """PossibleFates as numbers."""
+
+    unread: Count | None
+    lost: Count
+    expired: Count
+
+
+class FateDescription(Answer, kw_only=True):
+    """What became of one version or message."""
+
+    state: Annotated[
+        str,
+        choose_from(state.value for state in FateState),
+        Meta(
+            description="unknown: nothing shows that it was ever there; damaged: stored, and "
+            "cannot be read."
+        ),
+    ]
+    certain: Annotated[
+        bool, Meta(description="false: stored, repeated or expired; only the sums are known.")
+    ]
+    at: Annotated[Moment | None, Meta(description="When it became so, as far as known.")]
+    reason: Annotated[
+        Annotated[str, choose_from(REASONS)] | None, Meta(description="Why it is in quarantine.")
+    ]
+    why: Annotated[str, Meta(description="The same in words.")]
+    kind: KindName | None
+    id: str | None
+    version: VersionNumber | None
+    updated_at: Annotated[Moment | None, Meta(description="Of a stored version.")]
+    topic: Annotated[str | None, Meta(description="The message, as far as known.")]
+    partition: Count | None
+    offset: Offset | None
+    may_be: Annotated[
+        PossibleFateFigures | None,
+        Meta(
+            description="Of a version that was never seen: how many messages of its topics are "
+            "not read yet (null: not known), were lost, or came after their retention."
+        ),
+    ]
+
+
+def make_description(
     fate: Fate, format_moment: Callable[[datetime], str], *, with_name: bool = True
-) -> dict[str, Any]:
-    """Return the fate as JSON values.
+) -> FateDescription:
+    """Describe a fate, as `GET trace` answers it.
 
     Args:
         format_moment: Makes a text of a moment.
         with_name: Whether to say which version a message has.
     """
     name, position, may_be = fate.name if with_name else None, fate.position, fate.may_be
-    return {
-        "state": fate.state.value,
-        "certain": fate.certain,
-        "at": fate.at and format_moment(fate.at),
-        "reason": fate.reason or None,
-        "why": " ".join(describe_fate(fate)),
-        "kind": (name.entity or None) if name else None,
-        "id": (name.id or None) if name else None,
-        "version": name.version if name else None,
-        "updatedAt": fate.made_at and format_moment(fate.made_at),
-        "topic": position.topic if position else None,
-        "partition": position.partition if position else None,
-        "offset": position.offset if position else None,
-        "mayBe": may_be
-        and {"unread": may_be.unread, "lost": may_be.lost, "expired": may_be.expired},
-    }
+    return FateDescription(
+        state=fate.state.value,
+        certain=fate.certain,
+        at=None if fate.at is None else format_moment(fate.at),
+        reason=fate.reason or None,
+        why=" ".join(describe_fate(fate)),
+        kind=(name.entity or None) if name else None,
+        id=(name.id or None) if name else None,
+        version=name.version if name else None,
+        updated_at=None if fate.made_at is None else format_moment(fate.made_at),
+        topic=position.topic if position else None,
+        partition=position.partition if position else None,
+        offset=position.offset if position else None,
+        may_be=None
+        if may_be is None
+        else PossibleFateFigures(unread=may_be.unread, lost=may_be.lost, expired=may_be.expired),
+    )

@@ -7,6 +7,7 @@ from contextlib import closing
 from math import isfinite
 from typing import Any
 
+import msgspec
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import translation
 
@@ -78,8 +79,10 @@ class LedgerRun:
         deleted = losses.describe_deleted(outlooks, ledger_rows.load_retired_topics())
         forecasts = losses.forecast_losses(entries, never_read)
         if options["json"]:
-            printed = ledger_rows.as_json(entries, faults + deleted, losses.as_json(forecasts))
-            self.stdout.write(json.dumps(printed))
+            figures = ledger_rows.make_figures(
+                entries, faults + deleted, losses.list_losses(forecasts)
+            )
+            self.stdout.write(json.dumps(msgspec.to_builtins(figures)))
         else:
             self._print_table(entries, faults)
             for sentence in deleted:

@@ -1,0 +1,515 @@
+"""What the calls of the API answer, member by member, in the order of the JSON.
+
+A view names its answer in describe_call. In JSON it is `data` of a SuccessEnvelope.
+"""
+
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from history.common.answer_types import (
+    Answer,
+    ChangeTypeName,
+    Count,
+    KindName,
+    Moment,
+    Seconds,
+    VersionNumber,
+    choose_from,
+)
+from history.models import FieldLabel, Person
+from history.store.quarantine_reasons import REASONS
+from history.timeline import Absence
+from history.timeline.query import FallbackState
+
+D = TypeVar("D", bound=Answer)
+
+
+class SuccessEnvelope(Answer, Generic[D], kw_only=True):
+    """What every call answers with 200."""
+
+    status: Literal["success"]
+    data: D
+
+
+# Members that several answers have.
+PageToken: TypeAlias = Annotated[str, Meta(pattern="^v1:")]
+ClientName: TypeAlias = Annotated[
+    str, Meta(description="Name of the service; its client id if it has none.")
+]
+AuthorKind: TypeAlias = Annotated[str, choose_from([*Person.Kind.values, "unknown"])]
+IsExact: TypeAlias = Annotated[
+    bool, Meta(description="false: an older version that is not in the store may have set it.")
+]
+AbsenceReason: TypeAlias = Annotated[str, choose_from(reason.value for reason in Absence)]
+MissingVersions: TypeAlias = Annotated[
+    list[VersionNumber],
+    Meta(description="The numbers in between that are not in the store, at most the newest 1000."),
+]
+MissingReason: TypeAlias = Annotated[
+    Annotated[
+        str,
+        choose_from(
+            [Absence.NEVER_ARRIVED.value, Absence.QUARANTINED.value, Absence.UNKNOWN.value]
+        ),
+    ]
+    | None,
+    Meta(
+        description="Why they are missing; inQuarantine: one of them at least came and could "
+        "not be stored, which `trace` explains; unknown: removed by retention or never arrived."
+    ),
+]
+
+
+class OperationAnswer(Answer, kw_only=True):
+    """One operation of a patch, RFC 6902."""
+
+    op: Annotated[str, choose_from(["add", "remove", "replace", "move"])]
+    path: str
+    from_: str | UnsetType = msgspec.field(name="from", default=UNSET)
+    value: Any = UNSET
+
+
+class ChangeAnswer(Answer, gc=False):
+    """One change. An added value has no `old`, a removed one no `new`."""
+
+    path: Annotated[
+        str, Meta(description="RFC 6901, in the new snapshot; for a removed value in the old one.")
+    ]
+    key_path: Annotated[
+        str,
+        Meta(
+            description="The same with list items named by their key: /documents/[pid=4ad]/status"
+        ),
+    ]
+    label: str | None
+    field_kind: Annotated[str, choose_from(FieldLabel.Kind.values)] | None
+    kind: Annotated[str, choose_from(["added", "removed", "changed", "moved"])]
+    old: Any = UNSET
+    new: Any = UNSET
+    from_index: Count | UnsetType = UNSET
+    to_index: Count | UnsetType = UNSET
+
+
+Changes: TypeAlias = Annotated[
+    list[ChangeAnswer], Meta(description="The first ones, at most 1000. diff always has all.")
+]
+ChangeCount: TypeAlias = Annotated[
+    Count, Meta(description="How many there are, where changes has not all.")
+]
+NextChanges: TypeAlias = Annotated[
+    Count,
+    Meta(description="changesAfter for the rest of them; absent where changes has the last one."),
+]
+
+
+class DocumentRef(Answer, kw_only=True):
+    """A document by its kind and id."""
+
+    kind: KindName
+    id: str
+
+
+HeldVersion: TypeAlias = Annotated[
+    VersionNumber | None, Meta(description="null: the message does not say it.")
+]
+HeldUpdatedAt: TypeAlias = Annotated[
+    Moment | None, Meta(description="Of the version; null: it cannot be read.")
+]
+HeldReason: TypeAlias = Annotated[
+    str, choose_from(REASONS), Meta(description="Why it could not be stored.")
+]
+HeldReadAt: TypeAlias = Annotated[Moment, Meta(description="When Annals read the message.")]
+
+
+class HeldMessage(Answer, kw_only=True):
+    """A message in quarantine about the document of the entry."""
+
+    version: HeldVersion
+    updated_at: HeldUpdatedAt
+    reason: HeldReason
+    read_at: HeldReadAt
+
+
+class HeldDocumentMessage(DocumentRef, kw_only=True):
+    """A message in quarantine, and the document that it is about."""
+
+    version: HeldVersion
+    updated_at: HeldUpdatedAt
+    reason: HeldReason
+    read_at: HeldReadAt
+
+
+QuarantinedMessages: TypeAlias = Annotated[
+    list[HeldDocumentMessage],
+    Meta(
+        description="Messages about this document, or about this application and its children, "
+        "that came and could not be stored; neither stored since nor discarded. Their changes are "
+        "not in the answer. Above, between and below the stored versions; those that came last "
+        "first, at most 100."
+    ),
+]
+QuarantinedCount: TypeAlias = Annotated[
+    Count, Meta(description="How many there are; 1000: at least as many.")
+]
+
+
+class UncertainDocument(DocumentRef, kw_only=True):
+    """A document with a state that may have been different."""
+
+    missing_versions: MissingVersions
+    missing_count: Count
+    missing_reason: MissingReason
+    quarantined: Annotated[
+        list[HeldMessage],
+        Meta(description="Messages in quarantine that may have come before the moment."),
+    ]
+
+
+UncertainDocuments: TypeAlias = Annotated[
+    list[UncertainDocument],
+    Meta(
+        description="The documents of which the versions right after the one of the moment are "
+        "missing or in quarantine. These may have come before the moment: the state may have been "
+        "different."
+    ),
+]
+
+
+class DamagedVersion(DocumentRef, kw_only=True):
+    """A version that cannot be read."""
+
+    version: VersionNumber | None
+
+
+DamagedVersions: TypeAlias = Annotated[
+    list[DamagedVersion],
+    Meta(
+        description="What this list lacks because its stored form is damaged and cannot be read: "
+        "a version, or (null) the whole document. With it the versions that would be compared with "
+        "it are left out. Absent where the list lacks nothing."
+    ),
+]
+
+
+class FallbackOutcome(Answer, kw_only=True):
+    """How the old service answered."""
+
+    state: Annotated[str, choose_from(state.value for state in FallbackState)]
+    older_versions_may_be_missing: Annotated[
+        bool,
+        Meta(
+            description="true: the old service failed, so that versions which only it has may be "
+            "missing from this answer."
+        ),
+    ]
+
+
+Fallback: TypeAlias = Annotated[
+    FallbackOutcome,
+    Meta(description="What came of asking the old service; absent where it was not asked."),
+]
+
+
+class CompletenessAnswer(Answer, kw_only=True):
+    """How complete the store is for what the call asks for."""
+
+    complete_to: Annotated[
+        Moment | None,
+        Meta(description="Everything sent up to this moment has been read; null: not known."),
+    ]
+    lag_messages: Count | None
+    lag_seconds: Seconds | None
+    halted: Annotated[bool, Meta(description="Reading has stopped: too many bad messages.")]
+    retention_start: Annotated[Moment, Meta(description="Nothing older is kept.")]
+    missing_versions: (
+        Annotated[Count, Meta(description="Sum of missingCount in this answer.")] | UnsetType
+    ) = UNSET
+    quarantined: (
+        Annotated[
+            Count,
+            Meta(
+                description="quarantinedCount of this answer: what was read up to completeTo is "
+                "stored, or among these, unless quarantinedWithoutId is not 0."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    quarantined_without_id: (
+        Annotated[
+            Count,
+            Meta(
+                description="Messages in quarantine that do not say which document they are about; "
+                "1000: at least as many."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+CreatedAt: TypeAlias = Annotated[
+    Any, Meta(description="When the snapshot says it was created, unchanged.")
+]
+ClosedAt: TypeAlias = Annotated[
+    Any,
+    Meta(description="When the snapshot says it was closed; of kinds that declare where it is."),
+]
+Snapshot: TypeAlias = Annotated[msgspec.Raw, Meta(description="The snapshot, its numbers exact.")]
+Patch: TypeAlias = Annotated[
+    list[OperationAnswer] | None,
+    Meta(description="RFC 6902: applied to the snapshot of previousVersion it gives entity."),
+]
+PreviousVersion: TypeAlias = Annotated[
+    VersionNumber | None,
+    Meta(description="The nearest lower version in the store; null for the lowest."),
+]
+OlderVersions: TypeAlias = Annotated[
+    AbsenceReason | None,
+    Meta(
+        description="For the lowest version in the store: why there is nothing before it; null "
+        "if there never was."
+    ),
+]
+FromFallback: TypeAlias = Annotated[
+    bool,
+    Meta(
+        description="The store does not have this version; the old service does.",
+        extra_json_schema={"const": True},
+    ),
+]
+FallbackUpdatedAt: TypeAlias = Annotated[
+    Moment, Meta(description="When the old service has this version, where its clock differs.")
+]
+
+
+class VersionMembers(DocumentRef, kw_only=True):
+    """One version, and how it differs from the previous one. VersionAtAnswer repeats these."""
+
+    product_instance_id: str | UnsetType = UNSET
+    entity: Snapshot | UnsetType = UNSET
+    version: VersionNumber
+    type: ChangeTypeName
+    updated_at: Moment
+    created_at: CreatedAt
+    closed_at: ClosedAt = UNSET
+    client_id: str
+    client_name: ClientName
+    author: str | None
+    author_name: str | None
+    author_kind: AuthorKind | None
+    diff: Patch | UnsetType = UNSET
+    changes: Changes | UnsetType = UNSET
+    change_count: ChangeCount | UnsetType = UNSET
+    next_changes: NextChanges | UnsetType = UNSET
+    previous_version: PreviousVersion
+    missing_versions: MissingVersions
+    missing_count: Count
+    missing_reason: MissingReason
+    older_versions: OlderVersions
+    from_fallback: FromFallback | UnsetType = UNSET
+    fallback_updated_at: FallbackUpdatedAt | UnsetType = UNSET
+
+
+class VersionAnswer(VersionMembers, kw_only=True):
+    """One version. Only at an address of its own it says what is in quarantine."""
+
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages | UnsetType = UNSET
+    quarantined_count: QuarantinedCount | UnsetType = UNSET
+
+
+class TimelineAnswer(Answer, kw_only=True):
+    """A page of a timeline."""
+
+    history: list[VersionAnswer]
+    damaged: DamagedVersions | UnsetType = UNSET
+    next_page_token: PageToken | UnsetType = UNSET
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+    completeness: CompletenessAnswer
+
+
+class ComparisonAnswer(Answer, kw_only=True):
+    """Two versions and how they differ."""
+
+    from_: VersionAnswer = msgspec.field(name="from")
+    to: VersionAnswer
+    diff: list[OperationAnswer] | UnsetType = UNSET
+    changes: Changes | UnsetType = UNSET
+    change_count: ChangeCount | UnsetType = UNSET
+    next_changes: NextChanges | UnsetType = UNSET
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+
+
+class VersionAtAnswer(Answer, kw_only=True):
+    """The version that was current at a moment."""
+
+    time: Moment
+    # VersionMembers. A Struct cannot put members before those that it inherits.
+    kind: KindName
+    id: str
+    product_instance_id: str | UnsetType = UNSET
+    entity: Snapshot | UnsetType = UNSET
+    version: VersionNumber
+    type: ChangeTypeName
+    updated_at: Moment
+    created_at: CreatedAt
+    closed_at: ClosedAt = UNSET
+    client_id: str
+    client_name: ClientName
+    author: str | None
+    author_name: str | None
+    author_kind: AuthorKind | None
+    diff: Patch | UnsetType = UNSET
+    changes: Changes | UnsetType = UNSET
+    change_count: ChangeCount | UnsetType = UNSET
+    next_changes: NextChanges | UnsetType = UNSET
+    previous_version: PreviousVersion
+    missing_versions: MissingVersions
+    missing_count: Count
+    missing_reason: MissingReason
+    older_versions: OlderVersions
+    from_fallback: FromFallback | UnsetType = UNSET
+    fallback_updated_at: FallbackUpdatedAt | UnsetType = UNSET
+    deleted: bool
+    uncertain: UncertainDocuments
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+    completeness: CompletenessAnswer
+
+
+class FieldValueEntry(Answer, kw_only=True):
+    """A value that the field had, and the version that set it."""
+
+    value: Annotated[Any, Meta(description="Absent: the field was not there in that time.")] = UNSET
+    since: Moment
+    until: Moment | None
+    version: VersionNumber
+    type: ChangeTypeName
+    updated_at: Moment
+    client_id: str
+    client_name: ClientName
+    author: str | None
+    author_name: str | None
+    author_kind: AuthorKind | None
+    exact: IsExact
+
+
+class FieldHistoryAnswer(Answer, kw_only=True):
+    """The values of a field, newest first."""
+
+    path: str
+    label: str | None
+    values: list[FieldValueEntry]
+    next_page_token: PageToken | UnsetType = UNSET
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+    completeness: CompletenessAnswer
+
+
+class BlamedLeafEntry(Answer, kw_only=True):
+    """A leaf of the snapshot, and the version that last changed it."""
+
+    path: str
+    key_path: str
+    value: Any
+    label: str | None
+    version: VersionNumber
+    type: ChangeTypeName
+    updated_at: Moment
+    client_id: str
+    client_name: ClientName
+    author: str | None
+    author_name: str | None
+    author_kind: AuthorKind | None
+    exact: IsExact
+
+
+class BlameAnswer(VersionMembers, kw_only=True):
+    """The newest version, and who last changed each leaf of it."""
+
+    blame: list[BlamedLeafEntry]
+    leaf_count: (
+        Annotated[Count, Meta(description="How many there are, where blame has not all.")]
+        | UnsetType
+    ) = UNSET
+    next_leaves: (
+        Annotated[
+            Count,
+            Meta(description="leavesAfter for the rest of them; absent where blame has the last."),
+        ]
+        | UnsetType
+    ) = UNSET
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+    completeness: CompletenessAnswer
+
+
+class MissingDocument(DocumentRef, kw_only=True):
+    """A document that existed, or may have, and of which there is no version from then."""
+
+    reason: AbsenceReason
+
+
+class ApplicationAnswer(Answer, kw_only=True):
+    """An application and its children at a moment."""
+
+    time: Moment
+    application: VersionAnswer | None
+    children: dict[str, list[VersionAnswer]]
+    deleted: list[VersionAnswer]
+    missing: Annotated[
+        list[MissingDocument],
+        Meta(
+            description="The application and children that existed then, or may have, although "
+            "the store has no version of them from then."
+        ),
+    ]
+    uncertain: UncertainDocuments
+    fallback: Fallback | UnsetType = UNSET
+    quarantined: QuarantinedMessages
+    quarantined_count: QuarantinedCount
+    completeness: CompletenessAnswer
+
+
+class SearchResultEntry(DocumentRef, kw_only=True):
+    """A document with the id, or an application with the business key."""
+
+    product_instance_id: str | UnsetType = UNSET
+    found_by: Annotated[str, Meta(description="id, or the name of a business key.")]
+    found_in: Annotated[
+        list[DocumentRef],
+        Meta(description="The documents with the business key; none for an id."),
+    ]
+    version: Annotated[
+        VersionNumber | None,
+        Meta(description="The newest; null if the store has only children."),
+    ]
+    type: ChangeTypeName | None
+    updated_at: Moment
+    quarantined_count: Annotated[
+        Count,
+        Meta(
+            description="Messages about it and its children that are in quarantine, as in a "
+            "timeline."
+        ),
+    ]
+
+
+class SearchResultsAnswer(Answer, kw_only=True):
+    """A page of what the search finds."""
+
+    results: list[SearchResultEntry]
+    limited: Annotated[
+        bool, Meta(description="Too many documents have this key: these are the newest ones.")
+    ]
+    damaged: DamagedVersions | UnsetType = UNSET
+    next_page_token: PageToken | UnsetType = UNSET
+    completeness: CompletenessAnswer
