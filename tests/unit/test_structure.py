@@ -165,9 +165,12 @@ def graph() -> grimp.ImportGraph:
         ("One policy", "annals.management.comparing", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.policy.masking"),
         ("Sources know", "history.timeline.sources.tables", "history.timeline.reader"),
+        ("Only addresses", "annals.access.journal.write", "history.api.errors"),
+        ("Only addresses", "annals.operations.health", "history.api.errors"),
+        ("Only addresses", "annals.access.oidc.bearer", "history.api.base_view"),
     ],
 )
-def test_import_around_policy_breaks_contract(
+def test_forbidden_import_breaks_its_contract(
     graph: grimp.ImportGraph, name: str, importer: str, imported: str
 ) -> None:
     assert find_contract(name).check(deepcopy(graph), verbose=False).kept
