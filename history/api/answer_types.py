@@ -1,4 +1,4 @@
-"""What the calls of the API answer, member by member, in the order of the JSON.
+"""The answers of the API, member by member, in the order of the JSON.
 
 A view names its answer in describe_call. In JSON it is `data` of a SuccessEnvelope.
 """
@@ -27,7 +27,7 @@ D = TypeVar("D", bound=Answer)
 
 
 class SuccessEnvelope(Answer, Generic[D], kw_only=True):
-    """What every call answers with 200."""
+    """The answer to a call that succeeds."""
 
     status: Literal["success"]
     data: D
@@ -453,7 +453,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that existed, or may have, and of which there is no version from then."""
+    """A document that existed at the moment, or may have, and has no version from then."""
 
     reason: AbsenceReason
 

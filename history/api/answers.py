@@ -200,8 +200,9 @@ def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) 
 
 
 def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int | UnsetType]:
-    """Return what an answer says about a list of which it has the entries from `after` to `end`:
-    how many there are, and where the rest begins.
+    """Return how many entries a list has, and where its rest begins.
+
+    The answer has the entries from `after` to `end`. What it does not need to say is UNSET.
     """
     if not after and end >= count:
         return UNSET, UNSET
@@ -263,13 +264,15 @@ def list_damaged(places: Iterable[DamagedPlace]) -> list[DamagedVersion] | Unset
 
 
 def list_uncertain(
-    next_versions: Iterable[Version], held: Iterable[QuarantinedMessage], output: AnswerFormat
+    next_versions: Iterable[Version],
+    held_messages: Iterable[QuarantinedMessage],
+    output: AnswerFormat,
 ) -> list[UncertainDocument]:
     """Return what a state at a moment may lack.
 
     Args:
         next_versions: The first versions after the moment that have a gap before them.
-        held: The messages in quarantine that may have changed the state.
+        held_messages: The messages in quarantine that may have changed the state.
     """
     documents = {
         (version.entity.name, version.id): UncertainDocument(
@@ -282,7 +285,7 @@ def list_uncertain(
         )
         for version in next_versions
     }
-    for message in held:
+    for message in held_messages:
         kind_and_id = message.entity, message.id
         if kind_and_id not in documents:
             documents[kind_and_id] = UncertainDocument(
@@ -321,12 +324,12 @@ def list_quarantined(messages: OpenMessages, output: AnswerFormat) -> list[HeldD
 
 
 def make_search_result(
-    result: SearchResult, output: AnswerFormat, held: Sequence[QuarantinedMessage]
+    result: SearchResult, output: AnswerFormat, held_messages: Sequence[QuarantinedMessage]
 ) -> SearchResultEntry:
     """Make the answer of an entity with the id, or of an application with the business key.
 
     Args:
-        held: The messages about it that are in quarantine.
+        held_messages: The messages about it that are in quarantine.
     """
     return SearchResultEntry(
         kind=result.entity.name,
@@ -337,7 +340,7 @@ def make_search_result(
         version=result.version,
         type=result.type.name if result.type is not None else None,
         updated_at=output.format_moment(result.updated_at),
-        quarantined_count=len(held),
+        quarantined_count=len(held_messages),
     )
 
 

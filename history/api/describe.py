@@ -34,7 +34,7 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackSta
 
 V = TypeVar("V", bound=type[ApiView])
 
-# As long as an address can be.
+# Without a greatest length: a path may be as long as an address can be.
 PathText: TypeAlias = Annotated[str, Meta(min_length=1, pattern="^/")]
 Identifier: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 SearchText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=SEARCH_VALUE_LENGTH)]
@@ -93,11 +93,7 @@ FROM = _make_query_parameter(
 )
 TO = _make_query_parameter("to", Moment, "Before this moment.")
 AUTHOR = _make_query_parameter("author", AuthorLogin, "Login of the person.")
-CLIENT = _make_query_parameter(
-    "clientId",
-    ClientId,
-    "The service that made the change.",
-)
+CLIENT = _make_query_parameter("clientId", ClientId, "The service that made the change.")
 CHANGE_TYPE = _make_query_parameter("type", ChangeTypeName, "What the version did.")
 PATH = _make_query_parameter(
     "path",

@@ -21,11 +21,11 @@ from history.timeline import (
 
 
 class UnknownEntityError(LookupError):
-    """There is no kind of this name."""
+    """Raised when an address names a kind that does not exist."""
 
 
 class UnknownAddressError(LookupError):
-    """The API has nothing at this address."""
+    """Raised for an address that the API does not have."""
 
 
 # These come first: NeedToKnowError is a PermissionDenied.

@@ -23,7 +23,7 @@ VERSION_PARAMETERS = ("entity", "id", "version")
 
 
 class FateAnswer(FateDescription, kw_only=True):
-    """What became of one version or message."""
+    """The fate of one version or message."""
 
     fallback: Fallback | UnsetType = UNSET
 

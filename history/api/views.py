@@ -162,15 +162,17 @@ class VersionAtView(ApiView):
 
     def make_answer(self, request: ApiRequest) -> VersionAtAnswer:
         moment = request.parameters.read_required_moment("time", request.output.zone)
-        named = (request.entity, request.id)
-        version, next_version, keys = timeline.fetch_version_at(request.reader, *named, moment)
-        held = timeline.select_open_at(request.open_messages().messages, moment, {named: keys})
+        entity_ref = (request.entity, request.id)
+        version, next_version, keys = timeline.fetch_version_at(request.reader, *entity_ref, moment)
+        held_messages = timeline.select_open_at(
+            request.open_messages().messages, moment, {entity_ref: keys}
+        )
         return VersionAtAnswer(
             time=request.output.format_moment(moment),
             **answers.copy_members(answers.make_version(version, request.output)),
             deleted=version.type is ChangeType.DELETE,
             uncertain=answers.list_uncertain(
-                [next_version] if next_version else (), held, request.output
+                [next_version] if next_version else (), held_messages, request.output
             ),
             quarantined=request.quarantined,
             quarantined_count=request.quarantined_count,

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class ErrorDetails(Answer, kw_only=True):
-    """What failed."""
+    """The error: a code for programs and a message for people."""
 
     code: str
     message: str
@@ -57,7 +57,7 @@ class ErrorDetails(Answer, kw_only=True):
 
 
 class ErrorAnswer(Answer, kw_only=True):
-    """What every call answers if it fails."""
+    """The answer to a call that fails."""
 
     status: Literal["error"]
     error: ErrorDetails

@@ -172,7 +172,7 @@ class PossibleFateFigures(Answer, kw_only=True):
 
 
 class FateDescription(Answer, kw_only=True):
-    """What became of one version or message."""
+    """The fate of one version or message, as `GET trace` answers it."""
 
     state: Annotated[
         str,
