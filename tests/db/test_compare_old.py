@@ -8,7 +8,7 @@ import pytest
 from django.conf import settings
 
 from annals.access.models import JournalEntry
-from annals.management import comparing
+from annals.management import comparison
 from history.common import clock
 from history.kinds.entities import BY_NAME
 from history.models import FieldLabel
@@ -139,8 +139,8 @@ def test_comparison_is_not_ok_when_no_version_is_in_both(
 def test_same_seed_gives_same_sample(store: Store) -> None:
     for number in range(300):
         store.add(f"A{number:03}", 0, {"text": "x" * 2000}, 0)
-    first = comparing.sample_applications(20, 1)
+    first = comparison.sample_applications(20, 1)
     assert len(set(first)) == 20
-    assert first == comparing.sample_applications(20, 1)
-    assert first != comparing.sample_applications(20, 2)
-    assert len(comparing.sample_applications(1000, 1)) == 300
+    assert first == comparison.sample_applications(20, 1)
+    assert first != comparison.sample_applications(20, 2)
+    assert len(comparison.sample_applications(1000, 1)) == 300

@@ -21,7 +21,7 @@ from history.models import SealedDay
 from history.store.database import forms
 from history.store.days import days
 from history.store.days.canonical import Connection
-from ingest.management.actions.consume import refuse_other_tables
+from ingest.management.preconditions import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.as_role import PASSWORD, member, url_of

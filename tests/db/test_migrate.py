@@ -15,7 +15,7 @@ from django.test import Client
 from annals.management.commands import migrate
 from history.common import schema
 from history.common.error_sentences import explain_error
-from ingest.management.actions.consume import refuse_other_tables
+from ingest.management.preconditions import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
 from tests.db.ingested import Ingested, query

@@ -162,7 +162,7 @@ def graph() -> grimp.ImportGraph:
             "history.admin.components.search_results",
             "history.timeline.sources.tables",
         ),
-        ("One policy", "annals.management.comparing", "history.timeline.sources.merged"),
+        ("One policy", "annals.management.comparison", "history.timeline.sources.merged"),
         ("Sources know", "history.timeline.sources.tables", "history.policy.masking"),
         ("Sources know", "history.timeline.sources.tables", "history.timeline.reader"),
         ("Only addresses", "annals.access.journal.write", "history.api.errors"),

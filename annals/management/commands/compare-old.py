@@ -1,21 +1,40 @@
 """`annals compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
 
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from django.core.management.base import CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.management.action import ActionCommand
+from history.common.complaints import FileError, read_text
+from history.common.plain_text import to_one_line
+from history.common.text_tables import pluralize
+from history.documents.record import ID_LENGTH
 from history.management.numbers import make_whole_parser
 
+if TYPE_CHECKING:
+    from annals.management.comparison import ComparedVersion, ComparisonTotals
+    from history.timeline.fallback.client import OldServiceEndpoint
 
-class Command(ActionCommand):
+
+APPLICATION_SECONDS: Final = 30.0  # for one application; no person waits for it
+MAX_FAILURES: Final = 5  # successive failures after which it gives up
+MAX_LISTED: Final = 200
+
+
+class Command(BaseCommand):
     help = (
         "Compare applications version by version with the service that Annals replaces "
         "(ANNALS_FALLBACK_URL); prints paths, never values; exit 0: nothing is missing here or "
         "differs, 1: something is, an application could not be compared, or no version is in both, "
         "2: it failed."
     )
-    action = "annals.management.comparing.run"
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -35,3 +54,149 @@ class Command(ActionCommand):
         )
         parser.add_argument("--reason", default="", help="why, kept in the access journal")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Compare and print the result. Exits with 0 or 1, or raises CommandError."""
+        from annals.access.journal.actions import AccessAction
+        from annals.access.journal.write import JournalError, record_operator_access
+        from annals.management.comparison import ComparisonTotals, ComparisonVerdict
+        from history.documents.exactjson import dumps
+        from history.management.progress import show_progress
+        from history.timeline.fallback.client import load_endpoint
+
+        old = load_endpoint()
+        if old is None:
+            raise CommandError(
+                "there is no old service: ANNALS_FALLBACK_URL is unset, or ANNALS_FALLBACK_UNTIL "
+                "is over. See docs/migration.md.",
+                returncode=2,
+            )
+        application_ids = _choose_applications(options)
+        try:
+            text = f"annals compare-old: {pluralize(len(application_ids), 'application')}"
+            record_operator_access(AccessAction.COMPARE, text, options["reason"])
+        except JournalError as error:
+            raise CommandError(str(error), returncode=2) from None
+        totals = ComparisonTotals()
+        listed: list[ComparedVersion] = []
+        with show_progress("compared, applications", len(application_ids), sys.stderr) as advance:
+            for compared in _compare_applications(self, old, application_ids, totals, advance):
+                totals.versions[compared.verdict] += 1
+                totals.clocks += compared.clocks
+                if compared.verdict is not ComparisonVerdict.EQUAL and len(listed) < MAX_LISTED:
+                    listed.append(compared)
+        if options["as_json"]:
+            self.stdout.write(dumps(_to_summary(totals, listed)).decode())
+        else:
+            for line in _format_lines(totals, listed):
+                self.stdout.write(to_one_line(line))
+        sys.exit(0 if totals.is_ok else 1)
+
+
+def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
+    """Return the ids of the applications to compare. Raises CommandError."""
+    from annals.management.comparison import sample_applications
+
+    if options["applications"] is None:
+        return sample_applications(options["sample"], options["seed"])
+    try:
+        text = read_text(options["applications"])
+    except FileError as error:
+        raise CommandError(f"--applications: {error}", returncode=2) from None
+    lines = [line for text_line in text.splitlines() if (line := text_line.strip())]
+    if not lines:
+        raise CommandError(f"{options['applications']} has no id", returncode=2)
+    if long := next((id for id in lines if len(id) > ID_LENGTH), None):
+        raise CommandError(f"no id is so long: {to_one_line(long)}", returncode=2)
+    return list(dict.fromkeys(lines))
+
+
+def _compare_applications(
+    command: BaseCommand,
+    old: OldServiceEndpoint,
+    application_ids: Sequence[str],
+    totals: ComparisonTotals,
+    advance: Callable[[int], None],
+) -> Iterator[ComparedVersion]:
+    from annals.management.comparison import compare_application, load_stored_versions
+    from history import timeline
+    from history.store.blocks.codec import DamagedBlockError
+    from history.store.versions import TimelineSubject
+    from history.timeline import absence
+    from history.timeline.fallback.answer import WrongAnswerError
+    from history.timeline.fallback.client import OldServiceError, fetch_timeline
+
+    failures = 0
+    kept_from = absence.get_retention_start()
+    reader = timeline.make_host_reader(in_clear=True)
+    for id in application_ids:
+        advance(1)
+        try:
+            old_rows = fetch_timeline(old, TimelineSubject(None, id), APPLICATION_SECONDS)
+        except (OldServiceError, WrongAnswerError) as error:
+            totals.unavailable += 1
+            failures += 1
+            command.stderr.write(f"application {to_one_line(id)} was not compared: {error}")
+            if failures == MAX_FAILURES:
+                text = f"the old service failed {MAX_FAILURES} times in a row; nothing was proved"
+                raise CommandError(text, returncode=2) from None
+            continue
+        failures = 0
+        try:
+            stored = load_stored_versions(reader, id)
+        except DamagedBlockError as error:
+            totals.unavailable += 1
+            command.stderr.write(f"application {to_one_line(id)} was not compared: {error}")
+            continue
+        totals.applications += 1
+        totals.nowhere += not stored and not old_rows
+        yield from sorted(
+            compare_application(stored, old_rows, kept_from),
+            key=attrgetter("kind", "id", "version"),
+        )
+
+
+def _to_summary(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -> dict[str, Any]:
+    from annals.management.comparison import ComparisonVerdict
+
+    return {
+        "ok": totals.is_ok,
+        "applications": totals.applications,
+        "nowhere": totals.nowhere,
+        "unavailable": totals.unavailable,
+        "versions": {verdict.value: totals.versions[verdict] for verdict in ComparisonVerdict},
+        "otherTimes": totals.clocks,
+        "listed": [asdict(compared) for compared in listed],
+    }
+
+
+def _format_lines(totals: ComparisonTotals, listed: Sequence[ComparedVersion]) -> Iterator[str]:
+    """Generate the lines of the result for people."""
+    from annals.management.comparison import ComparisonVerdict
+
+    for entry in listed:
+        where = f": {', '.join(entry.paths)}" if entry.paths else ""
+        yield f"{entry.verdict.label}: {entry.kind} {entry.id} version {entry.version}{where}"
+    if unlisted := totals.versions.total() - totals.versions[ComparisonVerdict.EQUAL] - len(listed):
+        yield f"... and {unlisted:,} more"
+    yield f"{pluralize(totals.applications, 'application')} compared"
+    for verdict in ComparisonVerdict:
+        yield f"{totals.versions[verdict]:>10,}  {verdict.label}"
+    yield f"{totals.clocks:>10,}  of those in both have another time there"
+    if totals.unavailable:
+        yield f"{totals.unavailable:>10,}  not compared"
+    if totals.nowhere:
+        yield f"{totals.nowhere:>10,}  in neither of the two"
+    if totals.faults:
+        singular, plural = (
+            "version is missing here or differs",
+            "versions are missing here or differ",
+        )
+        yield f"{pluralize(totals.faults, singular, plural)}."
+    elif totals.is_ok:
+        yield "Nothing is missing here or differs."
+    elif not totals.versions[ComparisonVerdict.EQUAL]:
+        yield (
+            "No version is in both, so nothing was proved: are DATABASE_URL, "
+            "ANNALS_FALLBACK_URL and the ids the right ones?"
+        )

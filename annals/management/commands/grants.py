@@ -1,16 +1,26 @@
 """`annals grants`: the database rights, limits and logins of the web and of the consumer."""
 
+from __future__ import annotations
+
 from argparse import ArgumentParser
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from history.management.action import ActionCommand
+from django.core.management.base import BaseCommand, CommandError
+
+from history.common.complaints import FileError, read_text, refuse_open_secret
+
+if TYPE_CHECKING:
+    from psycopg import sql
 
 
-class Command(ActionCommand):
+class Command(BaseCommand):
     help = (
         "Print or apply the SQL that gives the web and the consumer their database rights, and the "
         "logins their limits."
     )
-    action = "annals.management.actions.grants.run"
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
@@ -25,3 +35,109 @@ class Command(ActionCommand):
             help="with --apply: create the login NAME of the role `web` or `consumer`, or change "
             "its password; FILE has the password. Can be repeated. Needs CREATEROLE",
         )
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Print the SQL, or run it."""
+        from django.db import connection, transaction
+        from psycopg import sql
+
+        from annals.access import grants
+        from annals.access.grants import CONSUMER, WEB, generate_grants
+        from history.store import distribution
+
+        if not options["apply"]:
+            if options["login"]:
+                raise CommandError("--login needs --apply: a password is not printed.")
+            for statement in (
+                *generate_grants(),
+                *grants.generate_schema_closing(),
+                *grants.generate_limits(),
+            ):
+                self.stdout.write(f"{_render(statement)};")
+            return
+        new_logins = list(_read_logins(options["login"]))
+        with transaction.atomic():
+            # A person who logs in waits for the lock of auth_user meanwhile.
+            _execute([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
+            # Citus changes rights on all nodes, and demands one session for each node.
+            distribution.use_one_connection(connection.connection)
+            _execute(generate_grants())
+            for role, name, password in new_logins:
+                _refuse_other_rights(role, name)
+                _execute(grants.generate_login(role, name, password))
+        unapplied = [
+            statement
+            for statement in list(grants.generate_limits())
+            if not _execute_if_allowed(statement)
+        ]
+        for statement in grants.generate_schema_closing():
+            _execute_if_allowed(statement)
+        # PostgreSQL only warns if it did not revoke a right, so look again.
+        unapplied += grants.generate_schema_closing()
+        self.stdout.write(f"The roles {WEB} and {CONSUMER} have their rights.")
+        if unapplied:
+            text = "".join(f"\n{_render(statement)};" for statement in unapplied)
+            raise CommandError(
+                "The rights are applied, but this login may not run the following. Let an "
+                f"administrator of PostgreSQL run it:{text}"
+            )
+
+
+def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
+    """Read role, login and password of each --login."""
+    from annals.access.grants import CONSUMER, WEB
+
+    roles = {"web": WEB, "consumer": CONSUMER}
+    for role, name, file in options:
+        if role not in roles:
+            raise CommandError(f"--login {role}: the role must be web or consumer.")
+        try:
+            password = read_text(Path(file)).strip()
+            if password:
+                refuse_open_secret(Path(file))
+        except FileError as error:
+            raise CommandError(f"--login {role} {name}: {error}.") from None
+        if not password:
+            raise CommandError(f"{file} is empty: it must have the password of {name}.")
+        yield roles[role], name, password
+
+
+def _refuse_other_rights(role: str, name: str) -> None:
+    """Refuse a login that already has another role: it would have the rights of both."""
+    from annals.access import grants
+
+    if roles := grants.list_other_roles(role, name):
+        raise CommandError(
+            f"{name} has the rights of {' and '.join(roles)}: as a login of {role} too, it would "
+            "have both. Nothing is changed. Give another name, or take those rights away first."
+        )
+
+
+def _execute(statements: Iterable[sql.Composed]) -> None:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(_render(statement))
+
+
+def _execute_if_allowed(statement: sql.Composed) -> bool:
+    """Run a statement. Returns False if this login may not run it."""
+    from django.db import ProgrammingError, transaction
+    from psycopg import errors
+
+    try:
+        with transaction.atomic():
+            _execute([statement])
+    except ProgrammingError as error:
+        if isinstance(error.__cause__, errors.InsufficientPrivilege):
+            return False
+        raise
+    return True
+
+
+def _render(statement: sql.Composed) -> str:
+    from django.db import connection
+
+    connection.ensure_connection()
+    return statement.as_string(connection.connection)

@@ -1,21 +1,35 @@
 """`annals trace`: what became of one version or one message."""
 
-from argparse import ArgumentParser
-from typing import Any
+from __future__ import annotations
 
-from history.documents.record import MAX_VERSION, UNSTORED_SPAN
+import json
+from argparse import ArgumentParser
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
+
+from history.common.plain_text import to_one_line
+from history.documents.record import ID_LENGTH, MAX_VERSION, UNSTORED_SPAN
 from history.kinds.entities import BY_NAME, BY_TOPIC
-from history.management.action import ActionCommand
 from history.management.numbers import make_whole_parser
 
+if TYPE_CHECKING:
+    from history.completeness.trace import BrokerBounds, Fate, MessagePosition
 
-class Command(ActionCommand):
+
+VERSION_OPTIONS = ("entity", "id", "version")
+MESSAGE_OPTIONS = ("topic", "partition", "offset")
+
+
+class Command(BaseCommand):
     help = (
         "Print what became of a version (--entity, --id, --version) or of a message (--topic, "
         "--partition, --offset): stored, repeated, expired, quarantined, unread, lost, damaged or "
         "unknown."
     )
-    action = "annals.management.actions.trace.run"
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         add = parser.add_argument
@@ -47,3 +61,110 @@ class Command(ActionCommand):
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
         """Create the parser. Its --version is that of a document and replaces Django's."""
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Print the fate of the version or message. Raises CommandError."""
+        groups = [
+            names
+            for names in (VERSION_OPTIONS, MESSAGE_OPTIONS)
+            if any(options[name] is not None for name in names)
+        ]
+        missing = [name for names in groups for name in names if options[name] is None]
+        if len(groups) != 1 or set(missing) - {"version"}:
+            raise CommandError(
+                "Give --entity and --id, and --version unless you look for a message in "
+                "quarantine, or --topic, --partition and --offset."
+            )
+        of_version = groups[0] is VERSION_OPTIONS
+        fates = _trace_version(options) if of_version else [_trace_message(self, options)]
+        with translation.override("en"):
+            for fate in fates:
+                if options["json"]:
+                    self.stdout.write(json.dumps(_to_object(fate)))
+                else:
+                    _print_fate(self, fate)
+
+
+def _trace_version(options: dict[str, Any]) -> list[Fate]:
+    from annals.access.journal.actions import AccessAction
+    from annals.access.journal.write import record_operator_access
+    from history import timeline
+    from history.completeness import trace
+    from history.store import quarantine_queries
+
+    entity, id, number = BY_NAME[options["entity"]], options["id"], options["version"]
+    if not 0 < len(id) <= ID_LENGTH or "\0" in id:
+        raise CommandError(f"--id must have 1 to {ID_LENGTH} characters.")
+    record_operator_access(
+        AccessAction.VERSION,
+        "trace quarantine" if number is None else f"trace version {number}",
+        entity=entity.name,
+        entity_id=id,
+        application=id if entity.root else "",
+    )
+    if number is not None:
+        return [trace.trace_version(timeline.make_host_reader(), entity, id, number)]
+    fates = [
+        trace.make_quarantined_fate(message)
+        for message in quarantine_queries.find_by_document(entity, id)
+    ]
+    if not fates:
+        raise CommandError("None of its messages is in quarantine. Give --version.")
+    return fates
+
+
+def _trace_message(command: BaseCommand, options: dict[str, Any]) -> Fate:
+    from annals.access.journal.actions import AccessAction
+    from annals.access.journal.write import record_operator_access
+    from history.completeness import trace
+    from history.completeness.trace import MessagePosition
+
+    place = MessagePosition(*(options[name] for name in MESSAGE_OPTIONS))
+    record_operator_access(
+        AccessAction.VERSION, f"trace {place.topic}[{place.partition}]@{place.offset}"
+    )
+    return trace.trace_message(place, None if options["offline"] else _fetch_bounds(command, place))
+
+
+def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds | None:
+    """Return the offsets that the broker has of the topic partition, or None if it is silent."""
+    from history.completeness.trace import BrokerBounds
+    from ingest.kafka.brokers import Brokers
+    from ingest.kafka.client import Unreachable
+    from ingest.kafka.source import peek_messages
+    from ingest.management.preconditions import load_broker_settings
+
+    partition = (place.topic, place.partition)
+    try:
+        bounds = Brokers(*load_broker_settings()).fetch_bounds([partition])
+        if not bounds:
+            return BrokerBounds(0, 0)
+        [(source, (low, end))] = bounds.items()
+        # The embedded broker counts the last batch as one message.
+        if place.offset >= end:
+            messages = peek_messages(*load_broker_settings(), partition, place.offset, 1)
+            if any(message.offset == place.offset for message in messages):
+                end = place.offset + 1
+    except (Unreachable, CommandError) as error:
+        command.stderr.write(f"{error}. What is not read yet is the consumer's last record.")
+        return None
+    return BrokerBounds(low, end, source.topic_id)
+
+
+def _print_fate(command: BaseCommand, fate: Fate) -> None:
+    from history.completeness import trace
+
+    command.stdout.write(to_one_line(f"{fate.state.value}: {' '.join(trace.describe_fate(fate))}"))
+    for name, value in _to_object(fate).items():
+        if value is not None and name not in ("state", "why", "mayBe", "certain"):
+            command.stdout.write(f"  {name}: {to_one_line(str(value))}")
+
+
+def _to_object(fate: Fate) -> dict[str, Any]:
+    """Return the object of `GET trace`, with what is wrong with a message in quarantine."""
+    import msgspec
+
+    from history.completeness import trace
+
+    description = trace.make_description(fate, datetime.isoformat)
+    return {**msgspec.to_builtins(description), "detail": fate.detail or None}

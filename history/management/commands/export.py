@@ -1,22 +1,43 @@
 """`annals export`: whole days of one kind of entity, for a data warehouse."""
 
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import CommandParser
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from history.kinds.entities import BY_NAME
-from history.management.action import ActionCommand
+from history.common.signals import NotJournaledError, begins
+from history.common.text_tables import pluralize
+from history.kinds.entities import BY_NAME, EntityKind
 from history.management.numbers import parse_day
 
+if TYPE_CHECKING:
+    from history.policy import masking
+    from history.retention.export.days import ExportDay, MissingDays
+    from history.retention.export.run import ExportJob
 
-class Command(ActionCommand):
+
+log = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
     help = (
         "Export the versions of one kind of entity, by whole days, from the table and the archive, "
         "to files or standard output; exit 0: all days were exported, 1: some do not exist any "
         "more, 2: it failed."
     )
-    action = "history.management.actions.export.run"
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -57,6 +78,69 @@ class Command(ActionCommand):
             "error as its last line",
         )
 
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Export the days that the options name.
+
+        Exit with 1 if some days do not exist any more or some versions cannot be read, with 2 if
+        the export failed.
+        """
+        from history.retention.archive.store import ArchiveStore
+        from history.retention.export.days import choose_days
+        from history.retention.export.run import FAILURES, ExportJob
+        from history.store import quarantine_queries
+
+        entity = BY_NAME[options["entity"]]
+        url = settings.ANNALS.archive_url
+        begun = time.monotonic()
+        try:
+            store = ArchiveStore(url) if url else None
+            days, missing = choose_days(entity, options["from"], options["to"])
+            if not days and not missing:
+                _refuse_nothing(entity, options["from"], options["to"])
+            mask = _choose_mask(entity, options["unmasked"])
+            export = ExportJob(entity, store, options["format"], mask)
+            # Counted before the rows are read: a message that leaves the quarantine meanwhile is
+            # counted, and may be in the files.
+            quarantined_count = quarantine_queries.count_open_messages(
+                entity, *_get_span(days, missing)
+            )
+            begins.send(type(self), entity=entity, days=days, options=options)
+            sums = _export_days(self, export, days, options)
+        except BrokenPipeError:
+            raise  # the reader of standard output has left
+        except (*FAILURES, NotJournaledError) as error:
+            raise CommandError(
+                f"the export failed: {_explain_error(error)}", returncode=2
+            ) from error
+        sums["quarantined"] = quarantined_count
+        sums["seconds"] = round(time.monotonic() - begun, 3)
+        sums["missing"] = [
+            {
+                "first": str(missing_days.first),
+                "last": str(missing_days.last),
+                "why": missing_days.reason,
+            }
+            for missing_days in missing
+        ]
+        if options["json"]:
+            # Standard output may carry the export.
+            out = self.stdout if options["output"] else self.stderr
+            out.write(json.dumps(sums), str)
+        else:
+            _print_sums(self, sums)
+            for missing_days in missing:
+                self.stderr.write(f"{entity.table} not exported: {missing_days}")
+            if quarantined_count:
+                self.stderr.write(
+                    f"{entity.table} is not whole: "
+                    f"{pluralize(quarantined_count, 'message', 'messages')} of these days"
+                    " came and could not be stored; `annals quarantine list` has them."
+                )
+        if sums["failed"]:
+            sys.exit(2)
+        if missing or sums["damaged"]:
+            sys.exit(1)
+
 
 def _parse_reason(text: str) -> str:
     """Read a reason of at least one word.
@@ -67,3 +151,118 @@ def _parse_reason(text: str) -> str:
     if not text.strip():
         raise ArgumentTypeError("say why: the reason must not be empty")
     return text.strip()
+
+
+def _get_span(
+    days: Sequence[ExportDay], missing: Sequence[MissingDays]
+) -> tuple[date | None, date | None]:
+    """Return the first day, and the day after the last one; None and None without days."""
+    firsts = [*(day.day for day in days), *(missing_days.first for missing_days in missing)]
+    lasts = [*(day.day for day in days), *(missing_days.last for missing_days in missing)]
+    return min(firsts, default=None), max(lasts) + timedelta(days=1) if lasts else None
+
+
+def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) -> None:
+    """Raise CommandError if the command line names days and none of them exists."""
+    if since and until and since >= until:
+        raise CommandError(
+            f"--from {since} is not before --to {until}, which is the day after the last one.",
+            returncode=2,
+        )
+    if since or until:
+        raise CommandError(
+            f"{entity.table} has no day from {since or 'the oldest'} to {until or 'today'}: "
+            "`partitions list` says which it has.",
+            returncode=2,
+        )
+
+
+def _export_days(
+    command: BaseCommand, export: ExportJob, days: Sequence[ExportDay], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Export the days and return the sums. A failed day is reported at once, unless with --json."""
+    from history.management.progress import show_progress
+    from history.retention.export.run import to_directory, to_stream
+
+    folder, rows, kept_days = options["output"], 0, 0
+    failed: list[dict[str, str]] = []
+    damaged: list[dict[str, str]] = []
+    total = sum(day.rows for day in days)
+    with show_progress(f"export {export.entity.name}, rows", total, sys.stderr) as tick:
+        counted = replace(export, tick=tick)
+        if folder is None:
+            exported = to_stream(counted, days, sys.stdout.buffer)
+        else:
+            exported = to_directory(counted, days, folder)
+        for exported_day in exported:
+            rows, kept_days = rows + exported_day.rows, kept_days + exported_day.kept
+            lines = []
+            if exported_day.error is not None:
+                failed.append(
+                    {"name": exported_day.day.name, "why": _explain_error(exported_day.error)}
+                )
+                lines.append("{name} not exported: {why}".format(**failed[-1]))
+            for complaint in exported_day.damaged:
+                damaged.append({"name": exported_day.day.name, "why": complaint})
+                lines.append(
+                    f"{exported_day.day.name} exported without what cannot be read: {complaint}"
+                )
+            if not options["json"]:
+                for line in lines:
+                    command.stderr.write(line)
+    return {
+        "table": export.entity.table,
+        "days": len(days) - len(failed),
+        "before": kept_days,
+        "rows": rows,
+        "failed": failed,
+        "damaged": damaged,
+    }
+
+
+def _print_sums(command: BaseCommand, sums: dict[str, Any]) -> None:
+    """Print the sums to standard error: standard output may carry the export."""
+    style = command.style.SUCCESS
+    if kept_days := sums["before"]:
+        command.stderr.write(
+            f"{pluralize(kept_days, 'day was', 'days were')} exported before.", style
+        )
+    rows, seconds = sums["rows"], sums["seconds"]
+    text = f"Exported {pluralize(sums['days'], 'day')}, {pluralize(rows, 'row')} in {seconds:.1f} s"
+    command.stderr.write(f"{text} ({rows / max(seconds, 0.001):,.0f} rows/s).", style)
+
+
+def _choose_mask(entity: EntityKind, reason: str | None) -> masking.KindMask | None:
+    """Return how to mask the documents; None if a reason is given or nothing is marked."""
+    from history.documents.exactjson import dumps
+    from history.policy import masking
+
+    mask = masking.load_stored_mask(entity)
+    if mask is None:
+        return None
+    if reason is None:
+        _refuse_own_key()
+        return mask
+    quoted = dumps(reason).decode()
+    log.warning("unmasked export of %s by user %d: %s", entity.name, os.getuid(), quoted)
+    return None
+
+
+def _refuse_own_key() -> None:
+    """Refuse to mask with a key that this process would make.
+
+    Equal values would get other tokens than on the screens and in the next export.
+    """
+    if settings.ANNALS.secret_key is None and not settings.ANNALS.demo:
+        raise CommandError(
+            "ANNALS_SECRET_KEY is missing: the tokens of masked values are made with it. Set it to "
+            "the key that the web has, and export again.",
+            returncode=2,
+        )
+
+
+def _explain_error(error: Exception) -> str:
+    from history.common.error_sentences import explain_known_error
+    from history.common.error_text import describe
+
+    return explain_known_error(error) or describe(error)

@@ -1,11 +1,32 @@
 """`annals ledger`: prints the ledger and the places where it does not add up."""
 
+from __future__ import annotations
+
+import json
+import sys
 from argparse import ArgumentParser
-from typing import Any
+from collections.abc import Container, Mapping
+from contextlib import closing
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
 
+from history.common.consumer_silence import find_longest_silence
+from history.common.text_tables import build_table, pluralize, print_table
+from history.kinds.entities import BY_TOPIC
 from history.management.numbers import make_whole_parser
+from ingest.messages.message import KafkaPartition
+
+if TYPE_CHECKING:
+    from ingest.completeness import losses
+    from ingest.kafka.retention_forecast import Outlook
+    from ingest.models import Ledger
+
+
+REASON_LENGTH = 200
+COLUMNS = ("read", "stored", "repeated", "expired", "quarantined")
 
 
 class Command(BaseCommand):
@@ -45,6 +66,200 @@ class Command(BaseCommand):
         retire.add_argument("--why", required=True, help="the reason; it is shown")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        from ingest.management.actions.ledger import LedgerRun
+        if options["command"] is None:
+            self._print_figures(options)
+        else:
+            getattr(self, f"_{options['command']}")(options)
 
-        LedgerRun(self).handle(**options)
+    def _acknowledge(self, options: dict[str, Any]) -> None:
+        from ingest.completeness.ledger_rows import acknowledge_losses
+        from ingest.management.argument_checks import refuse_unknown_topic
+
+        topic, reason = options["topic"], _require_reason(options)
+        refuse_unknown_topic(topic)
+        count = acknowledge_losses(topic, options["partition"], reason)
+        if not count:
+            raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
+        self.stdout.write(f"{pluralize(count, 'lost message')} of {topic} acknowledged: {reason}")
+
+    def _retire(self, options: dict[str, Any]) -> None:
+        from ingest.completeness.ledger_rows import retire_topic
+        from ingest.management.argument_checks import refuse_unknown_topic
+
+        topic, reason = options["topic"], _require_reason(options)
+        refuse_unknown_topic(topic)
+        unread = retire_topic(topic, reason)
+        self.stdout.write(f"{topic} is retired: {reason}")
+        if unread:
+            self.stdout.write(f"{unread:,} of its messages were not read; nothing waits for them.")
+
+    def _unretire(self, options: dict[str, Any]) -> None:
+        from ingest.completeness.ledger_rows import unretire_topic
+        from ingest.management.argument_checks import refuse_unknown_topic
+
+        topic = options["topic"]
+        if not unretire_topic(topic):
+            refuse_unknown_topic(topic)
+            raise CommandError(f"{topic} is not retired.")
+        self.stdout.write(f"{topic} is not retired any more.")
+
+    def _print_figures(self, options: dict[str, Any]) -> None:
+        import msgspec
+
+        from ingest.completeness import ledger_rows, losses
+
+        entries = ledger_rows.load_entries()
+        outlooks: dict[KafkaPartition, Outlook] = {}
+        if not options["offline"]:
+            outlooks = self._ask_brokers(entries)
+            losses.update_entries(entries, outlooks)
+        known_partitions = {(entry.topic, entry.partition) for entry in entries}
+        never_read = {
+            place: outlook for place, outlook in outlooks.items() if place not in known_partitions
+        }
+        with translation.override("en"):
+            faults = ledger_rows.find_faults(entries)
+        deleted = losses.describe_deleted(outlooks, ledger_rows.load_retired_topics())
+        forecasts = losses.forecast_losses(entries, never_read)
+        if options["json"]:
+            figures = ledger_rows.make_figures(
+                entries, faults + deleted, losses.list_losses(forecasts)
+            )
+            self.stdout.write(json.dumps(msgspec.to_builtins(figures)))
+        else:
+            self._print_table(entries, faults)
+            for sentence in deleted:
+                self.stdout.write(f"LOST {sentence}")
+            self._print_losses(forecasts, outlooks, never_read)
+        if faults or deleted:
+            sys.exit(1)
+
+    def _ask_brokers(self, entries: list[Ledger]) -> dict[KafkaPartition, Outlook]:
+        """Ask the brokers about all topic partitions, also those that are not in the ledger."""
+        from ingest.completeness import ledger_rows, losses
+        from ingest.kafka.client import Unreachable
+        from ingest.kafka.retention import BrokerForecaster
+        from ingest.management.preconditions import load_broker_settings
+
+        positions: dict[KafkaPartition, int | None] = {
+            (entry.topic, entry.partition): entry.next_offset for entry in entries if entry.current
+        }
+        retired = ledger_rows.load_retired_topics()
+        try:
+            with closing(BrokerForecaster(*load_broker_settings())) as forecaster:
+                partitions = forecaster.list_partitions(
+                    topic for topic in BY_TOPIC if topic not in retired
+                )
+                next_offsets = {**dict.fromkeys(partitions), **positions}
+                return forecaster.fetch_outlooks(next_offsets, losses.collect_seen_ends(entries))
+        except (Unreachable, CommandError) as error:
+            self.stderr.write(f"{error}. The lag is the consumer's last record.")
+            return {}
+
+    def _print_losses(
+        self,
+        forecasts: Mapping[KafkaPartition, losses.LossForecast],
+        outlooks: Mapping[KafkaPartition, Outlook],
+        never_read: Container[KafkaPartition],
+    ) -> None:
+        """Print a line for each topic partition with unread messages, the most endangered first."""
+        from ingest.completeness import losses
+
+        silent = {topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None}
+        for topic in sorted(silent):
+            self.stdout.write(
+                f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
+                "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
+            )
+        behind = {place: loss for place, loss in forecasts.items() if loss.unread}
+        for place, loss in behind.items():
+            when = "will never be lost: the topic has no retention"
+            if loss.begun:
+                when = "is being lost: it is past its retention"
+            elif isfinite(loss.seconds):
+                when = f"will be lost in {losses.format_duration(loss.seconds)}"
+            takes = "catching up never ends: messages come as fast as they are read"
+            if loss.halted:
+                takes = "catching up never ends: it is halted"
+            elif isfinite(loss.catch_up):
+                takes = f"catching up takes {losses.format_duration(loss.catch_up)}"
+            new = " (never read)" if place in never_read else ""
+            topic, partition = place
+            self.stdout.write(
+                f"UNREAD {topic}[{partition}]{new}: {pluralize(loss.unread, 'message')}; "
+                f"data {when}; {takes}",
+            )
+        if forecasts and not behind:
+            first = min(loss.seconds for loss in forecasts.values())
+            if isfinite(first):
+                self.stdout.write(
+                    "Nothing is unread. If nothing more is read from now on, data will be lost in "
+                    f"{losses.format_duration(first)} at the earliest.",
+                )
+
+    def _print_topics(self, entries: list[Ledger]) -> None:
+        """Print a line for each topic that is not read."""
+        from ingest.completeness import ledger_rows
+
+        for topic in ledger_rows.find_never_read_topics(entries):
+            self.stdout.write(
+                f"NEVER READ {topic}: nothing is known of its messages. Read it with `annals "
+                "consume`, or declare it finished with `annals ledger retire`.",
+            )
+        for topic, asked_at in ledger_rows.find_absent_topics(entries).items():
+            expected = "a migration topic may be absent"
+            if topic == BY_TOPIC[topic].topics[0]:
+                expected = "services send their changes to it, so create it"
+            self.stdout.write(
+                f"ABSENT {topic}: it did not exist at {asked_at:%Y-%m-%d %H:%M:%S} UTC; {expected}."
+                " It holds nothing back, and is read as soon as it exists.",
+            )
+        for topic in ledger_rows.find_undeclared_topics(entries):
+            self.stdout.write(
+                f"NOT READ {topic}: no declared kind has this topic any more, so nobody reads what "
+                "comes to it. Declare its kind again, or declare the topic finished with `annals "
+                "ledger retire`.",
+            )
+
+    def _print_table(self, entries: list[Ledger], faults: list[str]) -> None:
+        from ingest.completeness import ledger_rows
+
+        if not entries:
+            self.stdout.write("The ledger is empty: nothing has been consumed yet.")
+            return
+        names = "topic", "partition", *COLUMNS, "skipped", "lost", "next offset", "lag", "state"
+        table = build_table(*names, right=names[1:-1])
+        for entry in entries:
+            counts = (f"{getattr(entry, name):,}" for name in (*COLUMNS, "skipped"))
+            lost = f"{entry.lost:,}"
+            if entry.lost_acknowledged:
+                lost += f" ({entry.lost_acknowledged:,} acknowledged)"
+            lag = "?" if entry.lag is None else f"{entry.lag:,}"
+            cells = (*counts, lost, f"{entry.next_offset:,}", lag, entry.state)
+            table.add_row(entry.topic, str(entry.partition), *cells)
+        total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
+        table.add_row("all", "", *total, *[""] * 5)
+        print_table(self.stdout, table)
+        for topic, each in ledger_rows.load_retired_topics().items():
+            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
+        self._print_topics(entries)
+        for entry in entries:
+            if entry.log_cut:
+                self.stdout.write(
+                    f"CUT {entry.topic}[{entry.partition}]: the log at the broker was cut after it "
+                    f"was read to offset {entry.next_offset}; it was read again from its start. "
+                    "What was read before is stored; what was never read may be missing.",
+                )
+        for fault in faults:
+            self.stdout.write(f"FAULT {fault}")
+        if silence := find_longest_silence(entry.silence for entry in entries):
+            self.stdout.write(f"SILENT {silence}: newer messages are not read.")
+        if not faults:
+            self.stdout.write("Every message read is accounted for.")
+
+
+def _require_reason(options: dict[str, Any]) -> str:
+    reason: str = options["why"].strip()
+    if not 0 < len(reason) <= REASON_LENGTH:
+        raise CommandError(f"--why must have 1 to {REASON_LENGTH} characters.")
+    return reason

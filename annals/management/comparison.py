@@ -1,0 +1,184 @@
+"""Compares applications here and in the old service, version by version, without values."""
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import TextChoices
+from psycopg.types.numeric import Float8, Int4
+
+from history import diff, timeline
+from history.common import clock
+from history.kinds.entities import EntityKind, get_root
+from history.policy import masking
+from history.store.database import prepared
+from history.store.versions import SourceRow, VersionRow, parse_snapshot
+from history.timeline import HistoryReader
+from history.timeline.compose import get_identity
+
+# Younger versions may not have reached one of the two yet.
+SETTLE_PERIOD: Final = timedelta(minutes=5)
+MAX_PATHS: Final = 5
+
+StoredVersions = Mapping[tuple[EntityKind, str, int], Sequence[VersionRow]]
+
+
+# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
+_SELECT_SAMPLE: Final = """
+    SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%(percent)s) REPEATABLE (%(seed)s)
+    ORDER BY id
+"""
+_FIRST_PERCENT: Final = 0.05
+
+
+class ComparisonVerdict(TextChoices):
+    """The result for one version. Only DIFFERENT and MISSING_HERE speak against the switch."""
+
+    EQUAL = "equal", "equal"
+    DIFFERENT = "different", "different"
+    MISSING_HERE = "missingHere", "missing here"
+    MISSING_THERE = "missingThere", "missing there"
+    OLDER = "older", "older than what is kept here"
+    TOO_NEW = "tooNew", "of the last minutes, not yet in both"
+
+
+FAULTS: Final = frozenset({ComparisonVerdict.DIFFERENT, ComparisonVerdict.MISSING_HERE})
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedVersion:
+    """One version after the comparison."""
+
+    kind: str
+    id: str
+    version: int
+    verdict: ComparisonVerdict
+    # the first differences: pointers into the snapshot, or fields of the envelope
+    paths: tuple[str, ...] = ()
+    clocks: bool = False  # whether updatedAt differs, which does not count
+
+
+@dataclass(slots=True)
+class ComparisonTotals:
+    """The counts of a comparison."""
+
+    applications: int = 0
+    nowhere: int = 0  # applications without a version in either of the two
+    versions: Counter[ComparisonVerdict] = field(default_factory=Counter)
+    clocks: int = 0
+    unavailable: int = 0  # applications that one of the two could not read
+
+    @property
+    def faults(self) -> int:
+        """The number of versions that speak against the switch."""
+        return sum(self.versions[verdict] for verdict in FAULTS)
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether versions were compared and none speaks against the switch."""
+        return (
+            bool(self.versions[ComparisonVerdict.EQUAL])
+            and not self.unavailable
+            and not self.faults
+        )
+
+
+def compare_application(
+    stored: StoredVersions, old_rows: Sequence[SourceRow], kept_from: datetime
+) -> Iterator[ComparedVersion]:
+    """Compare the versions of one application, in any order.
+
+    Args:
+        stored: The versions here.
+        old_rows: The versions of the old service.
+        kept_from: Older versions may be removed here already.
+    """
+    old_by_version = {(row.entity, row.id, row.version): row for row in old_rows}
+    settled = clock.now() - SETTLE_PERIOD
+    for place in stored.keys() | old_by_version.keys():
+        entity, id, number = place
+        rows, old = stored.get(place, ()), old_by_version.get(place)
+        if old is None:
+            newest = max(row.updated_at for row in rows)
+            verdict = (
+                ComparisonVerdict.TOO_NEW if newest > settled else ComparisonVerdict.MISSING_THERE
+            )
+            yield ComparedVersion(entity.name, id, number, verdict)
+        elif not rows:
+            verdict = (
+                ComparisonVerdict.TOO_NEW
+                if old.updated_at > settled
+                else ComparisonVerdict.MISSING_HERE
+            )
+            if old.updated_at < kept_from:
+                verdict = ComparisonVerdict.OLDER
+            yield ComparedVersion(entity.name, id, number, verdict)
+        else:
+            # If two versions here have the same number, take the one with fewer differences.
+            yield min(
+                (_compare_versions(row, old) for row in rows),
+                key=lambda compared: (len(compared.paths), compared.clocks),
+            )
+
+
+def _compare_versions(row: VersionRow, old: SourceRow) -> ComparedVersion:
+    envelope = {
+        "type": (row.type, old.type),
+        "clientId": (row.client_id, old.client_id),
+        "author": (row.author, old.author),
+        "productInstanceId": (row.product_instance_id, old.product_instance_id),
+    }
+    paths = [name for name, (value, old_value) in envelope.items() if value != old_value]
+    entity = old.entity
+    # Paths into lists have the value that identifies an item, so marked values are masked first.
+    mask = masking.load_stored_mask(entity)
+    old_data, new_data = ((mask(old.id, data) if mask else data) for data in (old.data, row.data))
+    changes = diff.list_changes(
+        parse_snapshot(old_data), parse_snapshot(new_data), get_identity(entity)
+    )
+    paths += [change.key_path or "(the whole document)" for change in changes]
+    verdict = ComparisonVerdict.DIFFERENT if paths else ComparisonVerdict.EQUAL
+    clocks = row.updated_at != old.updated_at
+    return ComparedVersion(
+        entity.name, old.id, old.version, verdict, tuple(paths[:MAX_PATHS]), clocks
+    )
+
+
+def load_stored_versions(reader: HistoryReader, application: str) -> StoredVersions:
+    """Load all versions of an application and its children.
+
+    A number has more than one version if a producer used it twice.
+
+    Raises:
+        DamagedBlockError: A block of the application cannot be read.
+    """
+    rows: dict[tuple[EntityKind, str, int], list[VersionRow]] = defaultdict(list)
+    reader = replace(reader, damaged={})
+    members = timeline.fetch_members(reader, application)
+    for error in reader.damaged.values():
+        raise error
+    for (entity, id), keys in members.items():
+        for row in sorted(
+            timeline.fetch_all_versions(reader, ((entity, id, key) for key in keys)).values()
+        ):
+            if row.product_instance_id in (None, application):
+                rows[entity, id, row.version].append(row)
+    return rows
+
+
+def sample_applications(number: int, seed: int) -> list[str]:
+    """Return a random sample of up to `number` ids of applications.
+
+    The same seed gives the same sample while the store does not change.
+    """
+    percent = _FIRST_PERCENT
+    while True:
+        statement = _SELECT_SAMPLE.format(table=get_root().table)
+        sampled = prepared.fetch_rows(statement, {"percent": Float8(percent), "seed": Int4(seed)})
+        if len(sampled) >= number or percent >= 100:
+            ids = [id for (id,) in sampled]
+            return random.Random(seed).sample(ids, min(number, len(ids)))  # noqa: S311 - no secret
+        percent = min(100.0, percent * 8)

@@ -1,1 +1,0 @@
-"""The actions of the commands: imported when a command runs, not for its help."""

@@ -1,0 +1,58 @@
+"""What a command about messages needs before it starts: named brokers, tables of this release."""
+
+import logging
+
+import psycopg
+from django.conf import settings
+from django.core.management.base import CommandError
+
+from history.common import schema
+from history.common.database_errors import explain_no_connection, is_refused
+from history.common.error_text import describe
+from history.store.database import forms, session
+from ingest.store.session import open_connection
+
+logger = logging.getLogger(__name__)
+
+
+def refuse_other_tables() -> None:
+    """Refuse to start if the tables are of another release or the login is refused.
+
+    A database that does not answer is waited for later, as in any outage.
+
+    Raises:
+        CommandError: Why the consumer cannot start.
+    """
+    try:
+        with open_connection("annals-check") as connection:
+            complaint = session.explain_dropped_settings(connection) or schema.explain_tables(
+                connection.cursor()
+            )
+    except psycopg.errors.InsufficientPrivilege:
+        raise CommandError(
+            "The database login of this consumer may not read which migrations are applied: its "
+            "rights are those of an earlier release. Run `annals migrate` and `annals grants "
+            "--apply` as the owner of the tables, then start this process again."
+        ) from None
+    except forms.NewerFormError as error:
+        raise CommandError(f"{error}.") from None
+    except psycopg.Error as error:
+        if is_refused(error):
+            raise
+        reason = explain_no_connection(error) or describe(error)
+        logger.warning("%s. The consumer waits and goes on trying", reason)
+        return
+    if complaint is not None:
+        raise CommandError(complaint)
+
+
+def load_broker_settings() -> tuple[str, dict[str, str]]:
+    """Return the bootstrap servers, and the librdkafka settings from the environment."""
+    client_settings = dict(settings.KAFKA)
+    bootstrap = client_settings.pop("bootstrap.servers", None)
+    if not bootstrap:
+        raise CommandError(
+            "No broker is named, and the embedded one does not run. Set KAFKA_BOOTSTRAP_SERVERS, "
+            "as host:port,host:port, or start it: annals embedded start"
+        )
+    return str(bootstrap), client_settings
