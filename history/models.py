@@ -63,17 +63,20 @@ VERSION_MODELS = {
 }
 
 
+class PersonKind(models.TextChoices):
+    """Who uses a login."""
+
+    PERSON = "person", _("person")
+    SERVICE = "service", _("service")
+
+
 class Person(models.Model):
     """The person or service that uses a login. Filled by `annals people import`, screens and first
     logins. written_by: the identity whose login wrote the name; empty: the bank did."""
 
-    class Kind(models.TextChoices):
-        PERSON = "person", _("person")
-        SERVICE = "service", _("service")
-
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
-    kind = models.CharField(_("kind"), max_length=10, choices=Kind, default=Kind.PERSON)
+    kind = models.CharField(_("kind"), max_length=10, choices=PersonKind, default=PersonKind.PERSON)
     written_by = models.CharField(max_length=40, default="", db_default="", editable=False)
 
     class Meta:
@@ -85,17 +88,20 @@ class Person(models.Model):
         return self.full_name
 
 
+class LabelKind(models.TextChoices):
+    """How the values of a field are shown."""
+
+    TEXT = "text", _("text")
+    MONEY = "money", _("money")
+    PERCENT = "percent", _("percent")
+    DATE = "date", _("date")
+    ENUM = "enum", _("words from a list")
+    PERSON = "person", _("login of a person")
+    TECHNICAL = "technical", _("technical")
+
+
 class FieldLabel(models.Model):
     """The label of a field of a snapshot, and how to show its values."""
-
-    class Kind(models.TextChoices):
-        TEXT = "text", _("text")
-        MONEY = "money", _("money")
-        PERCENT = "percent", _("percent")
-        DATE = "date", _("date")
-        ENUM = "enum", _("words from a list")
-        PERSON = "person", _("login of a person")
-        TECHNICAL = "technical", _("technical")
 
     entity = models.CharField(
         _("kind of entity"),
@@ -110,7 +116,7 @@ class FieldLabel(models.Model):
     )
     russian = models.CharField(_("in Russian"), max_length=200)
     english = models.CharField(_("in English"), max_length=200, blank=True)
-    kind = models.CharField(_("kind"), max_length=10, choices=Kind, default=Kind.TEXT)
+    kind = models.CharField(_("kind"), max_length=10, choices=LabelKind, default=LabelKind.TEXT)
     words = models.JSONField(
         _("words"),
         default=dict,

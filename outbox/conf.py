@@ -152,15 +152,16 @@ _RANDOM = SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses in seconds that double after each failure, up to `most`. Half of each pause is
-    random.
+    """Pauses in seconds that double after each failure, up to `longest`.
+
+    Half of each pause is random.
     """
 
     first: float
-    most: float
+    longest: float
 
     def choose_pause(self, attempts: int) -> float:
         """Return the pause after this many failures in a row; at least one."""
         # 2 to the 60th is longer than any limit, and does not overflow.
-        longest = min(self.most, self.first * 2.0 ** min(attempts - 1, 60))
-        return longest * _RANDOM.uniform(0.5, 1)
+        pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60))
+        return pause * _RANDOM.uniform(0.5, 1)

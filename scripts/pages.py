@@ -265,7 +265,7 @@ def _format_metric(metric: MetricDescription) -> str:
     labels = "; ".join(
         f"`{name}`: "
         + (
-            values.what
+            values.description
             if isinstance(values, OpenValues)
             else ", ".join(f"`{label_value}`" for label_value in values)
         )

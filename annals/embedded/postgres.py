@@ -110,7 +110,7 @@ def create_data_directory(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd 
     fresh.rename(data)
 
 
-def initialise_cluster(data: Path, user: str, password: str, sync: bool) -> None:
+def initialize_cluster(data: Path, user: str, password: str, sync: bool) -> None:
     """Create a database cluster with UTF-8, code point order and checksums.
 
     Args:
@@ -251,7 +251,7 @@ class EmbeddedPostgres(ServerProcess):
             password = process.write_private_file(
                 self.home / "password", process.generate_password()
             ).read_text()
-            initialise_cluster(self.data, USER, password, sync=self.settings.get("fsync") != "off")
+            initialize_cluster(self.data, USER, password, sync=self.settings.get("fsync") != "off")
         check_version(self.data)
         write_settings(self.data, {**self.settings, "port": ports["PostgreSQL"]})
         mark_pid_file_stale(self.data)

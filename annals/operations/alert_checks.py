@@ -44,7 +44,7 @@ class Alert:
     alert: str
     page: bool  # act now, also at night
     find_places: Callable[[MetricValues], Iterable[str]]  # the places where the alert holds
-    what: Promise  # what is wrong
+    problem: Promise  # what is wrong
     do: Promise  # what helps
     url: str  # the name of a page
     # places where it will soon hold
@@ -268,7 +268,7 @@ DISK_FULL: Final = Alert("AnnalsDiskFills", False, lambda _: (), _("The disk fil
     _("Keep fewer days, archive them, or get a larger disk."), DAYS)  # fmt: skip
 RUN_JOB: Final = _("Run it, and find out why cron did not.")
 JOB_LATE: Final = Alert("", False, lambda _: (), _("A cron job did not run in time."), RUN_JOB, "")
-JOB_FAILED: Final = replace(JOB_LATE, what=_("A cron job failed."))
+JOB_FAILED: Final = replace(JOB_LATE, problem=_("A cron job failed."))
 
 
 def collect_values(families: Iterable[Metric]) -> MetricValues:

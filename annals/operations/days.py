@@ -61,7 +61,7 @@ class TableDay:
     day: date
     today: date
     part: Partition | None = None  # None: the day has no partition
-    held: str = ""  # why it stays longer than retention says
+    hold_reason: str = ""  # why it stays longer than retention says
     unpacked: str = ""  # why it is not packed although it should be
     packed: datetime | None = None
     sealed: datetime | None = None
@@ -75,7 +75,7 @@ class TableDay:
             return "archived" if self.archived else "missing"
         if self.part.state is not DayState.ATTACHED:
             return "detached"
-        if self.held:
+        if self.hold_reason:
             return "held"
         if self.day > self.today:
             return "ahead"
@@ -173,7 +173,7 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
             table_day, seal_after, gettext("sealed after {day}"), gettext("to be sealed")
         )
     kept_days = annals.retention_days if versions else annals.journal_days
-    if table_day.held:
+    if table_day.hold_reason:
         until = _format_day(table_day.day + timedelta(kept_days + annals.hold_days))
         yield gettext("held until {day} at most").format(day=until)
     elif table_day.part.restored:
@@ -226,7 +226,7 @@ def show_days(request: HttpRequest) -> HttpResponse:
                 for table_day in table_days
                 if table_day.state == "held"
             ),
-            lambda table_day: f"{table_day.held}; {table_day.next}",
+            lambda table_day: f"{table_day.hold_reason}; {table_day.next}",
         ),
         "unpacked": _group_by_text(
             [
@@ -291,7 +291,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             at, verified_at = sealed.get(place), verified.get(strategy.table)
             table_days[day, strategy.table] = TableDay(
                 *place, today, part,
-                held=translate_reasons(strategy.holds.get(day, "")),
+                hold_reason=translate_reasons(strategy.holds.get(day, "")),
                 unpacked=unpacked.get(place, ""),
                 packed=packed.get(place),
                 sealed=at,

@@ -34,7 +34,7 @@ class CronJob:
     """One cron job and its latest run."""
 
     command: str  # as in the crontab
-    what: Promise  # what it does, for people
+    purpose: Promise  # a clause for people
     runbook: str  # the alert and the section of the runbook
     ran: datetime | None  # when the latest complete run began
     outcome: str  # for people

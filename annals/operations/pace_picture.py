@@ -16,10 +16,10 @@ DAY: Final = timedelta(days=1)
 class PacePicture:
     """The rates of a day as paths of an SVG: an area for arrived messages, lines for read ones."""
 
-    came: int  # messages that arrived in the day
+    arrived: int  # messages that arrived in the day
     read: int  # messages that were read in the day
-    most: float  # the highest rate, in messages a second
-    came_path: str
+    highest_rate: float  # the highest rate, in messages a second
+    arrived_path: str
     read_path: str
     width: int = WIDTH
     height: int = HEIGHT
@@ -27,7 +27,7 @@ class PacePicture:
     @property
     def before(self) -> int:
         """How many messages were read that had arrived before that day."""
-        return max(0, self.read - self.came)
+        return max(0, self.read - self.arrived)
 
 
 def draw_pace() -> PacePicture | None:

@@ -19,7 +19,7 @@ from history.common.complaints import explain_declaration_error
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.kinds.kind import DeclaredLabel
 from history.kinds.kinds_file import find_mark_problems
-from history.models import FieldLabel
+from history.models import FieldLabel, LabelKind
 
 SHIPPED_FILE = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
@@ -33,18 +33,18 @@ mark_changed: Final = Signal()
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field's name in both languages and how to read its values. kind: one of FieldLabel.Kind.
+    """A field's name in both languages and how to read its values. kind: one of LabelKind.
     # for "enum": the names of a value by language, {"NEW": {"ru": "Новая", "en": "New"}}
     words: for "enum", a value's names by language, {"NEW": {"ru": "Новая", "en": "New"}}."""
 
     russian: str
     english: str
-    kind: str  # one of FieldLabel.Kind
+    kind: str  # one of LabelKind
     words: Mapping[str, Mapping[str, str]]
 
     @property
     def technical(self) -> bool:
-        return self.kind == FieldLabel.Kind.TECHNICAL
+        return self.kind == LabelKind.TECHNICAL
 
     @property
     def names(self) -> tuple[str, str]:
@@ -178,7 +178,7 @@ class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
     russian: str
     english: str = ""
     entity: str = ""
-    kind: str = FieldLabel.Kind.TEXT
+    kind: str = LabelKind.TEXT
     words: dict[str, dict[str, str]] = {}
     sensitive: bool | msgspec.UnsetType = msgspec.UNSET
 
@@ -218,8 +218,8 @@ def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> l
         problems.append("a path begins with a slash")
     if sensitive:
         problems += find_mark_problems(path)
-    if kind not in FieldLabel.Kind.values:
-        problems.append(f"kind must be one of {', '.join(FieldLabel.Kind.values)}")
+    if kind not in LabelKind.values:
+        problems.append(f"kind must be one of {', '.join(LabelKind.values)}")
     return problems
 
 

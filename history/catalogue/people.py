@@ -12,7 +12,7 @@ from django.db import OperationalError, transaction
 
 from history.common.complaints import explain_text_error
 from history.documents.record import AUTHOR_LENGTH
-from history.models import Person
+from history.models import Person, PersonKind
 from history.store.database import prepared
 from history.store.versions import LoginKind
 
@@ -170,8 +170,8 @@ def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
         yield f"full_name is longer than {NAME_LENGTH} characters"
     if "\0" in login + name:
         yield "has a NUL character"
-    if kind not in Person.Kind.values:
-        yield f"kind is {kind or 'empty'}; it must be {' or '.join(Person.Kind.values)}"
+    if kind not in PersonKind.values:
+        yield f"kind is {kind or 'empty'}; it must be {' or '.join(PersonKind.values)}"
 
 
 def remember_login(login: str, full_name: str, identity: str) -> None:

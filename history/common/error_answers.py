@@ -142,7 +142,7 @@ def make_error_answer(request: HttpRequest, error: Exception) -> HttpResponse:
     message = "" if kind.code in MESSAGES else str(error)
     if isinstance(error, UnavailableError):
         message = str(error)
-    if isinstance(error, BusyError) and error.own:
+    if isinstance(error, BusyError) and error.by_same_login:
         message = str(_("this login asks too much at once; ask for less at a time, or try again"))
     if isinstance(error, exceptions.NotAuthenticated):
         message = str(_("nobody is logged in; log in, or send a token"))

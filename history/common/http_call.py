@@ -37,7 +37,7 @@ class HttpSession(requests.Session):
         self,
         method: str,
         address: str,
-        most: int,
+        max_bytes: int,
         until: float,
         statuses: Collection[int] = (200,),
         **options: Any,
@@ -47,14 +47,14 @@ class HttpSession(requests.Session):
         options |= {"verify": self._verify, "allow_redirects": False, "stream": True}
         with self.request(method, address, **options) as answer:
             is_expected = answer.status_code in statuses
-            return answer.status_code, read_body(answer, most, until) if is_expected else b""
+            return answer.status_code, read_body(answer, max_bytes, until) if is_expected else b""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
         """None: requests reads the whole body of a redirect, however large, also of one that it is
         not to follow and of an answer that is to be streamed."""
 
 
-def read_body(answer: requests.Response, most: int, until: float) -> bytes:
+def read_body(answer: requests.Response, max_bytes: int, until: float) -> bytes:
     """The body of a streamed answer. until: a moment of time.monotonic(). Raises TooLargeError
     beyond this many bytes, requests.Timeout after that moment, requests.ConnectionError where the
     answer is cut off."""
@@ -64,7 +64,7 @@ def read_body(answer: requests.Response, most: int, until: float) -> bytes:
         # Not decoded: urllib3 reads on until compressed bytes give something, and past our limits.
         while part := answer.raw.read1(CHUNK, decode_content=False):
             content += part
-            if len(content) > most:
+            if len(content) > max_bytes:
                 raise TooLargeError
             if time.monotonic() > until:
                 raise requests.Timeout

@@ -9,7 +9,7 @@ from django.utils.module_loading import import_string
 def import_lazily(path: str) -> Callable[..., Any]:
     """The function of this dotted path. For receivers of signals, connected with weak=False."""
 
-    def call(*given: Any, **named: Any) -> Any:
-        return import_string(path)(*given, **named)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return import_string(path)(*args, **kwargs)
 
     return call

@@ -23,9 +23,9 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenValues:
-    """The values of a label that configuration or data decide. what: a phrase that says which."""
+    """The values of a label that configuration or data decide."""
 
-    what: str
+    description: str  # a phrase that says which values there can be
 
 
 Values = Sequence[str] | OpenValues

@@ -120,8 +120,8 @@ def load_applied_migrations(cursor: SchemaCursor) -> list[MigrationName]:
     return [(str(app), str(name)) for app, name in cursor.fetchall()]
 
 
-def format_names(migrations: Collection[MigrationName], most: int = 3) -> str:
+def format_names(migrations: Collection[MigrationName], limit: int = 3) -> str:
     """Format the first migrations for a sentence."""
     listed = [f"{app}.{name}" for app, name in migrations]
-    more = len(listed) - most
-    return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")
+    more = len(listed) - limit
+    return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -32,6 +32,6 @@ def print_table(out: TextIOBase, table: "Table") -> None:
     out.write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def pluralize(count: int, one: str, several: str = "") -> str:
-    """`1 day`, `1,234 days`. several: the words for another number than 1, if not one + s."""
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
+def pluralize(count: int, singular: str, plural: str = "") -> str:
+    """`1 day`, `1,234 days`. plural: for other numbers than 1; by default singular + s."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

@@ -34,12 +34,12 @@ class BusyError(RuntimeError):
     """A request has no place among those that are being answered.
 
     Args:
-        own: Whether the same login has all places that one login may have.
+        by_same_login: Whether the same login has all places that one login may have.
     """
 
-    def __init__(self, *, own: bool = False) -> None:
+    def __init__(self, *, by_same_login: bool = False) -> None:
         super().__init__("too many expensive requests at once")
-        self.own = own
+        self.by_same_login = by_same_login
 
 
 class _Waiter:
@@ -108,7 +108,9 @@ class PlacePool:
             owner_queued = sum(queued_waiter.owner == waiter.owner for queued_waiter in self._queue)
             if owner_queued > _compute_half(self._waiting):
                 self._queue.remove(waiter)
-                raise BusyError(own=owner_queued > 1 or self._make_refusal(waiter).own)
+                raise BusyError(
+                    by_same_login=owner_queued > 1 or self._make_refusal(waiter).by_same_login
+                )
             if len(self._queue) > self._waiting:
                 refused = max(reversed(self._queue), key=self._count_of_owner)
                 self._queue.remove(refused)
@@ -136,7 +138,7 @@ class PlacePool:
         return self._held[waiter.owner] + queued
 
     def _make_refusal(self, waiter: _Waiter) -> BusyError:
-        return BusyError(own=self._held[waiter.owner] >= _compute_half(self._size))
+        return BusyError(by_same_login=self._held[waiter.owner] >= _compute_half(self._size))
 
 
 class _SingleOwner:
@@ -210,7 +212,7 @@ def count_login_request(login: object) -> Iterator[None]:
             seconds_left = QUICK_S - max(request_work.seconds for request_work in login_work)
             if seconds_left <= 0 or any(request_work.expensive for request_work in login_work):
                 metrics.LOGIN_REFUSED.inc()
-                raise BusyError(own=True)
+                raise BusyError(by_same_login=True)
             _work_ended.wait(seconds_left)
         work.login = login
         _answered_work.add(work)
@@ -257,8 +259,8 @@ def mark_expensive(view: Callable[P, R]) -> Callable[P, R]:
     """Decorate a view that answers expensive questions: it takes a place first."""
 
     @wraps(view)
-    def shared(*args: P.args, **kwargs: P.kwargs) -> R:
+    def run_in_share(*args: P.args, **kwargs: P.kwargs) -> R:
         with take_expensive_place():
             return view(*args, **kwargs)
 
-    return shared
+    return run_in_share

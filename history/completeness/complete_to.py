@@ -102,7 +102,7 @@ def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
         ),
         retention_start=absence.get_retention_start(),
         read_at=now,
-        stored=not any(held for *_, held in rows),
+        stored=not any(is_held for *_, is_held in rows),
     )
 
 

@@ -4,7 +4,7 @@ Nothing else in Annals compares.
 Begin with `compare_snapshots` in `walk.py`; `align.py` matches the items of lists for it.
 """
 
-from history.diff.change import MISSING, Change, ChangeKind, Diff, MaybeJson, Operation
+from history.diff.change import MISSING, ChangeKind, Diff, MaybeJson, Operation, ValueChange
 from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.path_filter import (
     BadPathError,
@@ -22,13 +22,13 @@ __all__ = [
     "DEFAULT_IDENTITY",
     "MISSING",
     "BadPathError",
-    "Change",
     "ChangeKind",
     "Diff",
     "ListIdentity",
     "MaybeJson",
     "Operation",
     "PathFault",
+    "ValueChange",
     "compare_snapshots",
     "find_values",
     "is_different",

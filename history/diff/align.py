@@ -82,7 +82,7 @@ class ListAlignment:
     """The origin of every item of a new list."""
 
     source: list[int]  # the old index by new index, -1 for an added item
-    gone: list[int]  # old indexes of removed items, ascending
+    removed: list[int]  # old indexes of removed items, ascending
     moved: set[int]  # new indexes of items that changed their order
     unsure: Container[int]  # new indexes of items that may differ from their source
     key: str = ""  # the field that identifies all items, or ""
@@ -161,7 +161,7 @@ def _align_by_own_key(
     }
     for index, origin in zip(new_rest, rest_alignment.source, strict=True):
         source[index] = old_rest[origin] if origin >= 0 else -1
-    removed = [old_rest[index] for index in rest_alignment.gone]
+    removed = [old_rest[index] for index in rest_alignment.removed]
     moved = _find_movers(source)
     return ListAlignment(source, removed, moved, changed, "", matched.names, matched.old_names)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from history.documents.exactjson import Json
 
-# The value is absent, which is not null. msgspec omits such fields when it encodes a Change.
+# The value is absent, which is not null. msgspec omits such fields when it encodes a ValueChange.
 MISSING = msgspec.UNSET
 MaybeJson: TypeAlias = "Json | msgspec.UnsetType"
 
@@ -14,11 +14,11 @@ ChangeKind = Literal["added", "removed", "changed", "moved"]
 Operation = dict[str, Any]
 
 
-class Change(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class ValueChange(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One difference as a person sees it. `path`: an RFC 6901 pointer into the new snapshot; for
     "removed", into the old one. `key_path`: with list items named by their key, see docs/diff.md.
     `old` is MISSING for "added", `new` for "removed". "moved" items have both indexes; a change
-    inside the item is another Change. Do not modify the values, which are the snapshots' own."""
+    inside the item is another one. Do not modify the values, which are the snapshots' own."""
 
     path: str
     key_path: str
@@ -33,5 +33,5 @@ class Diff(msgspec.Struct, frozen=True):
     """Both results of one comparison. `changes`: in document order of the new snapshot, a removed
     value at its old position; empty if equal as JSON. `patch`: RFC 6902, exact to the digit."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
     patch: list[Operation]

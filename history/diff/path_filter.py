@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import cast
 
 from history.diff.align import SimilarItems, align_lists
-from history.diff.change import MISSING, Change, MaybeJson
+from history.diff.change import MISSING, MaybeJson, ValueChange
 from history.diff.identity import DEFAULT_IDENTITY, ListIdentity
 from history.diff.path import escape_key, name_item, split_path, unescape_segment
 from history.diff.walk import list_changes
@@ -120,7 +120,7 @@ def _select_in_both(
         alignment = align_lists(old, new, identity.get_keys_at(pointer), SimilarItems())
         for index, origin in enumerate(alignment.source):
             yield MISSING if origin < 0 else old[origin], new[index], f"{pointer}/{index}"
-        for origin in alignment.gone:
+        for origin in alignment.removed:
             yield old[origin], MISSING, ""
     else:
         before, after = dict(_generate_inside(old, step)), dict(_generate_inside(new, step))
@@ -134,7 +134,7 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
     return bool(list_changes(old, new, identity))
 
 
-def is_matching(path: str | ParsedPath, change: Change) -> bool:
+def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
     """Return whether the path leads to this change, or to something above it.
 
     A step fits a list item by its key or its index. A path into what was added, removed or replaced
@@ -151,7 +151,7 @@ def is_matching(path: str | ParsedPath, change: Change) -> bool:
     return change.kind != "moved" and is_different(steps_below, change.old, change.new)
 
 
-def order_matching_first(path: str, all_changes: Sequence[Change]) -> tuple[Change, ...]:
+def order_matching_first(path: str, all_changes: Sequence[ValueChange]) -> tuple[ValueChange, ...]:
     """Return the changes with those first that match the path; otherwise in their order."""
     steps = parse_path(path)
     return tuple(sorted(all_changes, key=lambda change: not is_matching(steps, change)))

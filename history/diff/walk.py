@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from history.common import deadline
 from history.diff.align import ListAlignment, SimilarItems, align_lists
-from history.diff.change import MISSING, Change, Diff, MaybeJson, Operation
+from history.diff.change import MISSING, Diff, MaybeJson, Operation, ValueChange
 from history.diff.equality import (
     ChangedKey,
     find_changed_keys,
@@ -27,7 +27,7 @@ def generate_list_operations(
     These are removals from the back, then additions and moves from the front. What is inside
     matched items stays.
     """
-    for index in reversed(alignment.gone):
+    for index in reversed(alignment.removed):
         yield {"op": "remove", "path": f"{path}/{index}"}
     if alignment.moved:
         yield from _generate_moves(path, alignment, new)
@@ -136,7 +136,7 @@ def compare_snapshots(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDE
 
 def list_changes(
     old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
-) -> tuple[Change, ...]:
+) -> tuple[ValueChange, ...]:
     """Return what changed, in document order of the new snapshot. Removals stand where they
     were.
     """
@@ -158,7 +158,7 @@ class _DiffWalk:
     def __init__(self, identity: ListIdentity) -> None:
         self.identity = identity
         self.similarity = SimilarItems()
-        self.changes: list[Change] = []
+        self.changes: list[ValueChange] = []
         self.patch: list[Operation] = []
         self.left = MAX_PATH_CHARACTERS  # characters of paths
 
@@ -195,11 +195,11 @@ class _DiffWalk:
                 segment = escape_key(key)
                 member_path, name = f"{path}/{segment}", f"{key_path}/{name_key(segment)}"
             if before is MISSING:
-                self.changes.append(Change(member_path, name, "added", MISSING, after))
+                self.changes.append(ValueChange(member_path, name, "added", MISSING, after))
                 if key not in renamed:
                     self.patch.append({"op": "add", "path": member_path, "value": after})
             elif after is MISSING:
-                self.changes.append(Change(f"{old_path}/{segment}", name, "removed", before))
+                self.changes.append(ValueChange(f"{old_path}/{segment}", name, "removed", before))
                 if key not in renamed:
                     self.patch.append({"op": "remove", "path": member_path})
             elif type(after) is str:
@@ -225,13 +225,13 @@ class _DiffWalk:
     ) -> None:
         path = paths[0]
         alignment = align_lists(old, new, self.identity.get_keys_at(path), self.similarity)
-        rearranged = len(alignment.gone) + len(alignment.moved) + alignment.source.count(-1)
+        rearranged = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         self.spend_path_characters(rearranged * (len(path) + len(paths[2])))
         first_operation = len(self.patch)
         is_rewritten = self.is_shorter_rewritten(path, alignment, new)
         if not is_rewritten:
             self.patch.extend(generate_list_operations(path, alignment, new))
-        removed = _group_removed(alignment) if alignment.gone else {}
+        removed = _group_removed(alignment) if alignment.removed else {}
         self.report_removed_items(old, removed.get(-1, ()), alignment, paths)
         for index, origin in enumerate(alignment.source):
             if (
@@ -252,7 +252,7 @@ class _DiffWalk:
         """Return whether the operations that move items are certainly longer than the whole
         list.
         """
-        count = len(alignment.gone) + len(alignment.moved) + alignment.source.count(-1)
+        count = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         if count <= _FEW_OPERATIONS:
             return False
         return count * (_LEAST_OPERATION + len(path)) > len(dumps(new)) + 40 + len(path)
@@ -277,11 +277,11 @@ class _DiffWalk:
         else:
             name = item_path if key_path is path else f"{key_path}/{index}"
         if origin < 0:
-            self.changes.append(Change(item_path, name, "added", MISSING, after))
+            self.changes.append(ValueChange(item_path, name, "added", MISSING, after))
             return
         before = old[origin]
         if index in alignment.moved:
-            self.changes.append(Change(item_path, name, "moved", before, after, origin, index))
+            self.changes.append(ValueChange(item_path, name, "moved", before, after, origin, index))
             if is_identical(before, after):
                 return
         if index in alignment.unsure:
@@ -296,10 +296,10 @@ class _DiffWalk:
         _, old_path, key_path = paths
         for index in indexes:
             name = f"{key_path}/{alignment.get_old_segment(index)}"
-            self.changes.append(Change(f"{old_path}/{index}", name, "removed", old[index]))
+            self.changes.append(ValueChange(f"{old_path}/{index}", name, "removed", old[index]))
 
     def report_replaced(self, old: MaybeJson, new: MaybeJson, path: str, key_path: str) -> None:
-        self.changes.append(Change(path, key_path, "changed", old, new))
+        self.changes.append(ValueChange(path, key_path, "changed", old, new))
         self.patch.append({"op": "replace", "path": path, "value": new})
 
     def add_renames(self, changed: list[ChangedKey], path: str) -> set[str]:
@@ -342,7 +342,7 @@ def _group_removed(alignment: ListAlignment) -> dict[int, list[int]]:
     ]
     behind: dict[int, list[int]] = {}
     position = 0
-    for index in alignment.gone:
+    for index in alignment.removed:
         while position < len(stays) and stays[position][0] < index:
             position += 1
         behind.setdefault(stays[position - 1][1] if position else -1, []).append(index)

@@ -95,10 +95,10 @@ def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
     if not node.members:
         assert number is not None  # a leaf is wanted  # noqa: S101
 
-        def leaf(value: Any, found: list[Any]) -> None:
-            found[number] = value
+        def collect_leaf(value: Any, values: list[Any]) -> None:
+            values[number] = value
 
-        return leaf
+        return collect_leaf
     if number is not None:
         inner = _PointerNode(members=node.members)
         decode, collect = (
@@ -106,19 +106,19 @@ def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
             _make_collector(inner),
         )
 
-        def both(value: Any, found: list[Any]) -> None:
-            found[number] = value
-            collect(decode(value), found)
+        def collect_node(value: Any, values: list[Any]) -> None:
+            values[number] = value
+            collect(decode(value), values)
 
-        return both
+        return collect_node
     members = [
         (f"member{n}", _make_collector(member)) for n, member in enumerate(node.members.values())
     ]
 
-    def branch(value: Any, found: list[Any]) -> None:
+    def collect_members(value: Any, values: list[Any]) -> None:
         for name, collect in members:
             member = getattr(value, name)
             if member is not UNSET and member is not None:
-                collect(member, found)
+                collect(member, values)
 
-    return branch
+    return collect_members

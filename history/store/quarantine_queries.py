@@ -132,9 +132,9 @@ def make_open_messages_query(
 
 def decode_open_messages(rows: Sequence[tuple[Any, ...]]) -> OpenMessageRows:
     """Decode the rows of that query."""
-    nameless, others = rows[0][:2]
+    nameless, other_count = rows[0][:2]
     messages = [_make_message(row[2:]) for row in rows if row[2] is not None]
-    return OpenMessageRows(messages, others, nameless)
+    return OpenMessageRows(messages, other_count, nameless)
 
 
 def count_open_messages(entity: EntityKind, since: date | None, until: date | None) -> int:
@@ -142,8 +142,8 @@ def count_open_messages(entity: EntityKind, since: date | None, until: date | No
     deadline.check()
     with connection.cursor() as cursor:
         cursor.execute(_OF_DAYS, [entity.name, since, since, until, until])
-        found: int = (cursor.fetchone() or (0,))[0]
-        return found
+        count: int = (cursor.fetchone() or (0,))[0]
+        return count
 
 
 def find_by_versions(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from history.diff import Change
+from history.diff import ValueChange
 from history.documents.exactjson import dumps
 
 # A page ends before the version that would make it larger; a single version is never too large.
@@ -51,7 +51,7 @@ class ListedEntries(NamedTuple):
     size: int  # bytes
 
 
-def limit_changes(changes: Sequence[Change]) -> ListedEntries:
+def limit_changes(changes: Sequence[ValueChange]) -> ListedEntries:
     """Return how many of the changes one answer lists, beginning with the first."""
     first = changes[:MAX_CHANGES]
     size = len(dumps(first))  # all at once: usually they fit

@@ -15,7 +15,7 @@ from history.catalogue import labels, people
 from history.catalogue.labels import FieldText
 from history.catalogue.people import NamedLogin, make_unnamed_login
 from history.common import deadline
-from history.diff import Change, Diff, ListIdentity, Operation, order_matching_first
+from history.diff import Diff, ListIdentity, Operation, ValueChange, order_matching_first
 from history.documents.exactjson import Json, SnapshotCache, dumps
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
@@ -38,7 +38,7 @@ _NOTHING = Diff((), [])
 class LabelledChange(msgspec.Struct, frozen=True, gc=False):
     """One change with the label of its field; None for a field without a label."""
 
-    change: Change
+    change: ValueChange
     label: FieldText | None
 
     @property
@@ -201,7 +201,7 @@ def compose_versions(
     return [composer.compose_version(pair) for pair in pairs]
 
 
-def label_changes(entity: EntityKind, changes: Sequence[Change]) -> tuple[LabelledChange, ...]:
+def label_changes(entity: EntityKind, changes: Sequence[ValueChange]) -> tuple[LabelledChange, ...]:
     """Add to each change the label of its field."""
     catalogue = labels.get_catalogue()
     return tuple(

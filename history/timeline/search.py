@@ -28,7 +28,7 @@ from history.kinds.entities import (
 from history.policy import need_to_know
 from history.policy.masking.mask import list_searchable_keys
 from history.store.quarantined_messages import NO_OPEN_MESSAGES, OpenMessages, QuarantinedMessage
-from history.store.search_index.keys import stored_values
+from history.store.search_index.keys import list_stored_values
 from history.store.versions import (
     EntityRef,
     NewestVersion,
@@ -249,7 +249,7 @@ def _find_results(reader: HistoryReader, texts: Sequence[str]) -> dict[str, Sear
     results: dict[str, dict[EntityRef, SearchResult]] = {text: {} for text in texts}
     # Keys that are masked for the reader find nothing: the number of hits would tell who has a
     # value.
-    values = {text: stored_values(text) for text in texts}
+    values = {text: list_stored_values(text) for text in texts}
     hits = reader.lists.fetch_search_hits(
         texts=list(dict.fromkeys(value for forms in values.values() for value in forms)),
         ids=list(filter(is_storable_id, texts)),

@@ -112,8 +112,8 @@ class TopicReader:
         first = self._consumer.poll(timeout)
         if first is None:
             return []
-        others = self._consumer.consume(limit - 1, 0) if limit > 1 else []
-        return [_convert_message(raw) for raw in (first, *others) if _is_message(raw)]
+        later = self._consumer.consume(limit - 1, 0) if limit > 1 else []
+        return [_convert_message(raw) for raw in (first, *later) if _is_message(raw)]
 
 
 def _is_message(raw: Raw) -> bool:

@@ -79,12 +79,12 @@ NO_DATA = "null"
 Snapshot = Mapping[str, Any]
 
 
-def encode_snapshot(data: Snapshot | None, what: str) -> str:
+def encode_snapshot(data: Snapshot | None, document_name: str) -> str:
     """Return a snapshot as the shortest JSON. Decimals, dates and UUIDs become texts.
 
     Args:
         data: The snapshot; None for a deletion.
-        what: The document, as the error names it.
+        document_name: The document, as the error names it.
 
     Raises:
         WrongChange: The snapshot has a value that JSON or UTF-8 cannot hold.
@@ -92,7 +92,9 @@ def encode_snapshot(data: Snapshot | None, what: str) -> str:
     if data is None:
         return NO_DATA
     if not isinstance(data, Mapping):
-        raise WrongChange(f"{what}: the snapshot must be a mapping, not {type(data).__name__}")
+        raise WrongChange(
+            f"{document_name}: the snapshot must be a mapping, not {type(data).__name__}"
+        )
     try:
         encoded = json.dumps(
             dict(data),
@@ -103,7 +105,7 @@ def encode_snapshot(data: Snapshot | None, what: str) -> str:
         )
         encoded.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise WrongChange(f"{what}: the snapshot is no JSON: {error}") from error
+        raise WrongChange(f"{document_name}: the snapshot is not JSON: {error}") from error
     return encoded
 
 

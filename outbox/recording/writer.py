@@ -140,9 +140,9 @@ def record_many(
     numbers: list[int | None] = [None] * len(change_list)
     for places in _group_for_statements(change_list):
         written = [(change_list[place], texts[place]) for place in places]
-        found = _store_versions(written, author_name, service, alias)
+        stored_numbers = _store_versions(written, author_name, service, alias)
         for place in places:
-            numbers[place] = found.get(change_list[place].key)
+            numbers[place] = stored_numbers.get(change_list[place].key)
     return numbers
 
 

@@ -68,13 +68,13 @@ class _ChainProgress:
     """A chain that is being sent: the first `done` of its versions are confirmed."""
 
     chain: VersionChain
-    done: int = 0
+    sent_count: int = 0
     failure: SendFailure | None = None
 
     def make_outcome(self) -> SendOutcome:
         due = self.chain.due
-        if self.done:
-            last = self.chain.versions[self.done - 1]
+        if self.sent_count:
+            last = self.chain.versions[self.sent_count - 1]
             return SendOutcome(due, last.version, last.recorded_at, self.failure)
         return SendOutcome(due, due.sent, due.waiting_since, self.failure)
 
@@ -192,8 +192,8 @@ class VersionSender:
                 if error is not None:
                     progress.failure = _make_failure(error)
                     continue
-                progress.done += 1
-                if may_continue and progress.done < len(progress.chain.versions):
+                progress.sent_count += 1
+                if may_continue and progress.sent_count < len(progress.chain.versions):
                     outstanding += self._hand_over_next(progress)
         self.in_hand = frozenset()
         if any(progress.failure and progress.failure.outage for progress in progresses):
@@ -203,7 +203,7 @@ class VersionSender:
 
     def _hand_over_next(self, progress: _ChainProgress) -> bool:
         """Give the next version of a chain to the client. Return False if the client refuses it."""
-        version = progress.chain.versions[progress.done]
+        version = progress.chain.versions[progress.sent_count]
         topic = self.conf.topics.get(version.entity)
         if topic is None:
             text = f"OUTBOX['TOPICS'] has no topic for {version.entity}"

@@ -177,7 +177,7 @@ def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_al
             waiting.enter_context(wait_for_place(share, "greedy", got))
         with pytest.raises(BusyError) as refused, share.take_place("greedy"):
             pass
-        assert refused.value.own
+        assert refused.value.by_same_login
         with share.take_place("colleague"), hold_place(share, "colleague"):
             assert not got
         places.close()
@@ -367,7 +367,7 @@ def test_further_request_of_login_is_refused_when_its_others_are_slow(
     ):
         with pytest.raises(BusyError) as refused, worker_shares.count_login_request("program"):
             pass
-        assert refused.value.own
+        assert refused.value.by_same_login
         with worker_shares.count_login_request("colleague"):
             pass
 

@@ -10,7 +10,7 @@ import pytest
 
 from history.kinds.entities import get_root
 from history.store.days import days
-from history.store.search_index.keys import SearchKey, SearchKeyRow
+from history.store.search_index.keys import SearchKeyId, SearchKeyRow
 from history.store.search_index.upsert import upsert_keys
 from ingest.store import ledger
 from ingest.store.session import open_connection
@@ -50,7 +50,9 @@ def test_keys_and_days_need_one_connection_to_each_node(
     distributed: Citus, ingested: Ingested
 ) -> None:
     """A login may not have one for each shard."""
-    keys = [SearchKeyRow(SearchKey(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)]
+    keys = [
+        SearchKeyRow(SearchKeyId(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)
+    ]
     with open_connection() as mine, mine.transaction(force_rollback=True):
         upsert_keys(mine, keys)
         days.create_partition(mine, get_root().table, NOW.date() + timedelta(5))

@@ -233,7 +233,7 @@ def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     assert list_open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
     [listed] = read.fetch_page(read.GapSelection(), 10)
-    assert [each.reason for each in listed.came.values()] == ["bad_updated_at"]
+    assert [each.reason for each in listed.quarantined.values()] == ["bad_updated_at"]
     Quarantined.objects.update(status="discarded")
     run_gaps()
     assert (list_open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)

@@ -31,7 +31,9 @@ if __name__ == "__main__":
     print(
         json.dumps(
             {
-                "findings": [[str(one.what), [str(place) for place in one.where]] for one in found],
+                "findings": [
+                    [str(one.problem), [str(place) for place in one.where]] for one in found
+                ],
                 "page": page.content.decode(),
                 "warnings": [one.id for one in checks if isinstance(one, Warning)],
                 "infos": [one.id for one in checks if not isinstance(one, Warning)],

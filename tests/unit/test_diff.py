@@ -14,8 +14,8 @@ from benchmarks.diff_shapes import SHAPES
 from history.diff import (
     MISSING,
     BadPathError,
-    Change,
     ListIdentity,
+    ValueChange,
     compare_snapshots,
     find_values,
     is_different,
@@ -37,7 +37,7 @@ def list_changes_in_short(
     return [_format_change(change) for change in found]
 
 
-def _format_change(change: Change) -> tuple[Any, ...]:
+def _format_change(change: ValueChange) -> tuple[Any, ...]:
     start = (change.kind, change.key_path)
     if change.kind == "moved":
         return (*start, change.from_index, change.to_index)
@@ -469,7 +469,7 @@ def _escape(key: str) -> str:
 class ReplayedChanges:
     """Makes new from old and the changes a person sees, knowing nothing else."""
 
-    def __init__(self, found: tuple[Change, ...]) -> None:
+    def __init__(self, found: tuple[ValueChange, ...]) -> None:
         self.removed = {change.path for change in found if change.kind == "removed"}
         self.added = {change.path: change.new for change in found if change.kind == "added"}
         self.changed = {change.path: change.new for change in found if change.kind == "changed"}

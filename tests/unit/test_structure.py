@@ -59,7 +59,9 @@ def test_each_metric_has_description(described: MetricDescription) -> None:
     assert described.text.endswith(".")
     for values in described.labels.values():
         assert (
-            values.what if isinstance(values, OpenValues) else len(set(values)) == len(values) > 0
+            values.description
+            if isinstance(values, OpenValues)
+            else len(set(values)) == len(values) > 0
         )
 
 

@@ -65,7 +65,7 @@ def _render_error(request: HttpRequest, error: Exception) -> HttpResponse:
         text = render_to_string("history/damaged.html", {"day": error.day}, request=None)
         return HttpResponse(text, status=500)
     name = "busy" if isinstance(error, BusyError) else "too_long"
-    context = {"own": getattr(error, "own", False)}
+    context = {"own": getattr(error, "by_same_login", False)}
     page = HttpResponse(render_to_string(f"history/{name}.html", context, request=None), status=503)
     if isinstance(error, BusyError):
         page.headers["Retry-After"] = str(error_answers.RETRY_SECONDS)

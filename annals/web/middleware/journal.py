@@ -20,7 +20,9 @@ from history.policy.access_record import AccessRecord
 
 log = logging.getLogger(__name__)
 
-REFUSED, ANSWERED = (metrics.JOURNAL_FAILURES.labels(each) for each in ("refused", "answered"))
+REFUSED, ANSWERED = (
+    metrics.JOURNAL_FAILURES.labels(outcome) for outcome in ("refused", "answered")
+)
 
 
 class JournalMiddleware:

@@ -19,7 +19,7 @@ from history.admin.components.headline import (
 from history.admin.components.links import MOST_ROWS, build_rows_url
 from history.admin.components.values import ValueItem, make_items
 from history.catalogue import labels
-from history.diff import Change
+from history.diff import ValueChange
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
 from history.timeline import Absence, Version, VersionNumberRef
@@ -46,7 +46,8 @@ class CardBuilder:
         room: How many more values and letters the page draws.
         titles: The titles of the applications of the page by id, if there are several.
         unmask: Whether masked values link to the page that shows them.
-        held: Sentences on other messages with the number of a version, by kind, id and number.
+        other_messages: Sentences on other messages with the number of a version, by kind, id
+            and number.
     """
 
     maker_filter: Callable[[Version], str]
@@ -57,7 +58,7 @@ class CardBuilder:
     room: RenderBudget = field(default_factory=RenderBudget)
     titles: Mapping[str, str] = field(default_factory=dict)
     unmask: bool = False
-    held: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
+    other_messages: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
 
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
@@ -112,7 +113,7 @@ class CardBuilder:
             "snapshot": _make_snapshot_items(version, self.make_fields(version)),
             "note": explain_older_versions(version),
             "came": gaps.describe_arrived(version),
-            "held": self.held.get((entity.name, id, number), ()),
+            "held": self.other_messages.get((entity.name, id, number), ()),
             "gap": gaps.explain_missing(version),
             "gap_links": gaps.link_missing_versions(version),
             "older_link": gaps.link_older_version(version),
@@ -140,7 +141,7 @@ class CardBuilder:
     def _make_rows(self, version: Version, max_rows: int) -> ChangeRows:
         entity, id = version.entity, version.id
 
-        def link(change: Change) -> str:
+        def link(change: ValueChange) -> str:
             return links.build_field_url(entity, id, change.key_path)
 
         changes = order_changes(version.changes, self.path)

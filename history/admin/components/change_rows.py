@@ -19,7 +19,7 @@ from history.admin.components.values import (
     get_caption,
     make_value,
 )
-from history.diff import Change, is_matching, parse_path
+from history.diff import ValueChange, is_matching, parse_path
 from history.diff.path import escape_key, unescape_segment
 from history.documents.exactjson import Json
 from history.policy import masking
@@ -159,7 +159,7 @@ def make_change_rows(
     changes: Sequence[LabelledChange],
     snapshot: Json,
     fields: FieldTexts,
-    link: Callable[[Change], str] = lambda _: "",
+    link: Callable[[ValueChange], str] = lambda _: "",
     max_rows: int = MOST_ROWS,
     start: int = 0,
 ) -> ChangeRows:
@@ -198,7 +198,9 @@ def order_changes(
     )
 
 
-def make_row(change: Change, snapshot: Json, fields: FieldTexts, filter_url: str = "") -> ChangeRow:
+def make_row(
+    change: ValueChange, snapshot: Json, fields: FieldTexts, filter_url: str = ""
+) -> ChangeRow:
     """Return a change as a row.
 
     `snapshot` is the document after the change: the names of list items come from it.

@@ -263,9 +263,13 @@ class FilterForm(ZonedForm):
         chips = []
         for name in CONDITIONS:
             if name in parameters:
-                others = {key: text for key, text in parameters.items() if key not in (name, "tz")}
+                other_parameters = {
+                    key: text for key, text in parameters.items() if key not in (name, "tz")
+                }
                 query = urlencode(
-                    {**others, "tz": parameters["tz"]} if others and "tz" in parameters else others
+                    {**other_parameters, "tz": parameters["tz"]}
+                    if other_parameters and "tz" in parameters
+                    else other_parameters
                 )
                 value = (
                     parameters[name].replace("T", " ")

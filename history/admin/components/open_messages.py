@@ -206,9 +206,9 @@ def describe_unknown_documents(
             ]
             if entity.root:
                 children = opened.list_of_application(entity.name, id)
-                others = [message for message in children if message not in about]
+                child_messages = [message for message in children if message not in about]
                 sentences += [
-                    HTML.describe_newer_message(message, whose=True) for message in others
+                    HTML.describe_newer_message(message, whose=True) for message in child_messages
                 ]
             if sentences:
                 lines.append((id, entity, sentences[:MAX_SENTENCES]))

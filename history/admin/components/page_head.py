@@ -196,7 +196,7 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
     return groups
 
 
-def _make_tabs(entity: EntityKind, id: str, shown: TabName) -> list[tuple[str, str, bool]]:
+def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[tuple[str, str, bool]]:
     """Return title and address of each tab, and whether it is the page that is shown."""
     tabs: list[tuple[TabName, str, str]] = [
         (
@@ -209,7 +209,7 @@ def _make_tabs(entity: EntityKind, id: str, shown: TabName) -> list[tuple[str, s
     if entity.root:
         tabs.insert(0, ("whole", _("Whole application"), links.build_application_url(id)))
         tabs.append(("at", _("As of a date"), links.build_moment_url(id)))
-    return [(text, url, name == shown) for name, text, url in tabs]
+    return [(text, url, name == current) for name, text, url in tabs]
 
 
 def find_other_versions(

@@ -59,7 +59,10 @@ def _get_titles(_language: str | None) -> _Titles:
 
 
 def _render_value(value: ShownValue) -> str:
-    form, text = value.form, escape(value.text[: value.most] if value.most else value.text)
+    form, text = (
+        value.form,
+        escape(value.text[: value.visible_letters] if value.visible_letters else value.text),
+    )
     if form == "absent":
         return f'<span class="absent" title="{_get_titles(get_language()).absent}">—</span>'
     if form == "null":
@@ -88,7 +91,7 @@ def _render_value(value: ShownValue) -> str:
 
 def _render_rest(value: ShownValue) -> str:
     """Return how many letters of a long text are not shown."""
-    hidden = len(value.text) - value.most
+    hidden = len(value.text) - value.visible_letters
     if hidden <= 0:
         return ""
     text = ngettext(

@@ -115,7 +115,7 @@ class ShownValue:
     items: "tuple[ValueItem, ...]" = ()
     hidden: int = 0
     folded: bool = False
-    most: int = 0
+    visible_letters: int = 0
     marked: tuple[str, ...] | None = None
     url: str = ""
 
@@ -254,7 +254,7 @@ def _make_text_value(value: str, fields: FieldTexts, path: str) -> ShownValue:
 
 
 def _make_long_value(text: str, fields: FieldTexts) -> ShownValue:
-    return ShownValue("long", text, folded=True, most=fields.reserve_letters(len(text)))
+    return ShownValue("long", text, folded=True, visible_letters=fields.reserve_letters(len(text)))
 
 
 def _make_number_value(value: int | Decimal, fields: FieldTexts, path: str) -> ShownValue:

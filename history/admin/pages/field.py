@@ -71,9 +71,9 @@ def show_field(
     )
 
 
-def _convert_number_text(value: FieldValue, shown: ShownValue) -> FieldValue:
+def _convert_number_text(value: FieldValue, shown_value: ShownValue) -> FieldValue:
     """Return the value as a number also if the document has it as a text."""
-    is_number_text = shown.form == "number" and isinstance(value.value, str)
+    is_number_text = shown_value.form == "number" and isinstance(value.value, str)
     return replace(value, value=Decimal(value.value)) if is_number_text else value  # type: ignore[arg-type]
 
 

@@ -91,7 +91,7 @@ def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
     """
     gap, entity = listed_gap.gap, BY_NAME.get(listed_gap.gap.entity)
     versions = gap.last - gap.first + 1
-    messages = list(listed_gap.came.values())
+    messages = list(listed_gap.quarantined.values())
     sentences = [
         text
         for message in messages[:MAX_ARRIVED]

@@ -27,7 +27,7 @@ from history.admin.pages.permission import require_history_permission
 from history.admin.reading_aids import activity
 from history.common import clock
 from history.common.worker_shares import mark_expensive
-from history.diff import Change
+from history.diff import ValueChange
 from history.documents.record import ChangeType
 from history.kinds.entities import get_root
 from history.store.quarantined_messages import QuarantinedMessage
@@ -173,13 +173,13 @@ def _describe_gap(
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
     told_messages = following.came if following else {}
-    others = [
+    untold_messages = [
         message
         for message in messages
         if message.version is None or message.version not in told_messages
     ]
     sentences += open_messages.HTML.describe_first_messages(
-        others, open_messages.HTML.describe_message, cut=False
+        untold_messages, open_messages.HTML.describe_message, cut=False
     )
     if following is None and not sentences:
         return {}
@@ -207,7 +207,7 @@ def _compare_with_today(
         return {"same": True}
     entity, id = version.entity, version.id
 
-    def link(change: Change) -> str:
+    def link(change: ValueChange) -> str:
         return links.build_field_url(entity, id, change.key_path)
 
     context: dict[str, object] = {

@@ -97,13 +97,13 @@ def _make_version_context(
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
     address = links.build_timeline_url(version.entity, version.id)
     may_unmask = masking.has_explicit_permission(request.user, masking.UNMASK)
-    others = open_messages.describe_other_messages(
+    other_messages = open_messages.describe_other_messages(
         page_completeness.get_completeness(request).load_messages(reader)
     )
     builder = CardBuilder(
         lambda card_version: links.build_timeline_url_for_maker(address, card_version, {}),
         unmask=may_unmask,
-        held=others,
+        other_messages=other_messages,
     )
     [card] = builder.build_cards([version])
     document = version.data if isinstance(version.data, dict) and not card["snapshot"] else {}

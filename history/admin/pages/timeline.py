@@ -101,12 +101,12 @@ def _render_timeline(
         ),
         path=form.to_filters().path,
         unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
-        held=open_messages.describe_other_messages(messages),
+        other_messages=open_messages.describe_other_messages(messages),
         twice=timeline.find_repeated_numbers(
             reader, page.versions, are_all_versions=is_plain and page.next_token is None
         ),
     )
-    children, members = _load_children(reader, source, shown=source.whole and is_plain)
+    children, members = _load_children(reader, source, is_shown=source.whole and is_plain)
     return render(
         request,
         "history/timeline.html",
@@ -261,10 +261,10 @@ def _find_last_child_change(
 
 
 def _load_children(
-    reader: HistoryReader, source: ShownTimeline, *, shown: bool
+    reader: HistoryReader, source: ShownTimeline, *, is_shown: bool
 ) -> tuple[dict[str, object], Members | None]:
     """Return the children of an application, deleted ones too, and all its keys."""
-    if not shown:
+    if not is_shown:
         return {}, None
     try:
         state = timeline.fetch_application_at(

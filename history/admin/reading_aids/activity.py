@@ -33,7 +33,7 @@ def make_activity_context(
     reader: HistoryReader,
     entity: EntityKind,
     id: str,
-    url: Callable[[date], str],
+    build_url: Callable[[date], str],
     members: Members | None,
 ) -> dict[str, object]:
     """Return the picture of a timeline, its days newest first, and its kinds in order of colour.
@@ -71,13 +71,13 @@ def make_activity_context(
         DayBar(
             day,
             [day_counts.get(kind.name, 0) for kind in kinds],
-            url(day),
+            build_url(day),
             _describe_day(
                 day,
                 sum(day_counts.values()),
-                shown := [mark for mark in _get_mark_words() if day in marks[mark]],
+                day_marks := [mark for mark in _get_mark_words() if day in marks[mark]],
             ),
-            shown,
+            day_marks,
         )
         for day, day_counts in sorted(counts.items())
     ]
@@ -97,22 +97,22 @@ def link_days_to_versions(address: str) -> Callable[[date], str]:
     """Return a function that gives the address of the versions of a day."""
     zone_name = timezone.get_current_timezone_name()
 
-    def url(day: date) -> str:
+    def build_url(day: date) -> str:
         following = day + timedelta(days=1)
         query = {"from": f"{day:%d.%m.%Y}", "to": f"{following:%d.%m.%Y}", "tz": zone_name}
         return f"{address}?{urlencode(query)}"
 
-    return url
+    return build_url
 
 
 def link_days_to_moments(address: str) -> Callable[[date], str]:
     """Return a function that gives the page of the moment at the end of a day."""
     zone_name = timezone.get_current_timezone_name()
 
-    def url(day: date) -> str:
+    def build_url(day: date) -> str:
         return f"{address}?{urlencode({'time': f'{day:%d.%m.%Y}', 'tz': zone_name})}"
 
-    return url
+    return build_url
 
 
 def _find_deletions(

@@ -69,7 +69,7 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
         }
         for (entity, id), version in _load_changes(reader, last_versions).items()
     ]
-    others = [
+    older = [
         (
             get_kind_title(entity),
             id,
@@ -79,7 +79,7 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
         for entity, id in before
         if (entity, id) in visible
     ]
-    return {"recent": recent, "others": others, "client": client}
+    return {"recent": recent, "others": older, "client": client}
 
 
 def _list_opened(request: HttpRequest) -> list[EntityRef]:

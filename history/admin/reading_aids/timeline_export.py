@@ -44,7 +44,7 @@ class TimelineExport:
         head: Name and value of each line that says what the file is.
         versions: The versions of the page.
         path: The path of the filter, if one is used: only changes that fit it are written.
-        held: The messages in quarantine about the documents of the file.
+        quarantined: The messages in quarantine about the documents of the file.
     """
 
     name: str
@@ -52,7 +52,7 @@ class TimelineExport:
     head: Sequence[tuple[str, str]]
     versions: Sequence[Version]
     path: str | None
-    held: OpenMessages
+    quarantined: OpenMessages
 
 
 def make_response(export: TimelineExport, form: str) -> HttpResponse:
@@ -177,7 +177,7 @@ def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMe
         for version in export.versions
         for number in list(version.came)[: gaps.MAX_SENTENCES]
     }
-    messages = export.held.messages
+    messages = export.quarantined.messages
     return [
         message
         for message in messages

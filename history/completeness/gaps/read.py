@@ -89,7 +89,8 @@ class ListedGap:
     """A gap, and those of its versions that are in quarantine, ascending."""
 
     gap: VersionGap
-    came: Mapping[int, QuarantinedMessage]  # its versions that are in quarantine, ascending
+    # its versions that are in quarantine, ascending
+    quarantined: Mapping[int, QuarantinedMessage]
 
 
 def fetch_sums() -> list[GapSum]:

@@ -195,7 +195,7 @@ def _export_days(
         else:
             exported = to_directory(counted, days, folder)
         for exported_day in exported:
-            rows, kept_days = rows + exported_day.rows, kept_days + exported_day.kept
+            rows, kept_days = rows + exported_day.rows, kept_days + exported_day.was_exported
             lines = []
             if exported_day.error is not None:
                 failed.append(

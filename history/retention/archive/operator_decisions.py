@@ -97,17 +97,22 @@ def seal_archived_rows(
         count = late_rows.count_late_rows(connection, table, day)
         if not count or count != late_before:  # a row that came meanwhile waits for the next run
             return
-        rows, rest, late_now = late_rows.compute_digests(connection, entity, day, place.child)
-        is_sealed_and_late = rest.finish() == newest.digest and rows.finish() == new_manifest.digest
-        is_returned = not rest.rows and digest_before == newest.digest
-        if late_now != count or not (is_sealed_and_late or is_returned):
+        digests = late_rows.compute_digests(connection, entity, day, place.child)
+        is_sealed_and_late = (
+            digests.without_late.finish() == newest.digest
+            and digests.all_rows.finish() == new_manifest.digest
+        )
+        is_returned = not digests.without_late.rows and digest_before == newest.digest
+        if digests.late_count != count or not (is_sealed_and_late or is_returned):
             return
         if new_manifest.digest != newest.digest:
             add_seal(
                 connection,
                 table,
                 day,
-                rows if is_sealed_and_late else _digest_archived_rows(store, new_manifest),
+                digests.all_rows
+                if is_sealed_and_late
+                else _digest_archived_rows(store, new_manifest),
             )
         late_rows.include_late_rows(connection, table, day)
 

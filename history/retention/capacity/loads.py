@@ -58,8 +58,8 @@ class DiskNeed:
     def total(self) -> float:
         return self.data + self.index + self.reserve
 
-    def __add__(self, other: DiskNeed) -> DiskNeed:
-        return DiskNeed(self.data + other.data, self.index + other.index)
+    def __add__(self, addend: DiskNeed) -> DiskNeed:
+        return DiskNeed(self.data + addend.data, self.index + addend.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class ExportedDay:
 
     day: ExportDay
     rows: int = 0
-    kept: bool = False
+    was_exported: bool = False
     error: Exception | None = None
     damaged: tuple[str, ...] = ()
 
@@ -94,7 +94,7 @@ def _to_file(export: ExportJob, day: ExportDay, folder: Path) -> ExportedDay:
             row_count = _count_rows(export, day, plain)
             if row_count is not None and note.read_text().strip() == export.build_note(row_count):
                 export.tick(day.rows)
-                return ExportedDay(day, kept=True)
+                return ExportedDay(day, was_exported=True)
         with (
             _write_complete_file(target) as sink,
             closing(FORMATS[export.kind](sink, export.entity)) as output,

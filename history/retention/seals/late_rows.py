@@ -1,9 +1,9 @@
-"""Rows that entered a sealed day, until it is sealed again, and the digest of the day without
-them."""
+"""Late rows: they entered a sealed day after its seal. A new seal includes them."""
 
 import time
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from typing import NamedTuple
 
 from psycopg import errors, sql
 
@@ -20,7 +20,16 @@ from history.store.days.canonical import (
 
 PAUSE_S = 0.05
 
-_OTHERS = """
+
+class DayDigests(NamedTuple):
+    """Two digests of one day: of all its rows, and without its late rows."""
+
+    all_rows: DayDigest
+    without_late: DayDigest
+    late_count: int  # how many of the noted late rows the table has
+
+
+_HOLDERS_OF_LOCKS = """
 SELECT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND relation = ANY(%s::regclass[]) AND mode LIKE %s AND granted
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -64,12 +73,12 @@ def wait_for_others(
     for nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
     deadline = time.monotonic() + days.LOCK_WAIT_S
     values = [[table.as_string(connection) for table in tables], mode]
-    others = set(connection.execute(_OTHERS, values))
-    while others:
+    transactions = set(connection.execute(_HOLDERS_OF_LOCKS, values))
+    while transactions:
         if time.monotonic() > deadline:
             raise errors.LockNotAvailable("a transaction that uses it stays open")
         time.sleep(PAUSE_S)
-        others &= set(connection.execute(_OTHERS, values))
+        transactions &= set(connection.execute(_HOLDERS_OF_LOCKS, values))
 
 
 def wait_for_transactions(connection: Connection) -> None:
@@ -79,12 +88,12 @@ def wait_for_transactions(connection: Connection) -> None:
         psycopg.errors.LockNotAvailable: one stays open.
     """
     deadline = time.monotonic() + days.LOCK_WAIT_S
-    others = set(connection.execute(_TRANSACTIONS))
-    while others:
+    transactions = set(connection.execute(_TRANSACTIONS))
+    while transactions:
         if time.monotonic() > deadline:
             raise errors.LockNotAvailable("a transaction of this database stays open")
         time.sleep(PAUSE_S)
-        others &= set(connection.execute(_TRANSACTIONS))
+        transactions &= set(connection.execute(_TRANSACTIONS))
 
 
 def count_late_rows(connection: Connection, table: str, day: date) -> int:
@@ -112,20 +121,19 @@ def include_late_rows(connection: Connection, table: str, day: date) -> None:
 
 def compute_digests(
     connection: Connection, day_rows: DayRows, day: date, source: sql.Composable
-) -> tuple[DayDigest, DayDigest, int]:
-    """The digests of the rows of a day's table, with and without the late rows, and the number of
-    late rows."""
+) -> DayDigests:
+    """Compute the digests of the rows of a day's table, with and without the late rows."""
     late_hashes = {
         bytes(late_hash) for (late_hash,) in connection.execute(_NOTED, [day_rows.table, day])
     }
-    rows, rest, late = DayDigest(), DayDigest(), 0
+    all_rows, without_late, late_count = DayDigest(), DayDigest(), 0
     for id_, version, row_hash in stream_hashes(connection, day_rows, source):
-        rows.add(id_, version, row_hash)
+        all_rows.add(id_, version, row_hash)
         if row_hash in late_hashes:
-            late += 1
+            late_count += 1
         else:
-            rest.add(id_, version, row_hash)
-    return rows, rest, late
+            without_late.add(id_, version, row_hash)
+    return DayDigests(all_rows, without_late, late_count)
 
 
 def forget_archived_rows(

@@ -151,15 +151,19 @@ def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> No
         raise SealedDayChangedError(f"{day_rows.table} {day} is not as it was sealed: {fault}")
 
 
-def check_locked(connection: Connection, kept: DayRows, day: date, place: days.DayTable) -> None:
+def check_locked(
+    connection: Connection, day_rows: DayRows, day: date, place: days.DayTable
+) -> None:
     """Do what `check` does, in a transaction in which nobody else writes to the day.
 
     Raises:
         SealedDayChangedError: the day has other rows than its seal.
     """
-    known = DaySeal.objects.filter(table=kept.table, day=day).order_by("-id").first()
-    if known is not None and (fault := _compare_in_snapshot(connection, kept, known, place).fault):
-        raise SealedDayChangedError(f"{kept.table} {day} is not as it was sealed: {fault}")
+    day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
+    if day_seal is not None and (
+        fault := _compare_in_snapshot(connection, day_rows, day_seal, place).fault
+    ):
+        raise SealedDayChangedError(f"{day_rows.table} {day} is not as it was sealed: {fault}")
 
 
 def accept_changed_day(table: str, day: date) -> None:
@@ -191,20 +195,19 @@ def _compare_in_snapshot(
         else late_rows.count_late_rows(connection, day_rows.table, day_seal.day)
     )
     day_seal = _load_newest(connection, day_seal)
-    rest, late_found = DayDigest(), 0
+    digest, late_found = DayDigest(), 0
     if place.state is not DayState.ABSENT and not count:
-        rest = compute_digest(connection, day_rows, place.child)
+        digest = compute_digest(connection, day_rows, place.child)
     elif place.state is not DayState.ABSENT:
-        _, rest, late_found = late_rows.compute_digests(
-            connection, day_rows, day_seal.day, place.child
-        )
+        digests = late_rows.compute_digests(connection, day_rows, day_seal.day, place.child)
+        digest, late_found = digests.without_late, digests.late_count
     note = "digest computed from the rows"
     fault: str | None = None
-    if (rest.finish(), rest.rows) != (day_seal.digest, day_seal.rows):
+    if (digest.finish(), digest.rows) != (day_seal.digest, day_seal.rows):
         fault = _describe_difference(
-            msgspec.convert(day_seal.ranges, list[RowRange]), rest, day_seal
+            msgspec.convert(day_seal.ranges, list[RowRange]), digest, day_seal
         )
-        if not rest.rows and place.comment != days.RESTORED:
+        if not digest.rows and place.comment != days.RESTORED:
             fault, note = _compare_dropped(day_rows, day_seal, fault)
     if count > late_found:
         missing = f"{count - late_found} of {pluralize(count, 'late row')} missing or changed"
@@ -217,7 +220,7 @@ def _compare_in_snapshot(
 def _load_newest(connection: Connection, day_seal: DaySeal) -> DaySeal:
     """Return the newest seal of the day in this transaction's snapshot.
 
-    A day may have been sealed again since `known` was read: then its late rows are of that seal.
+    A day may have been sealed again since `day_seal` was read: then its late rows are of that seal.
     """
     row = connection.execute(
         'SELECT max(id) FROM day_seal WHERE "table" = %s AND day = %s',

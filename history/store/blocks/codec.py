@@ -234,7 +234,7 @@ def expand_block(
     stored = check_block(row, block)
     texts = unpack_documents(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row
-    rest = row[6:-1]
+    parent = row[6:-1]  # the id of the application, or nothing in a table of applications
     names = (stored.names or "").split("\n")
     clients, authors = [client, *names], [author, *(name or None for name in names)]
     older = len(stored.keys or b"") // 8
@@ -247,7 +247,7 @@ def expand_block(
         keys = struct.unpack(f">{older}q", stored.keys or b"")
         older_rows = [
             (id, number, moment - (key >> 24), clients[key >> 8 & 255], authors[key & 255],
-             key >> 16 & 255, *rest, text)
+             key >> 16 & 255, *parent, text)
             for number, key, text in zip(numbers, keys, texts, strict=False)
         ]  # fmt: skip
     except (struct.error, IndexError):

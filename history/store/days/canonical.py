@@ -70,9 +70,9 @@ def encode_row(row: Sequence[Any]) -> bytes:
 
 def format_timestamp(microseconds: int) -> str:
     """Format a moment as PostgreSQL does, exact to the microsecond and with its offset."""
-    seconds, rest = divmod(microseconds, 1_000_000)
+    seconds, fraction = divmod(microseconds, 1_000_000)
     moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{rest:06}+00"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{fraction:06}+00"
 
 
 def build_encoding(rows: DayRows) -> sql.SQL:

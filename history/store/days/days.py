@@ -358,7 +358,7 @@ def replace_table(
     partition is not ours."""
     name = build_partition_name(table, day)
 
-    def in_cluster() -> None:
+    def swap_in_cluster() -> None:
         with connection.transaction():
             # Before the DETACH, as for all that follows.
             distribution.use_one_connection(connection)
@@ -375,7 +375,7 @@ def replace_table(
                 connection.execute(lock_table.format(place.child))
 
     if distribution.is_distributed(connection):  # there only the DETACH locks all nodes
-        retry_lock(in_cluster, LOCK_WAIT_S)
+        retry_lock(swap_in_cluster, LOCK_WAIT_S)
         return
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)

@@ -15,7 +15,7 @@ Connection = psycopg.Connection[Any]
 APPLICATION: Final = "product_instance_id"
 # Each distributed table, and its shard key.
 DISTRIBUTED_BY: Final[Mapping[str, str]] = {
-    **{each.table: "id" for each in ENTITIES},
+    **{entity.table: "id" for entity in ENTITIES},
     "gap_document": "id",
     "gap_pending": "id",
     "search_key": "value",

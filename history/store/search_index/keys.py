@@ -17,7 +17,7 @@ from history.store.days.window import MICROSECONDS_PER_DAY
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-class SearchKey(NamedTuple):
+class SearchKeyId(NamedTuple):
     """The primary key of the search_key table. Writers insert in its order."""
 
     value: str
@@ -29,7 +29,7 @@ class SearchKey(NamedTuple):
 class SearchKeyRow(NamedTuple):
     """A row of the search_key table."""
 
-    key: SearchKey
+    key: SearchKeyId
     day: int  # of the latest version, in days since the epoch
 
 
@@ -55,9 +55,9 @@ class NewSearchKeys:
     """Collects the business keys of records, except those stored for that day already.
     fingerprints: by id, the fingerprint of the keys that were added last."""
 
-    def __init__(self, known: KnownFingerprints = NONE_KNOWN) -> None:
-        self._known = known
-        self._latest: dict[SearchKey, int] = {}
+    def __init__(self, known_fingerprints: KnownFingerprints = NONE_KNOWN) -> None:
+        self._known = known_fingerprints
+        self._latest: dict[SearchKeyId, int] = {}
         self.fingerprints: dict[str, KeyFingerprint] = {}
 
     def add_record(self, record: Record, decoded: DecodedValues | None = None) -> None:
@@ -111,16 +111,16 @@ def _decode_one(pointer: str, data: bytes | memoryview) -> object:
     return result
 
 
-def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKey]:
+def _generate_keys(record: Record, values: KeyValues) -> Iterator[SearchKeyId]:
     for (name, _), value in zip(BY_NAME[record.entity].search, values, strict=True):
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
         text = unicodedata.normalize(STORED_FORM, str(value))
         if 0 < len(text) <= SEARCH_VALUE_LENGTH and "\0" not in text:
-            yield SearchKey(text, name, record.entity, record.id)
+            yield SearchKeyId(text, name, record.entity, record.id)
 
 
-def stored_values(text: str) -> list[str]:
+def list_stored_values(text: str) -> list[str]:
     """Return the values of business keys that are this text: the text in the stored form first.
 
     The others were stored by releases that kept values as they came.

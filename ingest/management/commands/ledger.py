@@ -240,8 +240,10 @@ class Command(BaseCommand):
         total = (f"{sum(getattr(entry, name) for entry in entries):,}" for name in COLUMNS)
         table.add_row("all", "", *total, *[""] * 5)
         print_table(self.stdout, table)
-        for topic, each in ledger_rows.load_retired_topics().items():
-            self.stdout.write(f"RETIRED {topic} since {each.retired_at:%Y-%m-%d}: {each.why}")
+        for topic, retirement in ledger_rows.load_retired_topics().items():
+            self.stdout.write(
+                f"RETIRED {topic} since {retirement.retired_at:%Y-%m-%d}: {retirement.why}"
+            )
         self._print_topics(entries)
         for entry in entries:
             if entry.log_cut:

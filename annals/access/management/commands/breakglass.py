@@ -44,8 +44,8 @@ class Command(BaseCommand):
             )
             return
         if get_public_host() is None:
-            given = os.environ.get(HOSTS, "").strip()
-            fault = f"{HOSTS}={given} names no host" if given else f"{HOSTS} is missing"
+            hosts = os.environ.get(HOSTS, "").strip()
+            fault = f"{HOSTS}={hosts} names no host" if hosts else f"{HOSTS} is missing"
             raise CommandError(
                 f"{fault}, so the link would lead nowhere: set it for this command to the host "
                 "under which browsers reach Annals, such as annals.bank.example; and "

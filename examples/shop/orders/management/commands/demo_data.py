@@ -39,7 +39,7 @@ class Command(BaseCommand):
         Product.objects.bulk_create(
             Product(sku=sku, name=name, price=price) for sku, name, price in PRODUCTS
         )
-        products = {each.sku: each for each in Product.objects.all()}
+        products = {product.sku: product for product in Product.objects.all()}
         for number, customer, city, items in ORDERS:
             with acting_as("boris"), as_one():
                 order = Order.objects.create(number=number, customer=customer, city=city)
