@@ -24,7 +24,7 @@ MESSAGES_PER_SECOND = 2000
 
 @dataclass(slots=True)
 class _ClientFigures:
-    """What one client measured; times in milliseconds."""
+    """The measurements of one client; times in milliseconds."""
 
     times: list[float] = field(default_factory=list)
     errors: int = 0

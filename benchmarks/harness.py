@@ -1,4 +1,4 @@
-"""What all benchmarks use: a database on the given server, a broker, and our processes."""
+"""Shared by all benchmarks: a database on the given server, a broker, and our processes."""
 
 import json
 import os

@@ -208,7 +208,7 @@ def _time_shortest(job: Callable[[], object]) -> float:
 
 
 def measure_repeats(bench: Harness, messages: list[Message], clean_rows_s: float) -> Figures:
-    """Measure the rates for messages of which all, or a tenth, are already stored."""
+    """Measure the rates for messages that are all, or by a tenth, stored already."""
     bench.empty_tables()
     bench.run_consumers()
     figures: Figures = {}

@@ -62,7 +62,7 @@ def run(versions: int = 120_000, as_json: bool = False) -> int:
     """Measure and print.
 
     Args:
-        versions: The rows of each day whose size and speed are measured.
+        versions: How many rows each measured day has.
     """
     with create_database(NAME) as conninfo:
         figures = _measure_days(conninfo, versions)

@@ -13,7 +13,9 @@ from history.kinds.kinds_file import load_shipped_kinds
 
 
 def _build_version_model(entity: EntityKind, app: str) -> type[PostgresPartitionedModel]:
-    """The model of an entity's *_aud table: range-partitioned by updated_at, written by COPY."""
+    """Return the model of an entity's *_aud table: range-partitioned by updated_at, written by
+    COPY.
+    """
     meta: dict[str, object] = {
         "app_label": app,
         "db_table": entity.table,
@@ -71,8 +73,10 @@ class PersonKind(models.TextChoices):
 
 
 class Person(models.Model):
-    """The person or service that uses a login. Filled by `annals people import`, screens and first
-    logins. written_by: the identity whose login wrote the name; empty: the bank did."""
+    """The person or service that uses a login. Imports, screens and first logins fill it.
+
+    `written_by` is the identity of the login that wrote the name; empty: the bank wrote it.
+    """
 
     login = models.CharField(_("login"), max_length=AUTHOR_LENGTH, primary_key=True)
     full_name = models.CharField(_("full name"), max_length=200)
@@ -146,7 +150,7 @@ class FieldLabel(models.Model):
 
 
 class SearchKey(models.Model):
-    """Which entities have a business key. Ingest writes it (docs/decisions/0016-search-keys.md)."""
+    """A business key of an entity. Ingest writes it (docs/decisions/0016-search-keys.md)."""
 
     pk = models.CompositePrimaryKey("value", "name", "entity", "id")
     value = models.CharField(max_length=SEARCH_VALUE_LENGTH)
@@ -176,7 +180,7 @@ class Access(models.Model):
 
 
 class MaintainRun(models.Model):
-    """One run of `partitions maintain`: what it did, for the metrics."""
+    """One run of `partitions maintain` with its results, for the metrics."""
 
     started_at = models.DateTimeField()
     seconds = models.FloatField()
@@ -276,10 +280,12 @@ class LateRow(models.Model):
 
 
 class PackDictionary(models.Model):
-    """A dictionary of packed versions. number: of its content, see
-    history.store.blocks.dictionaries. table: whose versions it is made of. ratio: bytes of blocks
-    for each of documents, on its first day. Never deleted: blocks, and those in backups, need
-    it."""
+    """A dictionary for packed versions of one table.
+
+    Never deleted: blocks need it, also those in backups. `number` is computed from the content, see
+    history.store.blocks.dictionaries. The dictionary is made of versions of `table`. `ratio` is the
+    size of blocks divided by the size of their documents, on its first day.
+    """
 
     number = models.IntegerField(primary_key=True)
     table = models.CharField(max_length=63)
@@ -380,10 +386,13 @@ class MultirangeField(AnyField):
 
 
 class GapDocument(models.Model):
-    """Which versions of a document were ever seen in the store. newest_day: the latest day with one
-    of them. lowest: the lowest of them. judged: the lowest version for which begun and since hold;
-    begun: it is the first version. since: else, the moment before which no older version can be
-    dated; None if that is not known."""
+    """The range of versions of a document that the store has ever had.
+
+    `newest_day` is the latest day with a version, `lowest` the lowest version. `judged` is the
+    lowest version for which `begun` and `since` hold. `begun`: it is the first version of the
+    document. `since`: otherwise the moment before which no older version can be dated; None if it
+    is not known.
+    """
 
     pk = models.CompositePrimaryKey("entity", "id")
     entity = models.CharField(max_length=40)
@@ -401,7 +410,7 @@ class GapDocument(models.Model):
 
 
 class GapPending(models.Model):
-    """A document whose gaps must be looked at again."""
+    """A document with gaps that must be examined again."""
 
     pk = models.CompositePrimaryKey("entity", "id")
     entity = models.CharField(max_length=40)
@@ -413,7 +422,7 @@ class GapPending(models.Model):
 
 
 class GapDay(models.Model):
-    """A day of a table whose versions are in gap_document. mark: tells whether rows came since."""
+    """A day of a table that gap_document covers. `mark` tells whether rows came since."""
 
     pk = models.CompositePrimaryKey("table", "day")
     table = models.CharField(max_length=63)
@@ -443,10 +452,13 @@ class GapRun(models.Model):
 
 
 class VersionGap(models.Model):
-    """Versions first to last of a document that never arrived. beginning: there is no older one.
-    client_id: the service that made the next version. since: they are not older than this; until:
-    when the next version was made. asked_at: when `gaps heal` last asked for them. closed_at: None
-    while they are missing; outcome: arrived, or expired if the store can no longer tell."""
+    """The versions `first` to `last` of a document that never arrived.
+
+    `beginning`: the document has no version below `first`. `client_id`: the service that made the
+    next version. `since`: the versions are not older than this. `until`: when the next version was
+    made. `asked_at`: when `gaps heal` last asked for them. `closed_at`: None while they are
+    missing. `outcome`: arrived, or expired if the store can no longer tell.
+    """
 
     id = models.BigAutoField(primary_key=True)
     entity = models.CharField(max_length=40)

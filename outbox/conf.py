@@ -1,4 +1,4 @@
-"""settings.OUTBOX, read once and checked, and the part that settings.INBOX shares with it."""
+"""The settings in settings.OUTBOX, read once and checked; settings.INBOX shares a part of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields

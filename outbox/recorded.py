@@ -279,7 +279,7 @@ def _compute_keys_after(
 
 
 class Recorded(models.Model):
-    """A model whose every change is a version of a document. `recorded_as` says how.
+    """A model that records a version of a document with each change. `recorded_as` says how.
 
     Changes that Django does not see, such as SQL, are recorded by a call of record().
     """

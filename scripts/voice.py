@@ -89,7 +89,7 @@ MODULE_IN_TABLE = re.compile(r"^\| `([\w/-]+\.py)`", re.MULTILINE)
 
 @dataclass
 class NameFindings:
-    """What the names of a checkout look like. Places are written as file:line name."""
+    """Counts and places of names in a checkout. Places are written as file:line name."""
 
     public_functions: int = 0
     verbless_functions: list[str] = field(default_factory=list)
@@ -168,7 +168,7 @@ def list_top_folders(root: Path, package: str) -> list[str]:
 
 
 def list_long_subjects(root: Path, since: str) -> list[str]:
-    """Return the commits after `since`, without merges, whose subject is too long to be listed."""
+    """Return the commits after `since`, without merges, with a subject over SUBJECT_LIMIT."""
     command = ["git", "log", "--no-merges", "--format=%h %s", f"{since}..HEAD"]
     log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     lines = log.stdout.splitlines()

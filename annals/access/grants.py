@@ -69,7 +69,7 @@ EXECUTE FUNCTION annals_refuse_but_to_owner()
 
 
 def generate_grants() -> Iterator[sql.Composed]:
-    """Generate SQL that creates the roles and replaces their grants by those of this module.
+    """Generate SQL that creates the roles and replaces their grants by the grants of this module.
 
     The owner of the tables runs it after each migration. The first run needs CREATEROLE.
     """
@@ -208,7 +208,7 @@ OWNER: Final = "owner"
 
 @dataclass(frozen=True, slots=True)
 class LoginLimits:
-    """What one database login may use."""
+    """The limits of one database login."""
 
     connections: int
     settings: Mapping[str, str]  # of each of its sessions

@@ -74,14 +74,15 @@ class JournalEntry(PostgresPartitionedModel):
 
     Texts are on one line and shortened to the length of their column.
 
-    at: By the clock of the database.
-    actor, action, outcome: See annals.access.journal.actions.
-    login: Of a person, or the client id of a program. Empty without a login.
-    identity: Who that is. It stays when the login is renamed.
-    entity, entity_id: The document that the request names.
-    application: The application of the document. Empty if it is not known.
-    query: The address, without parameters that could hold data of a client.
-    path, moment: Which field of which version was unmasked.
+    Attributes:
+        at: The moment, by the clock of the database.
+        actor, action, outcome: See annals.access.journal.actions.
+        login: The login of a person, or the client id of a program. Empty without a login.
+        identity: The identity behind the login. It stays when the login is renamed.
+        entity, entity_id: The document that the request names.
+        application: The application of the document. Empty if it is not known.
+        query: The address, without parameters that could hold data of a client.
+        path, moment: The field that was unmasked, and the version.
     """
 
     pk = models.CompositePrimaryKey("at", "id")

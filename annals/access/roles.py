@@ -63,7 +63,7 @@ def create_groups_and_logins(using: str = "default", **_: Any) -> None:
 
 
 def create_groups() -> None:
-    """Create the groups of the roles and set their permissions to exactly those of ROLES."""
+    """Create the groups of the roles and set their permissions to exactly ROLES."""
     from django.contrib.auth.models import Group, Permission
 
     permissions = {

@@ -177,7 +177,7 @@ class DemoSupervisor(ExitStack):
         return child
 
     def run_process(self, name: str, *arguments: str, **options: Any) -> DemoProcess:
-        """Run a Python process to its end. The options are those of a started process.
+        """Run a Python process to its end, with the options of start_process.
 
         Raises:
             DemoError: It did not exit with 0.
@@ -211,7 +211,12 @@ class DemoSupervisor(ExitStack):
                 raise _make_ended_error(child)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Return when the condition holds. Raises StopAskedError and DemoError meanwhile."""
+        """Return when the condition holds.
+
+        Raises:
+            StopAskedError: The demo was asked to stop meanwhile.
+            DemoError: A process of the demo ended meanwhile.
+        """
         while True:
             self.check_processes()
             if condition():

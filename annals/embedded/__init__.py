@@ -24,13 +24,21 @@ __all__ = [
 
 
 def get_database_server(home: str | Path) -> EmbeddedPostgres:
-    """Return the PostgreSQL of an ANNALS_HOME, running or not. Raises env.SettingError."""
+    """Return the PostgreSQL of an ANNALS_HOME, running or not.
+
+    Raises:
+        env.SettingError: The folder cannot be used.
+    """
     env.refuse_others_home(Path(home))
     return EmbeddedPostgres(Path(home) / "postgres")
 
 
 def get_broker_server(home: str | Path) -> EmbeddedBroker:
-    """Return the broker of an ANNALS_HOME, running or not. Raises env.SettingError."""
+    """Return the broker of an ANNALS_HOME, running or not.
+
+    Raises:
+        env.SettingError: The folder cannot be used.
+    """
     env.refuse_others_home(Path(home))
     return EmbeddedBroker(Path(home) / "broker")
 

@@ -131,7 +131,10 @@ def choose_free_ports(preferred: Sequence[int | None]) -> list[int]:
 
 
 def _bind_port(sockets: ExitStack, preferred: int | None) -> int:
-    """The port of a socket that is bound to `wanted` or another port until `held` closes."""
+    """Bind a socket to the preferred port, or to another one, until `sockets` closes.
+
+    Return the port.
+    """
     for port in ([] if preferred is None else [preferred]) + random.sample(PORT_RANGE, 100):
         probe = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

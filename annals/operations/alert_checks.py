@@ -39,7 +39,7 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert: how to find where it holds, and what the page says of it."""
+    """An alert: finds the places with the problem, and has the texts of the page about it."""
 
     alert: str
     page: bool  # act now, also at night
@@ -54,7 +54,7 @@ class Alert:
 
     @property
     def more(self) -> int:
-        """How many of the places the page does not name."""
+        """The number of places that the page does not name."""
         return max(0, len(self.where) - MAX_PLACES)
 
     @property

@@ -110,7 +110,7 @@ class TableDay:
 
     @property
     def next(self) -> str:
-        """What `partitions maintain` does with the day next, and when."""
+        """What the next runs of `partitions maintain` do with the day, and when."""
         return "; ".join(_describe_next_steps(self))
 
 
@@ -306,7 +306,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDay:
-    """One day of the calendar. Its state is empty if the day has no tables."""
+    """One day of the calendar. Its state is empty if no table has the day."""
 
     day: date
     state: str

@@ -135,7 +135,11 @@ def _check_web_settings() -> Iterator[Warning]:
 
 
 def _check_servers() -> Iterator[CheckMessage]:
-    """Check the database and the brokers. Raises DatabaseError."""
+    """Check the database and the brokers.
+
+    Raises:
+        DatabaseError: The database does not answer.
+    """
     if (mismatch := health.explain_schema_mismatch()) is not None:
         yield _make_warning(111, mismatch, "annals migrate, as the owner of the tables")
         return

@@ -45,7 +45,14 @@ class NotDistributableError(ExplainedError, RuntimeError):
 
 
 def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> None:
-    """Raise NotDistributableError. partitions: of the tables of versions."""
+    """Check that the cluster can take the tables.
+
+    Args:
+        partitions: The partitions of the tables of versions.
+
+    Raises:
+        NotDistributableError: It cannot.
+    """
     if not distribution.has_citus(connection):
         raise NotDistributableError(
             "this database has no Citus: run CREATE EXTENSION citus on the coordinator and on each "
@@ -94,8 +101,15 @@ def refuse_consumers(connection: Connection) -> None:
 
 
 def check_connections(connection: Connection, shards: int) -> None:
-    """Raise NotDistributableError if the login may not have as many connections on each node as
-    shards of a table may be there. shards: of a table, on all nodes."""
+    """Check that the login may have as many connections on each node as a table may have shards
+    there.
+
+    Args:
+        shards: The shards of a table on all nodes.
+
+    Raises:
+        NotDistributableError: It may not.
+    """
     row = connection.execute(_CONNECTIONS, [shards]).fetchone()
     if row is None:
         return
@@ -122,10 +136,15 @@ SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = to_regclass(%s)
 
 @dataclass(frozen=True, slots=True)
 class DistributionPlan:
-    """parents: tables of versions to be distributed. lookups: other tables to be distributed.
-    locals: tables that become reachable from each node, or are copied to it. days: those
-    whose rows are on the coordinator only, newest first, as they are worked on. shards: of a table;
-    0: none is distributed yet."""
+    """The work that is left until the tables are distributed.
+
+    Attributes:
+        parents: Tables of versions to distribute.
+        lookups: Other tables to distribute.
+        locals: Tables that become reachable from each node, or are copied to it.
+        days: Days with rows on the coordinator only, newest first, which is the order of the work.
+        shards: The shards of a table; 0: none is distributed yet.
+    """
 
     parents: Sequence[str]
     lookups: Sequence[str]
@@ -141,7 +160,11 @@ class DistributionPlan:
 def build_plan(
     connection: Connection, partitions: Sequence[Partition], local: Collection[str]
 ) -> DistributionPlan:
-    """local: the tables that each node must reach. Only reads."""
+    """Return the work that is left. Only reads.
+
+    Args:
+        local: The tables that each node must reach.
+    """
     distributed_tables: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
     reachable = distributed_tables.keys() - {
         name for name in COPIED if not distributed_tables.get(name)
@@ -163,9 +186,14 @@ def build_plan(
 
 
 def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
-    """The tables that are not distributed, or that the nodes do not reach: of kinds and migrations
-    that came after `annals distribute`. Of those that exist; none in a plain installation. local:
-    as of plan."""
+    """Return existing tables that are not distributed, or that the nodes do not reach.
+
+    They are of kinds and migrations that came after `annals distribute`. None in a plain
+    installation.
+
+    Args:
+        local: The tables that each node must reach.
+    """
     if not distribution.is_distributed(connection):
         return []
     expected = {*local, *DISTRIBUTED_BY}
@@ -175,7 +203,7 @@ def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
 
 
 def get_day(part: Partition) -> date | None:
-    """The UTC day of a partition of ours, restored ones among them."""
+    """Return the UTC day of a partition that Annals made, also of a restored one."""
     if not part.restored:
         return part.day
     return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
@@ -207,14 +235,14 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
 
 
 def distribute_with_rows(connection: Connection, table: str) -> None:
-    """Distribute a table that has no days, with its rows."""
+    """Distribute a table that is not partitioned, with its rows."""
     with connection.transaction():
         _create_distributed(connection, table)
         distribution.free_coordinator(connection, sql.Identifier(table))
 
 
 def share_table(connection: Connection, table: str) -> None:
-    """Have each node reach a table that stays on the coordinator, or give it a copy."""
+    """Make each node reach a table that stays on the coordinator, or give it a copy."""
     with connection.transaction():
         if table in COPIED:
             connection.execute("SELECT create_reference_table(%s)", [table])
@@ -239,7 +267,14 @@ def run_steps(
     shards: int | None,
     report: Callable[[str], None],
 ) -> None:
-    """Do what is left. report gets a sentence after each step. Raises psycopg.Error."""
+    """Do the work that is left.
+
+    Args:
+        report: Gets a sentence after each step.
+
+    Raises:
+        psycopg.Error: A step failed; the steps before it stay done.
+    """
     partition_list = list(partitions)
     if shards is not None:
         connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])

@@ -94,6 +94,9 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def explain_schema_mismatch() -> str | None:
-    """Return why the tables do not fit this release, or None. Raises errors of the database."""
+    """Return why the tables do not fit this release, or None.
+
+    Raises the errors of the database.
+    """
     with connection.cursor() as cursor:
         return schema.explain_tables(cursor)

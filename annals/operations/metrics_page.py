@@ -54,7 +54,7 @@ def measure_tables(
     """Measure the partitions of each table.
 
     Args:
-        policy: Which days should exist. Default: those of the present moment, without holds.
+        policy: Which days should exist. Default: the policy of the present moment, without holds.
         fields: The keys of `TABLE_METRICS` to measure.
     """
     now = policy or PartitionPolicy.at(clock.now())

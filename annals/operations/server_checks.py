@@ -1,7 +1,7 @@
 """Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
 
-With the settings found here Annals fails, or shows what it must not. docs/first-hour.md describes
-all settings that help.
+With a setting that is found here Annals fails, or shows data that it must hide. docs/first-hour.md
+describes all settings that help.
 """
 
 import json

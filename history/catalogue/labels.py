@@ -170,7 +170,9 @@ def forget_catalogue(**_: object) -> None:
 
 
 class LabelsFileError(ValueError):
-    """A file of labels that cannot be loaded; the message says where it is wrong."""
+    """Raised for a file of labels that cannot be loaded. The message names the place and the
+    mistake.
+    """
 
 
 class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):

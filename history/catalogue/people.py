@@ -65,8 +65,8 @@ _ESCAPED: Final = r"\\\g<0>"
 def find_by_name(text: str) -> list[NamedLogin]:
     """Return the people and services that a text may mean, at most 100. Runs one query.
 
-    It is the one with this login, alone; or else those whose full name has each word of the text,
-    in any order. The text must not be empty.
+    A person with this login is returned alone. Otherwise a full name has to contain each word of
+    the text, in any order. The text must not be empty.
     """
     words = _split_words(text)
     patterns = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]

@@ -1,1 +1,1 @@
-"""What all folders share: the clock, deadlines, errors as sentences, tables, HTTP calls."""
+"""Shared by all folders: the clock, deadlines, errors as sentences, tables, HTTP calls."""

@@ -28,7 +28,7 @@ def now() -> datetime:
 
 
 def read_server_time(connection: psycopg.Connection[Any]) -> datetime:
-    """This moment by the clock of the database server, in UTC; in a transaction, its beginning."""
+    """Return the time of the database server in UTC; in a transaction, when that began."""
     query = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"  # whatever its DateStyle is
     [(microseconds,)] = connection.execute(query).fetchall()
     return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)

@@ -1,4 +1,4 @@
-"""What is wrong with files and declarations, in words for people. Pure but for reading files."""
+"""Mistakes in files and declarations, as sentences for people. Pure, except that it reads files."""
 
 import errno
 import getpass
@@ -22,7 +22,11 @@ class FileError(ExplainedError, ValueError):
 
 
 def read_bytes(file: Path) -> bytes:
-    """The content of a file. Raises FileError."""
+    """Return the content of a file.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
     try:
         return file.read_bytes()
     except OSError as error:
@@ -32,7 +36,11 @@ def read_bytes(file: Path) -> bytes:
 
 
 def read_text(file: Path) -> str:
-    """The text of a file in UTF-8, without a byte order mark. Raises FileError."""
+    """Return the text of a file in UTF-8, without a byte order mark.
+
+    Raises:
+        FileError: The file cannot be read, or is not UTF-8.
+    """
     try:
         return read_bytes(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -54,7 +62,11 @@ def refuse_open_secret(file: Path) -> None:
 
 
 def explain_file_error(error: OSError, file: object = None) -> str:
-    """What is wrong with a file. file: its name, if the error does not know it."""
+    """Explain why a file could not be read or written.
+
+    Args:
+        file: The name of the file, if the error does not have it.
+    """
     name = error.filename if file is None else file
     if isinstance(name, bytes):
         name = os.fsdecode(name)
@@ -65,7 +77,7 @@ def explain_file_error(error: OSError, file: object = None) -> str:
 
 
 def explain_text_error(error: UnicodeDecodeError) -> str:
-    """What is wrong with bytes that are no text."""
+    """Explain why bytes are not text in UTF-8."""
     return f"is not text in UTF-8 (byte {error.start + 1} is wrong)"
 
 
@@ -92,12 +104,12 @@ _KINDS: Final = {
 def explain_declaration_error(
     error: Exception, form: str, shape: Any = None, declared: Any = None
 ) -> str:
-    """Say in sentences, without the last period, what msgspec cannot read as its type.
+    """Explain in sentences, without the last period, why msgspec cannot read a text as its type.
 
     Args:
-        form: what the text is, as `JSON`.
-        shape: the type that it should have, to name what would be valid; None: it is not named.
-        declared: what was read, as far as it is known; see `valid_values.explain`.
+        form: The format of the text, such as `JSON`.
+        shape: The type that it should have, to name what would be valid. None: not named.
+        declared: The values that were read before the mistake; see valid_values.
     """
     if isinstance(error, UnicodeDecodeError):
         return f"it {explain_text_error(error)}"

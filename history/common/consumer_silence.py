@@ -8,20 +8,30 @@ SILENT: Final = timedelta(minutes=1)
 
 
 class Silence(NamedTuple):
-    """brokers: they do not answer a consumer that reports; else no consumer reports."""
+    """How long the store has had no news of its topics.
+
+    Attributes:
+        brokers: Whether a consumer reports and the brokers do not answer it. Otherwise no consumer
+            reports.
+    """
 
     brokers: bool
     since: datetime
 
     def __str__(self) -> str:
-        """For commands."""
+        """Describe the silence for the output of commands."""
         event = "no answer from Kafka" if self.brokers else "no consumer"
         return f"{event} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
-    """The silence that is longer than SILENT. seen: when a consumer last reported. end_known_at:
-    when the brokers last answered it; a consumer that is away does not ask them."""
+    """Return the silence, or None if it is not longer than SILENT.
+
+    Args:
+        seen: When a consumer last reported.
+        end_known_at: When the brokers last answered the consumer. A stopped consumer does not ask
+            them.
+    """
     if now - seen > SILENT:
         return Silence(False, seen)
     if end_known_at is not None and seen - end_known_at > SILENT:
@@ -30,5 +40,8 @@ def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -
 
 
 def find_longest_silence(silences: Iterable[Silence | None]) -> Silence | None:
-    """That of a consumer, if there is one: nobody else asks the brokers."""
+    """Return the longest silence.
+
+    A missing consumer counts first: only a consumer asks the brokers.
+    """
     return min(filter(None, silences), default=None)

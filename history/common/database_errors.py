@@ -36,7 +36,7 @@ _NEXT: Final = "Check DATABASE_URL and whether PostgreSQL runs"
 
 
 def explain_database_error(error: BaseException) -> str | None:
-    """The sentence about an error of the database; None if it is of something else."""
+    """Return a sentence about an error of the database, or None for any other error."""
     from history.common import schema
 
     database_errors = [
@@ -63,8 +63,11 @@ def explain_database_error(error: BaseException) -> str | None:
 
 
 def explain_no_connection(error: BaseException) -> str | None:
-    """Why there was no connection; None for another error. Before the pool waits for one, its
-    backend has asked the server (history.store.database.base)."""
+    """Explain why a connection failed, or return None for another error.
+
+    The connection pool waits only after its backend has asked the server
+    (history.store.database.base).
+    """
     if isinstance(error, PoolTimeout):
         return (
             f"no connection to PostgreSQL at {_describe_target()['place']} was free in time. "
@@ -84,14 +87,16 @@ def explain_no_connection(error: BaseException) -> str | None:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the settings of DATABASE_URL are refused, for good."""
+    """Return whether the server refuses the settings of DATABASE_URL for good."""
     return _is_connection_error(error) and any(
         re.search(pattern, str(error)) for pattern in _REFUSED
     )
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Whether it is an error of a connection that was never there: it has no code of the server."""
+    """Return whether a connection could not be made. Such an error does not have a code of the
+    server.
+    """
     if not isinstance(error, psycopg.OperationalError) or error.sqlstate is not None:
         return False
     text = str(error)
@@ -101,14 +106,14 @@ def _is_connection_error(error: BaseException) -> bool:
 
 
 def _shorten_message(text: str) -> str:
-    """What libpq says, without the address before it and without what follows in more lines."""
+    """Return the first line of libpq's message, without the address before it."""
     line = text.split("\n", 1)[0]
     line = re.sub(r"^connection (failed|is bad): (connection to server at .*? failed: )?", "", line)
     return re.sub(r"^[^:]{1,40}:  ", "", line).rstrip(". ")
 
 
 def _describe_target() -> dict[str, object]:
-    """Where DATABASE_URL leads, in words; nothing of its password."""
+    """Describe the server that DATABASE_URL names, without its password."""
     parameters = connection.settings_dict
     hosts, ports = str(parameters["HOST"]).split(","), str(parameters["PORT"]).split(",")
     if len(ports) == 1:

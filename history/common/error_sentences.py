@@ -5,14 +5,16 @@ from history.common.error_text import describe, iterate_causes
 
 
 def explain_error(error: BaseException) -> str:
-    """One line about any error, without the content of a document and without a password."""
+    """Describe any error in one line, without the content of a document and without a password."""
     text = explain_known_error(error)
     return f"unexpected error: {describe(error)}" if text is None else text
 
 
 def explain_known_error(error: BaseException) -> str | None:
-    """The sentence about an error that the settings, the servers or the files of this installation
-    have caused; None for others."""
+    """Return a sentence about an error caused by settings, servers or files of this installation.
+
+    Returns None for any other error.
+    """
     for cause in iterate_causes(error):
         if isinstance(cause, ExplainedError):
             return str(cause)

@@ -11,8 +11,11 @@ _QUOTING = ("22", "23", "P0")
 
 
 def describe(error: BaseException) -> str:
-    """One line about an error. A database error gives its SQLSTATE, and its message only if the
-    message cannot quote a value. DETAIL and CONTEXT are left out: they quote the failed row."""
+    """Describe an error in one line.
+
+    A database error gives its SQLSTATE, and its message only if the message cannot quote a value.
+    DETAIL and CONTEXT are left out: they quote the failed row.
+    """
     name = type(error).__name__
     cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
     if isinstance(cause, psycopg.Error):
@@ -29,7 +32,7 @@ def describe(error: BaseException) -> str:
 
 
 def format_trace(error: BaseException | None) -> str:
-    """The stack of an error and of its causes, oldest first, each described; "" for no error."""
+    """Format the stack of an error and its causes, oldest first, each described; "" for None."""
     parts = [
         "".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _iterate_chain(error)
     ]
@@ -37,12 +40,12 @@ def format_trace(error: BaseException | None) -> str:
 
 
 def is_of_database(error: BaseException) -> bool:
-    """Whether the error or one of its causes is a database error."""
+    """Return whether the error or one of its causes is a database error."""
     return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _iterate_chain(error))
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether PostgreSQL refused it because of the login's privileges."""
+    """Return whether PostgreSQL refused a statement because the login lacks a right."""
     return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in iterate_causes(error))
 
 
@@ -51,14 +54,14 @@ def _get_first_line(error: BaseException) -> str:
 
 
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those that it was raised from, newest first."""
+    """Yield the error and the errors that it was raised from, newest first."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def _iterate_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and its causes, newest first, as the interpreter would print them."""
+    """Yield the error and its causes, newest first, as the interpreter would print them."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -18,7 +18,12 @@ class TooLargeError(Exception):
 
 
 def read_token(file: Path) -> str:
-    """The Bearer token in a file. Raises FileError, which quotes nothing of it."""
+    """Return the Bearer token in a file.
+
+    Raises:
+        FileError: The file cannot be read or does not have a token. The message quotes nothing of
+            it.
+    """
     token = read_text(file).strip()
     if not (token.isascii() and token.isprintable()) or not token or " " in token:
         raise FileError(f"{file} has no token")
@@ -42,22 +47,35 @@ class HttpSession(requests.Session):
         statuses: Collection[int] = (200,),
         **options: Any,
     ) -> tuple[int, bytes]:
-        """The status of an answer, and its body if the status is one of these. most, until: as in
-        body(), which says what this raises."""
+        """Return the status of an answer, and its body if the status is one of `statuses`.
+
+        See read_body for `max_bytes`, `until` and the errors.
+        """
         options |= {"verify": self._verify, "allow_redirects": False, "stream": True}
         with self.request(method, address, **options) as answer:
             is_expected = answer.status_code in statuses
             return answer.status_code, read_body(answer, max_bytes, until) if is_expected else b""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """None: requests reads the whole body of a redirect, however large, also of one that it is
-        not to follow and of an answer that is to be streamed."""
+        """Return None, so that requests does not follow a redirect.
+
+        Otherwise requests would read the whole body of a redirect, however large, also if it may
+        not follow it and the answer is to be streamed.
+        """
 
 
 def read_body(answer: requests.Response, max_bytes: int, until: float) -> bytes:
-    """The body of a streamed answer. until: a moment of time.monotonic(). Raises TooLargeError
-    beyond this many bytes, requests.Timeout after that moment, requests.ConnectionError where the
-    answer is cut off."""
+    """Return the body of a streamed answer.
+
+    Args:
+        max_bytes: How many bytes the body may have.
+        until: The moment of time.monotonic() at which reading ends.
+
+    Raises:
+        TooLargeError: The body has more than `max_bytes`.
+        requests.Timeout: The body is not complete at `until`.
+        requests.ConnectionError: The answer is cut off.
+    """
     content = bytearray()
     try:
         # Whatever has come: the next read may wait as long as the time limit of the request.

@@ -7,7 +7,10 @@ from django.utils.module_loading import import_string
 
 
 def import_lazily(path: str) -> Callable[..., Any]:
-    """The function of this dotted path. For receivers of signals, connected with weak=False."""
+    """Return a function that imports and calls the function at this dotted path.
+
+    For receivers of signals, connected with weak=False.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return import_string(path)(*args, **kwargs)

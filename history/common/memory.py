@@ -8,8 +8,11 @@ MIB = 1 << 20
 
 
 def limit_heaps() -> None:
-    """Two heaps in glibc, which give back what is free at their end, and large blocks outside of
-    them: a heap for each of many threads grows for hours. Call it before other threads begin."""
+    """Make glibc use two heaps, and give free memory back.
+
+    With a heap for each of many threads, memory would grow for hours. Large blocks are allocated
+    outside of the heaps. Call this before other threads begin.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_ARENA_MAX, 2)

@@ -43,7 +43,7 @@ class MetricDescription:
     labels: dict[str, Values]
 
     def list_sample_names(self) -> tuple[str, ...]:
-        """The names that queries use."""
+        """Return the names that queries use."""
         if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{ending}" for ending in ("bucket", "sum", "count"))
         return (self.name,)
@@ -58,7 +58,7 @@ class MetricRegister:
         self.described: dict[str, MetricDescription] = {}
 
     def add_counter(self, name: str, unit: str, text: str, **labels: Values) -> Counter:
-        """A counter of this process."""
+        """Make a counter of this process."""
         self._describe(MetricDescription(name, MetricKind.COUNTER, unit, text, labels))
         counter = Counter(name, text, list(labels))
         closed_values = [values for values in labels.values() if not isinstance(values, OpenValues)]
@@ -68,21 +68,25 @@ class MetricRegister:
         return counter
 
     def add_gauge(self, name: str, unit: str, text: str, **labels: Values) -> Gauge:
-        """A gauge of this process."""
+        """Make a gauge of this process."""
         self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return Gauge(name, text, list(labels))
 
     def add_histogram(
         self, name: str, unit: str, text: str, buckets: Sequence[float], **labels: Values
     ) -> Histogram:
-        """A histogram of this process. buckets: upper limits, ascending, without infinity."""
+        """Make a histogram of this process.
+
+        Args:
+            buckets: Upper limits, ascending, without infinity.
+        """
         self._describe(MetricDescription(name, MetricKind.HISTOGRAM, unit, text, labels))
         return Histogram(name, text, list(labels), buckets=buckets)
 
     def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
-        """A gauge that a collector reads at each scrape: the result makes an empty family."""
+        """Register a gauge that a collector fills at each scrape. The result makes its family."""
         self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return lambda: GaugeMetricFamily(name, text, labels=list(labels))
 
@@ -95,7 +99,7 @@ class MetricRegister:
 def fill_family(
     make: Callable[[], GaugeMetricFamily], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
-    """The family of a metric with these samples: the values of its labels, and the value."""
+    """Return the family of a metric with these samples: the values of its labels, and the value."""
     family = make()
     for labels, value in samples:
         family.add_metric(labels, value)
@@ -103,5 +107,5 @@ def fill_family(
 
 
 def build_single(make: Callable[[], GaugeMetricFamily], value: float) -> GaugeMetricFamily:
-    """The family of a metric without labels, with its value."""
+    """Return the family of a metric without labels, with its value."""
     return fill_family(make, [((), value)])

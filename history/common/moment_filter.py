@@ -13,8 +13,11 @@ register = template.Library()
 
 @register.filter
 def when(moment: datetime | None, form: str = "full") -> SafeString:
-    """A time element, exact in its title. form: what annals.js leaves of it: full; near, without
-    the date of today; clock; date."""
+    """Return a time element with the exact moment as its title.
+
+    Args:
+        form: What annals.js shows of it: full; near, without the date of today; clock; date.
+    """
     if moment is None:
         return SafeString("—")
     local_moment = timezone.localtime(moment)
@@ -29,7 +32,7 @@ def when(moment: datetime | None, form: str = "full") -> SafeString:
 
 
 def format_day(local_moment: datetime) -> str:
-    """Its date, as dates in documents are shown."""
+    """Format the date of a moment like dates in documents."""
     return _("{year}-{month}-{day}").format(
         year=local_moment.year, month=f"{local_moment:%m}", day=f"{local_moment:%d}"
     )

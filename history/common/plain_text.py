@@ -43,7 +43,7 @@ def _is_plain(text: str) -> bool:
 
 
 def to_one_line(text: str, keep: str = "") -> str:
-    """The text with escapes for its control characters but those to keep."""
+    """Return the text with its control characters escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -52,10 +52,10 @@ def to_one_line(text: str, keep: str = "") -> str:
 
 
 def count_letters(text: str) -> int:
-    """How many letters and digits of the text can be seen."""
+    """Count the letters and digits of the text that can be seen."""
     return sum(character.isalnum() and character not in _FILLERS for character in text)
 
 
 def format_figure(number: int) -> str:
-    """A number with spaces between thousands."""
+    """Format a number with spaces between thousands."""
     return f"{number:,}".replace(",", "\N{NO-BREAK SPACE}")

@@ -18,9 +18,13 @@ def hold_file_lock(path: Path) -> Iterator[None]:
 
 
 def write_private_file(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
-    """Write `text` to a new file `path` that only its owner can read. Replaces an older file, and
-    never writes through a link. All of it or, where the disk is full, nothing. owner: that of the
-    file, if this process is root; None: root."""
+    """Write `text` to the file `path`, which only its owner can read, and replace an older file.
+
+    Never writes through a link. If the disk is full, writes nothing.
+
+    Args:
+        owner: The owner of the file, if this process runs as root. None: root.
+    """
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR)

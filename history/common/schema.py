@@ -1,5 +1,7 @@
-"""Whether the tables are those of this release: which migrations the database lacks. Those of the
-next release are no obstacle: each leaves tables with which the release before works."""
+"""Checks that the tables are those of this release: the database must have all its migrations.
+
+Migrations of the next release are allowed: each leaves tables with which the release before works.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -23,7 +25,7 @@ _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 @cache
 def load_known_migrations() -> Mapping[MigrationName, frozenset[MigrationName]]:
-    """The migrations of this release, each with those of earlier releases that it replaces."""
+    """Return the migrations of this release, each with the earlier ones that it replaces."""
     migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     return {name: frozenset(migration.replaces) for name, migration in migrations.items()}
 
@@ -39,7 +41,7 @@ def find_missing_migrations(applied: Collection[MigrationName]) -> list[Migratio
 
 
 def explain_missing_migrations(applied: Collection[MigrationName]) -> str | None:
-    """Why this release cannot work with these migrations, and what to do. None: it can."""
+    """Explain why this release cannot work with these migrations and what to do; None if it can."""
     if missing_migrations := find_missing_migrations(applied):
         return (
             "The database lacks migrations of this release "
@@ -65,8 +67,10 @@ FROM unnest(%s::text[]) AS given(name)
 
 
 def explain_kind_tables(cursor: SchemaCursor) -> str | None:
-    """Why the tables are not those of the declared kinds: what to do, in sentences. None: they are.
-    Raises the errors of the database."""
+    """Explain how the tables differ from the declared kinds and what to do; None if they do not.
+
+    Raises the errors of the database.
+    """
     cursor.execute(_KINDS, [[entity.table for entity in ENTITIES]])
     tables = {name: (exists, with_parent) for name, exists, with_parent in cursor.fetchall()}
     for entity in ENTITIES:
@@ -88,15 +92,17 @@ def explain_kind_tables(cursor: SchemaCursor) -> str | None:
 
 
 def explain_older_tables(error: BaseException) -> str | None:
-    """What to do if an error is of another release's tables; else None. A query."""
+    """Explain what to do if tables of another release caused the error; else None. Runs a query."""
     if not any(isinstance(cause, _OTHER_TABLES) for cause in iterate_causes(error)):
         return None
     return explain_database()
 
 
 def explain_database() -> str | None:
-    """What to do if the tables of the database are not those of this release, or it has none; None
-    if they are. Asks the database."""
+    """Explain what to do if the database has no tables or tables of another release.
+
+    Asks the database. Returns None if the tables are right.
+    """
     try:
         with psycopg.connect(**connection.get_connection_params()) as own_connection:
             return explain_tables(own_connection.cursor())
@@ -105,14 +111,14 @@ def explain_database() -> str | None:
 
 
 def explain_tables(cursor: SchemaCursor) -> str | None:
-    """Explain what to do if the tables are not those of this release, or return None."""
+    """Explain what to do if the tables are not the tables of this release, or return None."""
     return explain_missing_migrations(load_applied_migrations(cursor)) or explain_kind_tables(
         cursor
     )
 
 
 def load_applied_migrations(cursor: SchemaCursor) -> list[MigrationName]:
-    """The migrations that a database has; none where it is new. Raises its errors."""
+    """Return the migrations that the database has, or none if it is new. Raises its errors."""
     cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
     if list(cursor.fetchall()) != [(True,)]:
         return []

@@ -1,4 +1,4 @@
-"""What happens to documents, for those who record, count or prevent it."""
+"""Signals for code that records, counts or prevents what happens to documents."""
 
 from typing import Final
 

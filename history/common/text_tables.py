@@ -13,7 +13,11 @@ NO_WIDTH = 10_000
 
 
 def build_table(*names: str, right: Collection[str] = ()) -> "Table":
-    """A table, to which add_row() adds a text for each column. right: columns of numbers."""
+    """Return a table; its add_row() takes a text for each column.
+
+    Args:
+        right: The columns of numbers, which are aligned to the right.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="", padding=(0, 2, 0, 0))
@@ -33,5 +37,9 @@ def print_table(out: TextIOBase, table: "Table") -> None:
 
 
 def pluralize(count: int, singular: str, plural: str = "") -> str:
-    """`1 day`, `1,234 days`. plural: for other numbers than 1; by default singular + s."""
+    """Return a count with its noun: `1 day`, `1,234 days`.
+
+    Args:
+        plural: The noun for other counts than 1; by default `singular` and an s.
+    """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

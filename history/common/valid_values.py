@@ -1,4 +1,4 @@
-"""What would be valid in the place of a declaration where msgspec found a mistake."""
+"""Finds the values that would be valid at the place where msgspec found a mistake."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -87,7 +87,7 @@ def _walk(
 
 
 def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
-    """The types themselves, without unions and descriptions around them."""
+    """Yield the types themselves, without unions and descriptions around them."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flatten(kind.types)
@@ -98,7 +98,7 @@ def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
 
 
 def _find_bad_key(kind: inspect.DictType, declared: Any) -> str | None:
-    """The first key of a table whose value, or part of it, is not one of the valid ones."""
+    """Return the first key of a table with a value, or a part of a value, that is not valid."""
     if not isinstance(declared, dict):
         return None
     for key, value in declared.items():

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """A request has no place among those that are being answered.
+    """Raised for a request that does not get a place among the expensive requests.
 
     Args:
         by_same_login: Whether the same login has all places that one login may have.
@@ -54,14 +54,14 @@ class _Waiter:
 class PlacePool:
     """Places that are taken for the time of a block, and a fair queue for them.
 
-    An owner has at most half of the places and half of the queue, also while nobody else wants
-    them: a block cannot be stopped when another owner comes. The next place goes to the owner with
-    the fewest, and among equal ones to the request that waits longest. A full queue makes room for
-    an owner with fewer requests: it refuses the newest one of the owner with most.
+    An owner has at most half of the places and half of the queue, also while they are free: a block
+    cannot be stopped when another owner comes. The next place goes to the owner with the fewest
+    places, and among equal ones to the request that waits longest. A full queue makes room for an
+    owner with fewer requests: it refuses the newest request of the owner with most.
 
     Args:
-        size: Blocks that run at a time.
-        waiting: Blocks that wait, each for `WAIT_S` at most; by default twice as many as run.
+        size: How many blocks run at a time.
+        waiting: How many blocks wait, each for `WAIT_S` at most; by default twice as many as run.
     """
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
@@ -81,7 +81,7 @@ class PlacePool:
         """Run the block on a place of this owner. None: an owner of its own.
 
         Raises:
-            BusyError: at once if the queue has no room, otherwise after `WAIT_S` at most.
+            BusyError: At once if the queue is full, otherwise after `WAIT_S` at most.
         """
         waiter = _Waiter(_SingleOwner() if owner is None else owner)
         self._join_queue(waiter)
@@ -256,7 +256,7 @@ def meter_cost(work: RequestWork) -> Iterator[None]:
 
 
 def mark_expensive(view: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a view that answers expensive questions: it takes a place first."""
+    """Decorate an expensive view: it takes a place before it runs."""
 
     @wraps(view)
     def run_in_share(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -15,18 +15,18 @@ YEAR_S: Final = 365 * 24 * 3600
 
 @cache
 def list_zone_names() -> frozenset[str]:
-    """The zones that there are. zoneinfo reads hundreds of files for them each time."""
+    """Return the names of all time zones. Cached: zoneinfo reads hundreds of files for them."""
     return frozenset(available_timezones())
 
 
 def get_choice(request: HttpRequest) -> str:
-    """One of CHOICES."""
+    """Return the choice of the request, one of CHOICES."""
     choice = request.COOKIES.get(CHOICE_COOKIE, "")
     return choice if choice in CHOICES else "mine"
 
 
 def find_zone(request: HttpRequest) -> ZoneInfo:
-    """The zone in which times are shown; UTC where the browser has not said its own."""
+    """Return the zone in which times are shown; UTC if the browser has not named one."""
     name = CHOICES[get_choice(request)] or request.COOKIES.get(BROWSER_COOKIE, "")
     return ZoneInfo(name if name in list_zone_names() else "UTC")
 

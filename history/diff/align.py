@@ -1,4 +1,4 @@
-"""Matches the items of a new list with those of the old list.
+"""Matches the items of a new list with the items of the old list.
 
 Removed and added items without keys that are probably the same are paired by DeepDiff's distance.
 That takes a third of a millisecond each, so only few are paired so (docs/decisions/0011).

@@ -49,9 +49,7 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Go back by one version: blame `version` for every leaf that the older snapshot does not
-        have.
-        """
+        """Go back by one version: blame `version` for every leaf that the older snapshot lacks."""
         self._similarity = SimilarItems()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None

@@ -10,12 +10,13 @@ from history.documents.exactjson import Json
 
 @dataclass(frozen=True)
 class ListIdentity:
-    """Key fields to try in order, for all lists and for lists at given places: (pattern, key
-    fields) pairs, of which the first that matches the list's pointer applies; `*` matches any
-    segment. No key fields: items are matched by content.
+    """Key fields by which the items of lists are matched.
 
-    A key is usable if every item on both sides is an object with a text or integer under it, and no
-    two items of one side share a value.
+    `places` has pairs of a pattern and its key fields. The first pattern that matches the pointer
+    of a list decides; `*` matches any segment. Without key fields items are matched by content.
+
+    A key is usable if every item on both sides is an object with a text or integer under it, and
+    the items of one side have different values.
     """
 
     keys: tuple[str, ...] = ("pid", "id")

@@ -16,7 +16,7 @@ from history.documents.exactjson import Json, open_raw
 
 
 class PathFault(Enum):
-    """What is wrong with a text that is not a path."""
+    """The mistakes that make a text not a path."""
 
     SLASH = "a path starts with a slash"
     TILDE = "after ~ comes a digit from 0 to 4"
@@ -87,10 +87,10 @@ def is_different(
     new: MaybeJson,
     identity: ListIdentity = DEFAULT_IDENTITY,
 ) -> bool:
-    """Return whether what the path selects differs between two snapshots. See find_values.
+    """Return whether the values that the path selects differ between two snapshots.
 
-    An item named by its key is compared with those of the same key, in order. An index means a
-    place. With `*`, items are matched as in the diff.
+    An item named by its key is compared with the items of the same key, in order. An index means a
+    place. With `*`, items are matched as in the diff. See find_values.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pairs: list[_SelectedPair] = [(old, new, "")]

@@ -58,8 +58,11 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 
 
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Slots in one order: those that moved items leave (by old index), those that moved and
-    added items take (by new index), and for every slot 1 if it is taken at the beginning.
+    """Number the places of moved and added items in one order.
+
+    Returns:
+        The places that moved items leave, by old index; the places that moved and added items take,
+        by new index; and for every place 1 if it is taken at the beginning.
     """
     movers = sorted(alignment.source[index] for index in alignment.moved)
     waiting = iter(movers)

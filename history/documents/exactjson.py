@@ -62,14 +62,13 @@ _canonical = msgspec.json.Encoder(
 
 
 def loads(text: bytes | str) -> Json:
-    """Return the value of a JSON text with exact numbers: `dumps` writes them as in the text, but
-    -0 as 0.
+    """Return the value of a JSON text with exact numbers. Of a repeated key the last value counts.
 
-    Of a repeated key the last value counts.
+    `dumps` writes the numbers as in the text, except that -0 becomes 0.
 
     Raises:
         ValueError: The text is not JSON. This includes NaN, lone surrogates, nesting beyond the
-            recursion limit, and exponents beyond those of Decimal.
+            recursion limit, and exponents beyond the limits of Decimal.
     """
     try:
         return cast(Json, _decoder.decode(text))

@@ -1,4 +1,4 @@
-"""The kinds of entities whose versions Annals keeps, as the file of kinds declares them."""
+"""The kinds of entities that Annals keeps, as the file of kinds declares them."""
 
 from history.kinds.kind import EntityKind
 from history.kinds.kinds_file import load_kinds

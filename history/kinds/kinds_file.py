@@ -72,8 +72,13 @@ class _EnvelopeTable(_FileTable, frozen=True):
 
 
 class _EnvelopePreset(_FileTable, frozen=True):
-    """What a form has where the file says nothing. fixed: the keys that the form decides itself.
-    required: those that the file must have. types: with the form's own words for it."""
+    """The defaults of an envelope form.
+
+    Attributes:
+        fixed: The keys that the form decides itself.
+        required: The keys that the file must have.
+        types: The form's own words for the types of changes.
+    """
 
     places: dict[str, FieldPlace]
     fixed: tuple[str, ...] = ()
@@ -135,7 +140,11 @@ def read_kinds_file(path: Path) -> tuple[EntityKind, ...]:
 
 
 def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[EntityKind, ...]:
-    """base: the shipped kinds; empty while these are read."""
+    """Read the kinds of a file.
+
+    Args:
+        shipped_kinds: The kinds that come with Annals; empty while these are read.
+    """
     try:
         file = msgspec.convert(tomllib.loads(path.read_bytes().decode()), _KindsFile)
         own_kinds = tuple(
@@ -323,7 +332,11 @@ def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
 
 
 def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> EnvelopeDeclaration | None:
-    """parent: the field that names the parent."""
+    """Make the envelope of a kind.
+
+    Args:
+        parent: The field that names the parent.
+    """
     if table is None:
         return None
     preset = _load_presets()[table.form]

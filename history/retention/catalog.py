@@ -1,4 +1,4 @@
-"""What partitions exist, read from PostgreSQL's catalog in one query."""
+"""Reads the existing partitions from PostgreSQL's catalog in one query."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -46,7 +46,7 @@ class NotRepairableError(ExplainedError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What became of the versions that a day had twice."""
+    """What the repair did with versions that a day had twice."""
 
     equal: list[DoubledKey] = field(default_factory=list)
     """A second row had an equal content, and was removed."""
@@ -60,10 +60,10 @@ def repair_day(connection: Connection, entity: EntityKind, day: date) -> RepairR
     Readers go on; writers of this day wait. `connection` is in autocommit mode.
 
     Raises:
-        NotRepairable: the day has no partition that Annals made.
-        SealedDayChangedError: the day is not as it was sealed.
-        DamagedBlockError: a block of a document with doubled versions cannot be read.
-        psycopg.errors.LockNotAvailable: a transaction that writes to the day stays open.
+        NotRepairable: Annals did not make a partition for the day.
+        SealedDayChangedError: The day is not as it was sealed.
+        DamagedBlockError: A block of a document with doubled versions cannot be read.
+        psycopg.errors.LockNotAvailable: A transaction that writes to the day stays open.
     """
     place = days.locate_day(connection, entity.table, day)
     if place.state is not DayState.ATTACHED or not place.ours:
@@ -146,7 +146,10 @@ def _repair_document(
 def _read_versions(
     connection: Connection, entity: EntityKind, place: DayTable, id: str
 ) -> Iterator[CanonicalRow]:
-    """Yield the versions of a document on a day: those of blocks first, which were stored first."""
+    """Yield the versions of a document on a day.
+
+    Blocks come first, as they were stored first.
+    """
     query = sql.SQL(
         "SELECT {}, {} FROM {} WHERE id = %s ORDER BY packed IS NULL, version, updated_at"
     ).format(

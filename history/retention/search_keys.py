@@ -139,7 +139,7 @@ def backfill_target(target: BackfillTarget) -> Iterator[BackfillStep]:
 
 
 def _lock_if_same(target: BackfillTarget) -> bool:
-    """Lock the partition, and return whether it is the table whose pages were counted."""
+    """Lock the partition, and return whether its pages are still the counted ones."""
     with connection.cursor() as cursor:
         if not distribution.is_distributed(connection.connection):
             cursor.execute(f'LOCK TABLE "{target.name}" IN ACCESS SHARE MODE')

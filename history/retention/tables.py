@@ -27,7 +27,7 @@ def format_size(count: int) -> str:
 
 
 def build_partition_table(parts: Iterable[Partition]) -> "Table":
-    """One line for each partition."""
+    """Return a table with a line for each partition."""
     names = ("partition", "from (UTC)", "to (UTC)", "~rows", "bytes", "state", "ours")
     table = build_table(*names, right=NUMBERS)
     for part in parts:
@@ -44,7 +44,11 @@ def build_partition_table(parts: Iterable[Partition]) -> "Table":
 
 
 def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Table":
-    """One line for each partition, or for each run with the same action and reason."""
+    """Return a table with a line for each run of partitions with the same action and reason.
+
+    Args:
+        unmerged: Whether each partition gets a line of its own.
+    """
     names = ("table", "action", "partitions", "from (UTC)", "to (UTC)", "~rows", "bytes", "why")
     table = build_table(*names, right=NUMBERS)
     for count, line in [(1, line) for line in lines] if unmerged else _merge_lines(lines):
@@ -63,13 +67,13 @@ def build_plan_table(lines: Iterable[PlanLine], unmerged: bool = False) -> "Tabl
 
 
 def build_partition_object(part: Partition) -> dict[str, Any]:
-    """A partition for JSON. Moments are ISO 8601 in UTC; rows is an estimate."""
+    """Return a partition as JSON values. Moments are ISO 8601 in UTC; rows is an estimate."""
     day = part.day.isoformat() if part.day else None
     return {**_build_object(part), "day": day, "state": part.state.value, "marked": part.marked}
 
 
 def build_line_object(line: PlanLine) -> dict[str, Any]:
-    """A line of a plan for JSON."""
+    """Return a line of a plan as JSON values."""
     return {"action": line.action, **_build_object(line.part), "reason": line.reason}
 
 

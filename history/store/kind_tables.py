@@ -83,7 +83,7 @@ def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
 
 
 def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Warning history.W001 for each table of a kind that is declared no longer."""
+    """Return the warning history.W001 for each table of a kind that is not declared any more."""
     warnings: list[CheckMessage] = []
     for alias in databases or []:
         known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}

@@ -1,7 +1,7 @@
-"""Which versions came and are in quarantine. The table is ingest's.
+"""Reads which versions arrived and are in quarantine. The table belongs to ingest.
 
-No answer here is of a reader: history.timeline.gate asks about documents, and leaves out what its
-reader may not know. What is told to operators alone asks here itself (docs/access.md).
+The answers here do not know readers: history.timeline.gate asks about documents, and leaves out
+what its reader may not know. Code for operators alone asks here itself (docs/access.md).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ _OF_DAYS = f"""
 
 
 class OpenMessageRows(NamedTuple):
-    """What was read about messages in quarantine."""
+    """The result of a query for messages in quarantine."""
 
     messages: list[QuarantinedMessage]
     # children may have messages that do not name them, see _OPEN_MESSAGES

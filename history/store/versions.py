@@ -34,7 +34,7 @@ def parse_snapshot(snapshot: bytes) -> Json:
     """Return the values in a snapshot, with exact numbers.
 
     A part that is nested too deep becomes a msgspec.Raw, which is compared and encoded as a whole.
-    So does a snapshot that PostgreSQL holds and Python cannot, with exponents beyond those of
+    So does a snapshot that PostgreSQL holds and Python cannot, with exponents beyond the limits of
     Decimal.
     """
     try:
@@ -101,7 +101,7 @@ class SourceRow(NamedTuple):
 
     @property
     def application(self) -> str:
-        """The id of its application, its own for one that is no child."""
+        """The id of its application; its own id if it has no parent."""
         return self.product_instance_id or self.id
 
 
@@ -115,7 +115,7 @@ class VersionRow(SourceRow):
 
 
 class FetchedVersions(NamedTuple):
-    """Versions that were read, and those whose documents were too large to be read with them."""
+    """Versions that were read, and versions with documents too large to be read with them."""
 
     rows: list[SourceRow]
     unread: list[VersionRef]

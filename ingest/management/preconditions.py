@@ -1,4 +1,4 @@
-"""What a command about messages needs before it starts: named brokers, tables of this release."""
+"""Checks before a command about messages starts: a broker is named, the tables fit this release."""
 
 import logging
 

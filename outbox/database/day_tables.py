@@ -27,7 +27,7 @@ def select_slots(oldest: datetime, newest: datetime) -> list[int]:
 
 
 def select_expired_slots(now: datetime, keep_days: int) -> Iterable[int]:
-    """Return the numbers of the tables whose newest day ended more than `keep_days` days ago.
+    """Return the numbers of the tables for days that ended more than `keep_days` days ago.
 
     The table of tomorrow is not among them.
     """

@@ -1,4 +1,4 @@
-"""settings.INBOX, read once and checked."""
+"""The settings in settings.INBOX, read once and checked."""
 
 from dataclasses import dataclass
 

@@ -121,7 +121,7 @@ NOT_READABLE: Final = "(not readable)"
 
 
 def read_headers(raw: Raw) -> Headers:
-    """Return the headers as pairs. If one name is not UTF-8, the client gives none of them."""
+    """Return the headers as pairs; none if one name is not UTF-8, because the client gives none."""
     try:
         return tuple((name, as_bytes(value)) for name, value in _call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):

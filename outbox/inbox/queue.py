@@ -306,10 +306,10 @@ def set_time_limit(seconds: float, alias: str) -> None:
 
 
 def mark_processed(turn: MessageTurn, alias: str) -> bool:
-    """Write, in the transaction of the effect, that the message is processed.
+    """Mark the message as processed, in the transaction of the effect.
 
-    The next message of its chain becomes due. Return False if the message is no longer this
-    consumer's: then the effect must be rolled back.
+    The next message of its chain becomes due. Return False if another consumer has taken the
+    message over: then the effect must be rolled back.
     """
     return _execute(_DONE, {**turn.parameters, "state": "processing"}, alias) == 1
 

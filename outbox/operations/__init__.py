@@ -1,1 +1,1 @@
-"""What the processes of outbox and inbox share: commands that run long, and their status."""
+"""Shared by the processes of outbox and inbox: commands that run long, and their status."""

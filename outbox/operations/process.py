@@ -1,4 +1,4 @@
-"""What the commands of the outbox and the inbox share: long-running processes and a status."""
+"""The commands of the outbox and the inbox: long-running processes and a status."""
 
 import json
 import signal

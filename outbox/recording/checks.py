@@ -67,9 +67,7 @@ def check_model_managers(model: type[Recorded]) -> Problems:
 
 
 def check_middleware(**_: Any) -> Problems:
-    """Check that the middleware is installed, without which versions have no author
-    (outbox.W001).
-    """
+    """Warn if the middleware is not installed: versions would not have an author (outbox.W001)."""
     if not apps.is_installed("django.contrib.auth") or MIDDLEWARE in settings.MIDDLEWARE:
         return []
     return [

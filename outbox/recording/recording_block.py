@@ -1,4 +1,4 @@
-"""Which rows change in a block of code, and the versions to record at its end.
+"""Finds the rows that change in a block of code, and records their documents at its end.
 
 A block notes what a row is *before* it changes, and which rows changed. At its end it reads the
 rows once, as the database then has them. If a document existed before and no row stands for it now,

@@ -229,8 +229,9 @@ class RelayLoop:
             self._paused_until = monotonic() + _OUTAGE.choose_pause(self._outages)
 
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
-        """Write the outcomes of these documents. Those whose rows a writer has locked move to the
-        end.
+        """Write the outcomes of these documents.
+
+        Documents that a writer has locked move to the end.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:

@@ -1,4 +1,7 @@
-"""Which relays are alive, and which buckets each one has. A relay is alive while its beat grows."""
+"""Decides which relays are alive, and which buckets each has.
+
+A relay is alive while its beat grows.
+"""
 
 import json
 import logging
@@ -75,7 +78,7 @@ class RelayMembership:
         return monotonic() - self._beat_at < self.lease / 2
 
     def join_relays(self, connection: Connection) -> int:
-        """Become a member, or stay one on a new connection. Return the id.
+        """Join the relays, or stay a member on a new connection. Return the id.
 
         Raises:
             LeaseLostError: Others have taken over.
@@ -106,7 +109,7 @@ class RelayMembership:
         self.id, self.buckets = None, frozenset()
 
     def write_beat(self, connection: Connection, in_hand: Collection[str], error: str = "") -> None:
-        """Write that this relay is alive, what it is sending, and why it cannot.
+        """Write that this relay is alive, which documents it is sending, and its error, if any.
 
         Raises:
             LeaseLostError: Others have taken over.

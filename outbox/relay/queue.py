@@ -57,7 +57,7 @@ class SendFailure:
 
 @dataclass(frozen=True, slots=True)
 class SendOutcome:
-    """What sending a chain came to.
+    """The result of sending a chain.
 
     Attributes:
         sent: The newest version that Kafka confirmed, perhaps from before this chain.
@@ -165,10 +165,10 @@ class DueReader:
         *,
         retries: bool = True,
     ) -> list[DueDocument]:
-        """Return documents whose next version may be sent now, the longest waiting first.
+        """Return documents with a next version that may be sent now, the longest waiting first.
 
         Args:
-            known: By document, the newest version that need not be sent.
+            skipped: The newest version, by document, that need not be sent.
             retries: Whether to include documents that failed.
         """
         if not buckets:

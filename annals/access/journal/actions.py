@@ -24,7 +24,7 @@ class ActorKind(models.TextChoices):
 
 
 class AccessAction(models.TextChoices):
-    """What a request accesses."""
+    """The thing that a request accesses."""
 
     TIMELINE = "timeline", _("timeline")
     APPLICATION = "application", _("whole application")

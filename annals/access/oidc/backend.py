@@ -204,7 +204,7 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         return tokens.verify_id_token(token, self._discovery, kwargs.get("nonce") or "")
 
     def get_or_create_user(self, access_token: str, id_token: str, payload: Any) -> User:  # noqa: ARG002
-        """Return the login of these claims, completed with those of the userinfo endpoint."""
+        """Return the login of these claims, completed with the claims of the userinfo endpoint."""
         claims = {**self._fetch_userinfo(access_token, payload["sub"]), **payload}
         self.request.annals_provider_session = str(claims.get("sid") or "")
         return create_or_update_user(self._discovery.provider, claims)
@@ -226,7 +226,7 @@ def find_login_provider(name: str) -> ProviderDiscovery:
     """Return the provider of this name if people may log in with it.
 
     Raises:
-        LookupError: There is no such provider.
+        LookupError: The file of providers does not have it.
     """
     for discovery in get_discoveries().values():
         if discovery.provider.name == name and discovery.provider.login:

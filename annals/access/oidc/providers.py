@@ -24,7 +24,7 @@ NonEmptyText = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class ProvidersError(ValueError):
-    """Raised for a wrong file. The message says where it is wrong and what would be right."""
+    """Raised for a wrong file. The message names the place, and what would be right."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,10 @@ LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
 
 class TokenError(Exception):
-    """Raised when a token is refused. The message can be shown: it has no value of the token."""
+    """Raised when a token is refused.
+
+    The message can be shown: it quotes nothing of the token.
+    """
 
 
 class ScopeError(Exception):
@@ -118,7 +121,7 @@ def verify_id_token(token: str, discovery: ProviderDiscovery, nonce: str) -> Map
 
 @dataclass(frozen=True, slots=True)
 class LogoutRequest:
-    """What a back-channel logout token asks for: to end the sessions of a subject, or one."""
+    """The request of a back-channel logout token: end all sessions of a subject, or one session."""
 
     subject: str | None  # whose sessions end; None: only `session`
     session: str | None  # which session ends; None: all of `subject`
@@ -214,10 +217,10 @@ def _decode_claims(
     issuer: str,
     required: Sequence[str],
 ) -> dict[str, Any] | None:
-    """Return the claims of a token that one of the keys signed, or None if none of them did.
+    """Return the claims of a token if one of the keys signed it, or None.
 
     Raises:
-        TokenError: the token is signed, and what it claims is wrong.
+        TokenError: The token is signed, and its claims are wrong.
     """
     algorithm = jwt.get_unverified_header(token)["alg"]
     for key in keys:

@@ -94,7 +94,7 @@ class Command(BaseCommand):
 
 
 def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
-    """Return the ids of the applications to compare. Raises CommandError."""
+    """Return the ids of the applications to compare."""
     from annals.management.comparison import sample_applications
 
     if options["applications"] is None:

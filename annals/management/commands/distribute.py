@@ -45,7 +45,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Distribute the tables, or print what is left to do. Raises CommandError."""
+        """Distribute the tables, or print what is left to do."""
         import psycopg
 
         from annals.operations import distribution_steps

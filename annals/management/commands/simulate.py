@@ -122,7 +122,7 @@ class Command(BaseCommand):
 
 
 class SentMessages:
-    """Counts of the sent messages. `bytes` are those of their values."""
+    """Counts of the sent messages. `bytes` counts the bytes of their values."""
 
     def __init__(self) -> None:
         self.messages = self.bytes = 0

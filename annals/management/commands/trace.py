@@ -63,7 +63,7 @@ class Command(BaseCommand):
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Print the fate of the version or message. Raises CommandError."""
+        """Print the fate of the version or message."""
         groups = [
             names
             for names in (VERSION_OPTIONS, MESSAGE_OPTIONS)

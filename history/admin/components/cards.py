@@ -87,10 +87,11 @@ class CardBuilder:
     def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
         """Return what the template of a card reads.
 
-        `rows` are the first OPEN_ROWS changes, `more_rows` the others, `technical_rows` those of
-        technical fields; `hidden` and `rest_url` are about changes without a row. `snapshot` is
-        filled where there is no version to compare with. `gap`, `note`, `gap_links` and
-        `older_link` say which older versions are missing, `came` what became of those that came.
+        `rows` are the first OPEN_ROWS changes, `more_rows` the others, `technical_rows` the changes
+        of technical fields; `hidden` and `rest_url` are about changes without a row. `snapshot` is
+        filled if the version has no predecessor to compare with. `gap`, `note`, `gap_links` and
+        `older_link` say which older versions are missing, `came` which of them arrived and are in
+        quarantine.
         """
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at

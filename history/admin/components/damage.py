@@ -11,7 +11,7 @@ from history.timeline import HistoryReader
 
 
 def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
-    """Let the page of this request name the versions that its reader could not read."""
+    """Make the page of this request name the versions that its reader could not read."""
     request.damaged = partial(describe_damage, reader)  # type: ignore[attr-defined]
 
 

@@ -62,9 +62,9 @@ def build_moment_url(id: str) -> str:
 
 
 def build_newer_url(entity: EntityKind, id: str, since: datetime, *, whole: bool) -> str:
-    """Return where the page asks for versions that are newer than this moment.
+    """Return the address that a page asks for versions newer than `since`.
 
-    `whole` also asks for those of the children.
+    `whole` also asks for new versions of the children.
     """
     query = {SINCE: format_moment(since)} | ({WHOLE: ""} if whole else {})
     return _add_query(reverse("admin:history_newer", args=[entity, id]), query)
@@ -204,7 +204,7 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_start(after: str, count: int) -> int:
-    """Read the position of the first row of the page; 0 if the table has no such row."""
+    """Read the position of the first row of the page; 0 if the table does not have this row."""
     start = parse_number(after) or 0
     return start if start < count else 0
 

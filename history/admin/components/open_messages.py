@@ -89,7 +89,7 @@ HTML = SentenceWriter()
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesNotice:
-    """What a page says of the open messages about its documents.
+    """The notice of a page about open messages of its documents.
 
     Attributes:
         headline: How many changes are not shown, or empty.

@@ -53,16 +53,16 @@ def make_context(
     today: Version | None = None,
     last: Version | None = None,
 ) -> dict[str, object]:
-    """Return what the templates of pages about a document need.
+    """Return the context that the templates of pages about a document need.
 
     Args:
         request: The request of the page.
         reader: Reads the document for its title.
         entity: The kind of the document.
         id: The id of the document.
-        newest: The version to show; None if the store has no version.
+        newest: The version to show; None if the store does not have one.
         tab: The page that is shown.
-        name: The name of the page, if it is not that of its tab.
+        name: The name of the page, if it is not the name of its tab.
         then: Whether `newest` is the version of a past moment.
         today: The newest version now, if it was read.
         last: The version of a child to name as the last change.

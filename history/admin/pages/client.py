@@ -47,8 +47,8 @@ CHANGES = frozenset({Include.CHANGES})
 def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     """Show one week of the client with the number ?q=.
 
-    ?week= is written 2026-W44; without it the current week is shown. Weeks are those of the time
-    zone of the reader.
+    ?week= is written 2026-W44; without it the current week is shown. A week begins and ends in the
+    time zone of the reader.
     """
     number = request.GET.get("q", "").strip()
     monday = _parse_monday(request)

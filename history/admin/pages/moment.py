@@ -142,7 +142,7 @@ def _find_messages_of_parts(
 def _make_parts(
     state: ApplicationState, today: ApplicationState | None, messages: MessagesOfParts
 ) -> list[dict[str, object]]:
-    """Return the parts of the page, compared with those of `today` unless it is None."""
+    """Return the parts of the page, each compared with its part of `today` unless that is None."""
     room = RenderBudget()
     newest_versions = (
         {(version.entity.name, version.id): version for version in _list_versions(today)}

@@ -68,8 +68,8 @@ def _is_technical(leaf: BlamedLeaf) -> bool:
 def _make_line(fields: FieldTexts, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
     """Return what the template reads of one field.
 
-    `trail` and `label` are those of ChangeRow. `who` is the person, else the service. `url` shows
-    all values of the field or of the list around it; it may be empty.
+    `trail` and `label` have the form of ChangeRow. `who` is the person, else the service. `url`
+    shows all values of the field or of the list around it; it may be empty.
     """
     entity = newest.entity
     names = get_step_names(leaf.key_path, newest.data, fields) or [""]

@@ -94,9 +94,9 @@ def _list_opened(request: HttpRequest) -> list[EntityRef]:
 def _load_last_versions(
     of_page: HistoryReader, documents: Iterable[EntityRef]
 ) -> Iterator[tuple[EntityRef, Version | None]]:
-    """Yield each document with its newest version, or None if the store has no version of it.
+    """Yield each document with its newest version, or None if the store does not have one.
 
-    The versions of an application include those of its children. Documents that need-to-know
+    The versions of an application include the versions of its children. Documents that need-to-know
     hides now are left out.
     """
     for entity, id in documents:

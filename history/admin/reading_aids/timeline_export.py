@@ -36,7 +36,7 @@ PLAIN: Final = open_messages.SentenceWriter(str.format, sentences.format_moment)
 
 @dataclass(frozen=True, slots=True)
 class TimelineExport:
-    """What is written to a file.
+    """The content of an exported file.
 
     Attributes:
         name: The name of the file, without its ending.
@@ -56,7 +56,7 @@ class TimelineExport:
 
 
 def make_response(export: TimelineExport, form: str) -> HttpResponse:
-    """Return the file in one of FORMS, or a note if there is no such form."""
+    """Return the file in one of FORMS, or a note if the form does not exist."""
     text, kind = FORMS.get(form, _write_note)(export)
     response = HttpResponse(
         text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"

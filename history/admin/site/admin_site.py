@@ -81,7 +81,7 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
     show_full_result_count = False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """The title is the name of the list: Django's sentence has a wrong case in Russian."""
+        """Show the list with its name as title: Django's sentence has a wrong case in Russian."""
         for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
             try:
                 self.opts.pk.to_python(key)
@@ -97,7 +97,7 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """Titled like the list, for the same reason."""
+        """Show the form with the title of the list, for the same reason."""
         title_context = {"title": capfirst(str(self.opts.verbose_name))}
         return super().changeform_view(
             request, object_id, form_url, title_context | (extra_context or {})

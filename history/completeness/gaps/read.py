@@ -53,7 +53,7 @@ class GapFigures(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class GapTotals:
-    """What the latest run of `gaps` knows."""
+    """The totals of the latest run of `annals gaps`."""
 
     looked_at: datetime | None  # when the run began; None before the first
     gaps: int  # how many gaps are open
@@ -72,7 +72,7 @@ class GapTotals:
 
 @dataclass(frozen=True, slots=True)
 class GapSelection:
-    """Which gaps to read; None means any."""
+    """A filter of gaps; None means any."""
 
     entity: str | None = None
     client_id: str | None = None
@@ -86,7 +86,7 @@ class GapSelection:
 
 @dataclass(frozen=True, slots=True)
 class ListedGap:
-    """A gap, and those of its versions that are in quarantine, ascending."""
+    """A gap, and the versions of it that are in quarantine."""
 
     gap: VersionGap
     # its versions that are in quarantine, ascending

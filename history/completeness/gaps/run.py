@@ -45,7 +45,7 @@ SELECT count(*) FROM (
 
 @dataclass(frozen=True, slots=True)
 class GapsOutcome:
-    """What one run of `gaps` did."""
+    """The figures of one run of `annals gaps`."""
 
     days: int  # how many were read
     documents: int  # how many were judged

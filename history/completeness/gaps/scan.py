@@ -30,8 +30,10 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition to read: that of a UTC day, or a longer one that somebody else made. start, end:
-    its bounds. mark: what it was before the reading began."""
+    """A partition to read: of a UTC day, or a longer one that somebody else made.
+
+    `start` and `end` are its bounds. `mark` tells how it was before the reading began.
+    """
 
     entity: EntityKind
     start: datetime

@@ -23,7 +23,7 @@ from history.timeline.query import Absence
 
 
 class FateState(StrEnum):
-    """What became of a version or a message."""
+    """The state in which a version or message ended."""
 
     STORED = "stored"
     REPEATED = "repeated"  # the same version was stored before
@@ -84,7 +84,7 @@ class PossibleFates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What became of one version or message."""
+    """The fate of one version or message, and the facts that show it."""
 
     cause: FateCause
     name: VersionName | None = None

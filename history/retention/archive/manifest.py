@@ -57,7 +57,11 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def load_manifest(store: ArchiveStore, table: str, day: date) -> Manifest | None:
-    """Return the manifest of a day, or None if the day is not archived. Raises ArchiveError."""
+    """Return the manifest of a day, or None if the day is not archived.
+
+    Raises:
+        ArchiveError: The manifest cannot be read.
+    """
     name = _build_path(table, day)
     text = store.read(name)
     if text is None:

@@ -1,4 +1,4 @@
-"""What an operator decides about archived days, and how their seals follow the archive."""
+"""Decisions of an operator about archived days, and how the seals of these days follow."""
 
 from datetime import date
 from typing import Final

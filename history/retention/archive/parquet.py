@@ -88,7 +88,7 @@ class ArchiveFileWriter:
 
 
 def read_rows(file: IO[bytes], groups: Sequence[int] | None = None) -> Iterator[ArchivedRow]:
-    """Yield the rows of a file in their order: all, or those of the given row groups."""
+    """Yield the rows of a file in their order: all, or only the given row groups."""
     reader = pq.ParquetFile(file)
     for batch in reader.iter_batches(READ_ROWS, row_groups=groups):
         values = [

@@ -1,4 +1,4 @@
-"""Proves that archived rows are our own: the database notes what it archived."""
+"""Proves that Annals archived a row: the database notes what it archived."""
 
 from dataclasses import replace
 from datetime import date
@@ -96,7 +96,7 @@ def check_provenance(
 
 
 def _build_source(place: DayTable) -> sql.Composable:
-    """Return the table of a day, or a subquery without rows if the day has no table."""
+    """Return the table of a day, or a subquery without rows if the day does not have a table."""
     if place.state is not DayState.ABSENT:
         return place.child
     return sql.SQL("(SELECT * FROM {} LIMIT 0) AS absent").format(place.parent)

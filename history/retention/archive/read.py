@@ -24,8 +24,8 @@ def read_versions(store: ArchiveStore, entity: EntityKind, id_: str) -> list[Sou
     Opens only files and row groups that may have the id.
 
     Raises:
-        OSError: the archive does not answer.
-        ArchiveError: a file is broken.
+        OSError: The archive does not answer.
+        ArchiveError: A file is broken.
     """
     names = _list_files(entity, id_)
     while True:

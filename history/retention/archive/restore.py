@@ -29,13 +29,16 @@ KEY = ("id", "updated_at", "version")
 def restore_day(
     connection: Connection, store: ArchiveStore, entity: EntityKind, day: date
 ) -> Manifest:
-    """Bring a day of one table back as a partition that maintain keeps until `release`, in one
-    transaction. Rows that the table has of that day are kept. Readers and writers go on. Only with
-    the lock of maintain's runs; `connection` is in autocommit mode.
+    """Bring a day of one table back as a partition that maintain keeps until `release`.
 
-    Raises ArchiveError if the archive lacks the day or has other rows than its manifest says, if
-    all rows are in the table, if one differs there, or if a transaction that uses the table stays
-    open; ForeignTableError if the partition is not ours.
+    All in one transaction. Rows of that day that are in the table are kept. Readers and writers go
+    on. Only with the lock of maintain's runs; `connection` is in autocommit mode.
+
+    Raises:
+        ArchiveError: The archive lacks the day, has other rows than its manifest says, or has a row
+            that differs from the one in the table; all rows are in the table; or a transaction that
+            uses the table stays open.
+        ForeignTableError: Annals did not make the partition.
     """
     table = entity.table
     stored_manifest = manifest.load_manifest(store, table, day)
@@ -144,11 +147,11 @@ class _RestoreMerge:
         self._watch = watch
 
     def settle(self, place: days.DayTable) -> None:
-        """Copy the last rows, and prove that none is missing, when nobody can write any more.
+        """Copy the last rows, and prove that none is missing, when all writers are locked out.
 
         Raises:
-            ArchiveError: a row differs from the archived row with its key.
-            psycopg.errors.LockNotAvailable: rows were changed or removed meanwhile.
+            ArchiveError: A row differs from the archived row with its key.
+            psycopg.errors.LockNotAvailable: Rows were changed or removed meanwhile.
         """
         if self._watch is None:
             self.add_all_rows(place)
@@ -157,7 +160,11 @@ class _RestoreMerge:
             self._watch.settle(self._connection, self._entity, place)
 
     def add_all_rows(self, place: days.DayTable) -> None:
-        """Copy the rows that are there now. Raises ArchiveError as `settle` does."""
+        """Copy the rows that are there now.
+
+        Raises:
+            ArchiveError: See settle.
+        """
         self._refuse_differing_rows(place)
         if not distribution.is_distributed(self._connection):
             table_swap.add_missing_rows(self._connection, self._entity, place)

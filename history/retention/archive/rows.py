@@ -18,7 +18,7 @@ from history.store.days.canonical import stream_versions as table_rows
 
 @dataclass(frozen=True, slots=True)
 class MergedDayRows:
-    """The rows of a day: those of its table (`source`) and the archived ones, if any."""
+    """The rows of a day: from its table (`source`) and from the archive, if it has some."""
 
     connection: Connection
     store: ArchiveStore

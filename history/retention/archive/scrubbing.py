@@ -86,7 +86,11 @@ def find_fault(store: ArchiveStore, manifest: Manifest) -> str | None:
 def _describe_rows(
     store: ArchiveStore, name: str, size: int, sha256: str, on_row: RowCallback = lambda *_: None
 ) -> ArchivedFile:
-    """Describe a file by its rows. Raises ArchiveError if it has none or is not of the archive."""
+    """Describe a file by its rows.
+
+    Raises:
+        ArchiveError: The file has no rows, or is not a file of the archive.
+    """
     digest, rows = hashlib.sha256(), 0
     first = last = ""
     try:

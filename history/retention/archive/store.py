@@ -30,8 +30,15 @@ class ArchiveStore:
     """Files by names relative to the archive's root, `product_instance_aud/2026-08-21/...`."""
 
     def __init__(self, url: str) -> None:
-        """url: the path of a directory, or file://, s3:// or gs:// as pyarrow takes it. Credentials
-        for S3 come from AWS_ACCESS_KEY_ID and so on, or the URL. Raises ArchiveError."""
+        """Open the archive at this URL.
+
+        Args:
+            url: The path of a directory, or file://, s3:// or gs:// as pyarrow takes it.
+                Credentials for S3 come from AWS_ACCESS_KEY_ID and so on, or from the URL.
+
+        Raises:
+            ArchiveError: The URL cannot be used.
+        """
         self.url = url if "://" in url else Path(url).absolute().as_uri()
         try:
             self._files, root = fs.FileSystem.from_uri(self.url)
@@ -90,7 +97,11 @@ class ArchiveStore:
         )
 
     def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading in any order. Raises FileNotFoundError."""
+        """Open a file for reading in any order.
+
+        Raises:
+            FileNotFoundError: The file does not exist.
+        """
         return cast(IO[bytes], self._files.open_input_file(self._path(name)))
 
     def read(self, name: str) -> bytes | None:

@@ -177,7 +177,12 @@ class DayArchiver:
         self._store = store
 
     def archive(self, connection: Connection, table: str, day: date) -> None:
-        """Archive a day. Raises ArchiveError or OSError if that is not possible."""
+        """Archive a day.
+
+        Raises:
+            ArchiveError: The day cannot be archived.
+            OSError: The archive does not answer.
+        """
         self._check_noted_day(table, day)
         provenance.check_provenance(connection, self._store, BY_TABLE[table], day)
         place = days.locate_day(connection, table, day)
@@ -196,8 +201,12 @@ class DayArchiver:
         manifest.delete_unneeded_files(self._store, table, day, new_manifest.files)
 
     def confirm(self, connection: Connection, table: str, day: date) -> None:
-        """Archive the day again if rows came after archive(), when nobody can write to the table
-        any more. Raises ArchiveError or OSError if that is not possible."""
+        """Archive the day again if rows came after archive(). All writers are locked out.
+
+        Raises:
+            ArchiveError: The day cannot be archived.
+            OSError: The archive does not answer.
+        """
         place = days.locate_day(connection, table, day)
         if count_versions(connection, place.child) != self._rows[table, day]:
             self.archive(connection, table, day)

@@ -1,4 +1,4 @@
-"""What the tables receive in a day, measured or given, and the disk space for all days of it."""
+"""Computes the disk space for all days from the load of one day, which is measured or given."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class DiskNeed:
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """What one table receives in a day. data, index: bytes on disk for each row."""
+    """The rows that one table receives in a day.
+
+    `data` and `index` are bytes on disk for each row.
+    """
 
     table: str
     rows_per_day: float
@@ -72,7 +75,11 @@ class TableLoad:
     index: float
 
     def compute_need(self, retention_days: int, pack_after_days: int) -> DiskNeed:
-        """With all days of retention and the current day. pack_after_days: 0: no day is packed."""
+        """Compute the space for all days of retention and the current day.
+
+        Args:
+            pack_after_days: How many days after its end a day is packed; 0: never.
+        """
         days: float = retention_days + 1
         if pack_after_days:
             plain = min(days, pack_after_days + PLAIN_DAYS)
@@ -91,9 +98,11 @@ class MeasuredLoads:
 
 
 def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
-    """The loads for a rate in messages per second and a mean message size in bytes, with the
-    simulator's mix: four of five messages are of the main kind and larger than the others. Without
-    children, all kinds are alike."""
+    """Return the loads for a rate in messages per second and a mean message size in bytes.
+
+    The mix is the simulator's: four of five messages are of the main kind and larger than the
+    others. If no kind has a parent, all kinds get the same load.
+    """
     has_root_and_children = ROOT is not None and CHILDREN
     root_share, root_size = (
         (ROOT_SHARE, ROOT_SIZE) if has_root_and_children else (1 / len(ENTITIES), 1.0)
@@ -113,8 +122,9 @@ def from_rate(rps: float, average_bytes: float) -> list[TableLoad]:
 def measure_loads(
     connection: BaseDatabaseWrapper, parts: Sequence[Partition], today: date
 ) -> MeasuredLoads | None:
-    """The loads of the last SAMPLE_DAYS complete days with rows that are plain, by ANALYZE; else
-    None."""
+    """Measure the last SAMPLE_DAYS complete days that have plain rows, with ANALYZE; else return
+    None.
+    """
     packed = set(SealedDay.objects.filter(packed_at__isnull=False).values_list("table", "day"))
     complete = [
         part
@@ -136,7 +146,7 @@ def measure_loads(
 
 
 def _measure_sizes(connection: BaseDatabaseWrapper, names: Sequence[str]) -> tuple[int, int]:
-    """Bytes of the tables and of their indexes."""
+    """Return the bytes of the tables and of their indexes."""
     if disk_uses := measure_disk_use(connection.connection, names).values():
         return sum(disk_use.table for disk_use in disk_uses), sum(
             disk_use.indexes for disk_use in disk_uses

@@ -1,4 +1,4 @@
-"""Which days an export writes, where their rows are, and which days it cannot write."""
+"""Chooses the days of an export, says where their rows are, and which days cannot be written."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -32,7 +32,11 @@ class ExportDay:
         return self.archived or (self.part.rows if self.part and self.part.day else 0)
 
     def build_source(self, table: str) -> sql.Composable:
-        """The rows that the database has of the day, for FROM. table: the partitioned one."""
+        """Return the rows that the database has of the day, for FROM.
+
+        Args:
+            table: The partitioned table.
+        """
         # By its name, so that a day that `maintain` drops meanwhile is an error, not without rows.
         if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
             return sql.Identifier(self.part.name)
@@ -58,8 +62,14 @@ class MissingDays:
 def choose_days(
     entity: EntityKind, since: date | None, until: date | None
 ) -> tuple[list[ExportDay], list[MissingDays]]:
-    """The days of [since, until), and those of them that are gone; both oldest first. since None:
-    from the oldest day that exists. until None: without today, of which rows are still coming."""
+    """Return the days from `since` until before `until` to export, and those that are gone.
+
+    Both lists are oldest first.
+
+    Args:
+        since: The first day. None: the oldest day that exists.
+        until: The day after the last one. None: today, which still gets rows.
+    """
     parts = catalog.read_partitions(connection, [entity.table])
     parts.sort(key=lambda part: part.day is None)  # the table of a day before a default partition
     archive = dict(ArchivedDay.objects.filter(table=entity.table).values_list("day", "rows"))
@@ -90,7 +100,10 @@ def choose_days(
 
 
 def _can_have_rows(part: Partition, day: date) -> bool:
-    """Whether a table may have rows of a day: a default partition may have those of any."""
+    """Return whether a table may have rows of a day.
+
+    A default partition may have rows of any day.
+    """
     if part.state is not DayState.ATTACHED:
         return part.day == day
     return part.start is None or part.has_part_of_day(day)

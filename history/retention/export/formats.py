@@ -41,7 +41,7 @@ class JsonLinesWriter:
         self._write(self._encode(line) + b"\n")
 
     def close(self) -> None:
-        """JSON lines have no trailer."""
+        """Write nothing: JSON lines end without a trailer."""
 
 
 class ParquetExportWriter(ArchiveFileWriter):

@@ -33,9 +33,14 @@ FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 
 @dataclass(frozen=True, slots=True)
 class ExportJob:
-    """What to export and how. store: the archive, None if none is set. kind: a name in FORMATS.
-    mask: for the documents, None where they are exported as they are. tick: called with the rows
-    done since the last call."""
+    """A request for an export.
+
+    Attributes:
+        store: The archive; None if none is set.
+        kind: A name in FORMATS.
+        mask: Masks the documents; None: they are exported as they are.
+        tick: Called with the number of rows written since the last call.
+    """
 
     entity: EntityKind
     store: ArchiveStore | None
@@ -44,14 +49,20 @@ class ExportJob:
     tick: Callable[[int], None] = lambda _: None
 
     def build_note(self, rows: int) -> str:
-        """What is noted of a complete file: a file with other masks is not kept."""
+        """Return the note about a complete file. A file with other masks is not kept."""
         return str(rows) if self.mask is None else f"{rows} masked {' '.join(self.mask.paths)}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedDay:
-    """What became of one day. rows: those in its file. kept: an earlier export has written it.
-    error: why it was not written. damaged: what its file lacks because it cannot be read."""
+    """The outcome of one day.
+
+    Attributes:
+        rows: How many rows its file has.
+        was_exported: Whether an earlier export has written the file.
+        error: Why the file was not written.
+        damaged: Complaints about rows that its file lacks because they cannot be read.
+    """
 
     day: ExportDay
     rows: int = 0
@@ -136,8 +147,11 @@ def _read_rows(
     plain: Connection,
     on_damage: Callable[[DamagedBlockError], None],
 ) -> Generator[ArchivedRow]:
-    """The rows of a day: of the database, in no particular order; of the archive; or of both.
-    damaged: gets the error of each row of the database that cannot be read."""
+    """Yield the rows of a day: from the database in any order, from the archive, or from both.
+
+    Args:
+        on_damage: Gets the error of each row of the database that cannot be read.
+    """
     archived_rows = None if day.archived is None else _read_archived_rows(export, day, plain)
     if archived_rows is not None and day.part is None:
         yield from archived_rows
@@ -166,7 +180,7 @@ def _read_archived_rows(
 
 
 def _count_rows(export: ExportJob, day: ExportDay, plain: Connection) -> int | None:
-    """The rows of a day; None for a day that is in the table and in the archive."""
+    """Count the rows of a day, or return None if it is in the table and in the archive."""
     if day.part is None:
         return day.archived
     return (
@@ -178,7 +192,7 @@ def _count_rows(export: ExportJob, day: ExportDay, plain: Connection) -> int | N
 
 @contextmanager
 def _write_complete_file(target: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when the block ends without an error."""
+    """Open a file that gets its name when the block ends without an error."""
     # A name of its own: another export may be writing the same day.
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:

@@ -32,9 +32,16 @@ WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND pid IS NULL
 def run_in_one_state(
     connection: Connection, table: str, day: date, work: Callable[[days.DayTable], T]
 ) -> T:
-    """What work returns, in a transaction with one state of the day, whose table it gets; where
-    tables are distributed it may be called again. `connection` is in autocommit mode. Raises
-    psycopg.errors.LockNotAvailable if a transaction that writes to the table stays open."""
+    """Call `work` with the table of a day in a transaction that sees one state of it.
+
+    Where tables are distributed `work` may be called again. `connection` is in autocommit mode.
+
+    Returns:
+        What `work` returns.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: A transaction that writes to the table stays open.
+    """
     if not is_spread(connection, table):
         with open_day(connection, table, day) as place:
             return work(place)
@@ -49,14 +56,19 @@ def run_in_one_state(
 
 
 def is_spread(connection: Connection, table: str) -> bool:
-    """Whether the rows of a table are on several nodes."""
+    """Return whether the rows of a table are on several nodes."""
     return distribution.is_spread(connection, table)
 
 
 def start_noting(connection: Connection, place: days.DayTable, table: str, day: date) -> None:
-    """Make writers note the origin of every row that enters the day from now on. Returns when each
-    row is visible or will be noted: waits for the transactions, on any node, that wrote to the day.
-    `connection` is in autocommit mode. Raises psycopg.errors.LockNotAvailable if one stays open."""
+    """Make writers note the origin of every row that enters the day from now on.
+
+    Returns when each row is visible or will be noted: waits for the transactions, on any node, that
+    wrote to the day. `connection` is in autocommit mode.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: One of these transactions stays open.
+    """
     late_rows.mark_sealed_day(connection, table, day)
     if is_spread(connection, table):
         days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
@@ -65,7 +77,7 @@ def start_noting(connection: Connection, place: days.DayTable, table: str, day: 
 
 
 def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, ...] | None:
-    """What is noted of late rows while nobody writes."""
+    """Load the notes about late rows while all writers are locked out."""
 
     def attempt() -> tuple[object, ...] | None:
         with connection.transaction():

@@ -69,8 +69,16 @@ def mark_sealed_day(connection: Connection, table: str, day: date) -> None:
 def wait_for_others(
     connection: Connection, tables: Sequence[sql.Identifier], mode: str = "%"
 ) -> None:
-    """Return when the transactions that hold a lock of one of the tables now have ended; they wait
-    for nobody. mode: of their lock, a pattern of LIKE. Raises psycopg.errors.LockNotAvailable."""
+    """Wait until the transactions that hold a lock of one of the tables now have ended.
+
+    They do not wait for this one.
+
+    Args:
+        mode: The mode of their lock, as a pattern of LIKE.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: One of them stays open.
+    """
     deadline = time.monotonic() + days.LOCK_WAIT_S
     values = [[table.as_string(connection) for table in tables], mode]
     transactions = set(connection.execute(_HOLDERS_OF_LOCKS, values))
@@ -139,9 +147,13 @@ def compute_digests(
 def forget_archived_rows(
     connection: Connection, entity: EntityKind, day: date, archived: sql.Composable, digest: str
 ) -> None:
-    """Delete what is noted of late rows that are archived, before a restored day gets these rows
-    again. archived: a table with them. digest: of these rows; if they are not the sealed rows,
-    nothing is deleted."""
+    """Delete the notes about late rows that are archived, before a restored day gets these rows
+    again.
+
+    Args:
+        archived: A table with the archived rows.
+        digest: The digest of these rows. If they are not the sealed rows, nothing is deleted.
+    """
     newest = connection.execute(
         'SELECT digest FROM day_seal WHERE "table" = %s AND day = %s ORDER BY id DESC LIMIT 1',
         [entity.table, day],

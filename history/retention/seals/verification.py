@@ -44,8 +44,11 @@ def find_closed_fault(day_seal: DaySeal) -> str | None:
 
 
 def find_unsealed_days(connection: Connection, day_rows: DayRows) -> Iterator[tuple[date, str]]:
-    """The days without a seal that must have one, oldest first, each with what is wrong: those that
-    a run of maintain had to seal, since the oldest seal or row; and those with late rows."""
+    """Return the days that must have a seal and do not, oldest first, each with the fault.
+
+    These are the days that a run of maintain had to seal, since the oldest seal or row, and the
+    days with late rows.
+    """
     if day_rows.closed is None:
         return
     sealed = set(DaySeal.objects.filter(table=day_rows.table).values_list("day", flat=True))
@@ -142,8 +145,13 @@ class SealedDayChangedError(ExplainedError, RuntimeError):
 
 
 def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> None:
-    """Compare a day with its newest seal, before it is archived, dropped or sealed again; a day
-    without a seal passes. `connection` is in autocommit mode. Raises ChangedError."""
+    """Compare a day with its newest seal before it is archived, dropped or sealed again.
+
+    A day without a seal passes. `connection` is in autocommit mode.
+
+    Raises:
+        SealedDayChangedError: The day has other rows than its seal.
+    """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is None:
         return
@@ -154,10 +162,10 @@ def check_sealed_day(connection: Connection, day_rows: DayRows, day: date) -> No
 def check_locked(
     connection: Connection, day_rows: DayRows, day: date, place: days.DayTable
 ) -> None:
-    """Do what `check` does, in a transaction in which nobody else writes to the day.
+    """Compare a day with its newest seal in a transaction that locks all other writers out.
 
     Raises:
-        SealedDayChangedError: the day has other rows than its seal.
+        SealedDayChangedError: The day has other rows than its seal.
     """
     day_seal = DaySeal.objects.filter(table=day_rows.table, day=day).order_by("-id").first()
     if day_seal is not None and (
@@ -167,8 +175,10 @@ def check_locked(
 
 
 def accept_changed_day(table: str, day: date) -> None:
-    """Let a day go that is not as it was sealed: its drop is not recorded as one of maintain, so
-    verify() names it for good."""
+    """Let a day go that is not as it was sealed.
+
+    Its drop is not recorded as one of maintain, so verify_days() names it for good.
+    """
     SealedDay.objects.filter(table=table, day=day).delete()
 
 
@@ -238,8 +248,11 @@ def _build_verdict(day_seal: DaySeal, late: int, fault: str | None, note: str) -
 
 
 def _compare_dropped(day_rows: DayRows, day_seal: DaySeal, fault: str) -> tuple[str | None, str]:
-    """Fault and note for a seal of which the table has no row. otherwise: the fault if the day was
-    neither archived nor dropped by maintain."""
+    """Return fault and note for a seal if the table has none of its rows.
+
+    Args:
+        fault: The fault if the day was neither archived nor dropped by maintain.
+    """
     archived = ArchivedDay.objects.filter(table=day_seal.table, day=day_seal.day).first()
     if archived and archived.digest == day_seal.digest:
         return None, "archived; the digests are equal"
@@ -290,9 +303,12 @@ def record_check(table: str, started_at: datetime, days: int, faults: int) -> No
 
 
 def load_latest_checks() -> Iterator[tuple[str, datetime, int | None]]:
-    """The latest complete check of each table that has seals, or had some when it was checked:
-    table, when it began, and faults, which are days that differ, and one more if the chain is
-    broken. Before the first check: the time of the first seal, and None."""
+    """Return the latest complete check of each table that has, or at its check had, seals.
+
+    Returns:
+        The table, when the check began, and the number of faults: days that differ, and one more if
+        the chain is broken. Before the first check: the time of the first seal, and None.
+    """
     checked = {table_check.table: table_check for table_check in VerifiedTable.objects.all()}
     sealed = DaySeal.objects.values("table").annotate(first=Min("sealed_at")).order_by("table")
     for row in sealed:

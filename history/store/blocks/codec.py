@@ -45,18 +45,26 @@ author, type, the application of a child, the text of the document; here as byte
 
 
 class DamagedBlockError(ExplainedError, RuntimeError):
-    """A block cannot be read: it, or its dictionary, is not as it was. day: of the block, where it
-    is known."""
+    """Raised if a block or its dictionary is not as it was written.
+
+    `day` is None if not known.
+    """
 
     day: date | None = None
 
 
 class BlockColumns(NamedTuple):
-    """The columns that a block has and a plain row lacks. unpacked: bytes of the documents. keys:
-    of each version but the newest, in their order, eight bytes: five with the microseconds until
-    the newest, its type, its client, its author; then the checksum of the row. names: lines,
-    whose numbers are these clients and authors, an empty one for no author; 0: that of the row.
-    versions: all numbers; None where they follow one another."""
+    """The columns that a block has and a plain row lacks.
+
+    Attributes:
+        unpacked: How many bytes the documents have.
+        keys: Eight bytes for each version but the newest, in their order: five with the
+            microseconds until the newest, its type, its client, its author. Then the checksum of
+            the row.
+        names: Lines, one for each client and author other than the row's. `keys` has their numbers
+            from 1 on; 0 is the row's. An empty line stands for no author.
+        versions: All numbers; None if they follow one another.
+    """
 
     unpacked: int
     keys: bytes | None
@@ -200,7 +208,11 @@ def get_dictionary_number(packed: bytes) -> int:
 
 
 def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes]:
-    """Return the documents of a block in its order. Raises DamagedBlockError."""
+    """Return the documents of a block in its order.
+
+    Raises:
+        DamagedBlockError: They cannot be unpacked.
+    """
     frame = _MAGIC + packed[DICTIONARY_NUMBER_BYTES:]
     try:
         # A changed length would ask for that much memory.
@@ -212,8 +224,11 @@ def unpack_documents(packed: bytes, dictionary: Dictionary | None) -> list[bytes
 
 
 def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
-    """Return the columns of a block, `keys` without the checksum. Raises DamagedBlockError if the
-    row is not as it was written."""
+    """Return the columns of a block, `keys` without the checksum.
+
+    Raises:
+        DamagedBlockError: The row is not as it was written.
+    """
     stored = BlockColumns(*block)
     keys = stored.keys or b""
     has_checksum = bool(int.from_bytes(stored.packed[:DICTIONARY_NUMBER_BYTES]) & _CHECKED)
@@ -230,7 +245,11 @@ def check_block(row: CanonicalRow, block: Sequence[Any]) -> BlockColumns:
 def expand_block(
     row: CanonicalRow, block: Sequence[Any], dictionary: Dictionary | None
 ) -> list[CanonicalRow]:
-    """Return the rows of a block as they were, in its order. Raises DamagedBlockError."""
+    """Return the rows of a block as they were, in its order.
+
+    Raises:
+        DamagedBlockError: The block cannot be read.
+    """
     stored = check_block(row, block)
     texts = unpack_documents(stored.packed, dictionary)
     id, newest, moment, client, author, *_ = row

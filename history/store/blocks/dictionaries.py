@@ -53,7 +53,11 @@ _THREAD_DECOMPRESSORS: Final = _Decompressors()
 
 
 def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
-    """Decompress the documents of a block. Raises zstandard.ZstdError."""
+    """Decompress the documents of a block.
+
+    Raises:
+        zstandard.ZstdError: They cannot be decompressed.
+    """
     number = 0 if dictionary is None else dictionary.number
     if (decompress_frame := _THREAD_DECOMPRESSORS.by_number.get(number)) is None:
         data = None if dictionary is None else dictionary.data

@@ -1,5 +1,7 @@
-"""The tables of versions, whose rows are plain or blocks, read as versions: in SQL without their
-documents, in Python with them."""
+"""Reads the tables of versions, with plain rows and blocks, as versions.
+
+In SQL without their documents, in Python with them.
+"""
 
 from __future__ import annotations
 
@@ -112,18 +114,19 @@ def iterate_versions(
     convert: Callable[[CanonicalRow], CanonicalRow] | None,
     on_damage: Callable[[DamagedBlockError], None] | None = None,
 ) -> Iterator[CanonicalRow]:
-    """Yield the rows of a table as versions, those of a document in the order of number and time.
+    """Yield the rows of a table as versions; the versions of a document in the order of number and
+    time.
 
     Only the versions of blocks that overlap are in memory, and plain rows one at a time.
 
     Args:
-        stored: rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
+        stored: Rows with the columns of BLOCK at the end, in the order of id and of FIRST_KEY; read
             dictionaries before. In another order no version is left out, but they come as they are.
-        packed: what to make of each row of a block; keeps the first three values.
-        skip: gets the error of each row that cannot be read, which is left out.
+        convert: Makes of each row of a block what is yielded; keeps the first three values.
+        on_damage: Gets the error of each row that cannot be read, which is left out.
 
     Raises:
-        DamagedBlockError: a block cannot be read, and there is no `skip`.
+        DamagedBlockError: A block cannot be read, and `on_damage` is None.
     """
     size = len(BLOCK_COLUMNS)
     id = None
@@ -165,7 +168,11 @@ def _expand_row(table: str, plain_row: CanonicalRow, block: Sequence[Any]) -> li
 def read_documents(
     connection: Connection, table: str, id: str, stored_at: datetime, packed: bytes
 ) -> list[bytes]:
-    """Return the documents of a block in its order. Raises DamagedBlockError with the day."""
+    """Return the documents of a block in its order.
+
+    Raises:
+        DamagedBlockError: They cannot be read. The error has the day.
+    """
     with _name_damaged_block(table, id, stored_at):
         return unpack_documents(packed, _load_dictionary(connection, packed))
 

@@ -16,9 +16,15 @@ _FITTED: Final = "_annals_plans"
 
 
 def prepare_session(connection: psycopg.Connection[Any]) -> None:
-    """Complete the settings of a session, once for each connection, and announce what it can read.
-    Where the tables are distributed, the server chooses the plans: one for all values names no
-    shard. Raises psycopg.Error, of it forms.NewerFormError."""
+    """Complete the settings of a session once for each connection, and announce what it can read.
+
+    Where the tables are distributed, the server chooses the plans: a plan for all values does not
+    name a shard.
+
+    Raises:
+        psycopg.Error: The server refuses a setting.
+        forms.NewerFormError: The database has rows in a form of a later release.
+    """
     if getattr(connection, _FITTED, False):
         return
     session.remove_time_limit(connection)
@@ -37,7 +43,7 @@ _CHECKED: Final = "_annals_checked"
 
 
 def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
-    """Whether a connection that this pool gave works; it is closed if not."""
+    """Return whether a connection that this pool gave works. Closes it if it does not."""
     now = time.monotonic()
     try:
         if now - getattr(connection, _CHECKED, -TRUSTED_S) >= TRUSTED_S or _has_news(connection):
@@ -50,7 +56,7 @@ def is_working(pool: Any, connection: psycopg.Connection[Any]) -> bool:
 
 
 def _has_news(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the server sent something, or closed its end, since the last answer."""
+    """Return whether the server sent something, or closed its end, since the last answer."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))
@@ -58,8 +64,12 @@ def _has_news(connection: psycopg.Connection[Any]) -> bool:
 
 class DatabaseWrapper(base.DatabaseWrapper):
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
-        """As Django. What the pool gives works. Raises psycopg.OperationalError at once where the
-        server is away: the pool would try again for all of its timeout, and not say why."""
+        """Return a connection that works, from the pool.
+
+        Raises:
+            psycopg.OperationalError: At once if the server is away. The pool itself would try again
+                for all of its timeout, and not say why.
+        """
         while True:
             if self.pool is not None and not self.pool.get_stats()["pool_available"]:
                 psycopg.connect(**{**conn_params, "connect_timeout": REACHED_S}).close()
@@ -72,8 +82,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
                     return connection
 
     def _configure_connection(self, connection: Any) -> Any:
-        """As Django, which calls it for each session right after it was opened: the pool also opens
-        sessions that nobody has asked for yet."""
+        """Configure a session right after it was opened.
+
+        Django calls this also for sessions that the pool opens in advance.
+        """
         forms.announce(connection)
         return super()._configure_connection(connection)  # type: ignore[misc] # not in the stubs
 

@@ -19,14 +19,16 @@ _NAME: Final = re.compile(r"%\((\w+)\)s")
 
 
 def fetch_rows(text: str, values: Values) -> FetchedRows:
-    """All rows of a statement. Raises Django's errors of the database, so that Django drops a
-    broken connection."""
+    """Return all rows of a statement.
+
+    Raises Django's errors of the database, so that Django drops a broken connection.
+    """
     with connection.wrap_database_errors:
         return _execute(_open_cursor(), *_prepare_values(text, values))
 
 
 def fetch_pipelined(statements: Sequence[Statement]) -> list[FetchedRows]:
-    """The rows of each of these statements, in one round trip. Otherwise as fetch()."""
+    """Return the rows of each of these statements, in one round trip. See fetch_rows."""
     if len(statements) < 2:
         return [fetch_rows(*statement) for statement in statements]
     prepared = [(_open_cursor(), *_prepare_values(*statement)) for statement in statements]
@@ -66,8 +68,10 @@ def _execute(
 
 @cache
 def _number_parameters(text: str) -> tuple[str, Sequence[str]]:
-    """The text with numbers in the place of names, and the names in their order. psycopg would
-    look for the names of a long text at each call."""
+    """Return the text with numbers in the place of names, and the names in their order.
+
+    psycopg would look for the names of a long text at each call.
+    """
     names = list(dict.fromkeys(_NAME.findall(text)))
     return _NAME.sub(lambda match: f"${names.index(match[1]) + 1}", text), names
 

@@ -32,21 +32,28 @@ ORDER BY 1
 
 
 def iterate_rights(table: str, rights: str) -> Iterator[Right]:
-    """The rights of a list as in GRANT: "INSERT, UPDATE (name, kind)"."""
+    """Yield the rights of a list written as in GRANT: "INSERT, UPDATE (name, kind)"."""
     for right, columns in _RIGHT.findall(rights):
         yield from ((table, right, column) for column in (columns.split(", ")))
 
 
 def build_missing_query(rights: Iterable[Right]) -> tuple[str, list[list[str]]]:
-    """A statement and its values: those of the rights that the login of the session lacks, in
-    words, for example "INSERT on access_journal.login"."""
+    """Return a statement, with its values, that finds the rights that the login of the session
+    lacks.
+
+    Its rows are words, for example "INSERT on access_journal.login".
+    """
     return _MISSING, [list(column) for column in zip(*rights, strict=True)]
 
 
 def explain_lacking_rights(
     connection: psycopg.Connection[Any], rights: Iterable[Right]
 ) -> str | None:
-    """Which of the rights this login lacks: a sentence, or None. Raises psycopg.Error."""
+    """Return a sentence that names the rights this login lacks, or None.
+
+    Raises:
+        psycopg.Error: The server does not answer the question.
+    """
     lacking_rights = [
         text for (text,) in connection.execute(*build_missing_query(rights)).fetchall()
     ]
@@ -64,8 +71,11 @@ def explain_lacking_rights(
 
 
 def explain_wrong_login(connection: psycopg.Connection[Any]) -> str | None:
-    """What is wrong with the login of this connection, for the web or the consumer: a sentence, or
-    None. Raises psycopg.Error."""
+    """Return a sentence why this login is wrong for the web or the consumer, or None.
+
+    Raises:
+        psycopg.Error: The server does not answer the question.
+    """
     row = connection.execute(
         "SELECT current_user, r.rolsuper, coalesce(pg_has_role(c.relowner, 'USAGE'), false)"
         " FROM pg_roles r LEFT JOIN pg_class c ON c.oid = to_regclass(%s)"

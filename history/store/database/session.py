@@ -1,4 +1,4 @@
-"""What each session of Annals in PostgreSQL sets itself."""
+"""The settings that each session of Annals in PostgreSQL makes itself."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -70,7 +70,10 @@ def build_options(parameters: Mapping[str, str]) -> str:
 
 def remove_time_limit(connection: psycopg.Connection[Any]) -> None:
     """Take from a new session the limit of its login that servers before PostgreSQL 17 do not know.
-    Raises psycopg.Error."""
+
+    Raises:
+        psycopg.Error: The server does not answer.
+    """
     if connection.info.server_version >= 170_000:
         connection.execute("SET transaction_timeout TO 0")
 

@@ -109,7 +109,11 @@ class DayDigest:
         self._count = 0
 
     def add(self, id: str, version: int, row_hash: bytes) -> None:
-        """Add the next row. row_hash: the SHA-256 of its canonical bytes."""
+        """Add the next row.
+
+        Args:
+            row_hash: The SHA-256 of its canonical bytes.
+        """
         self._last = (id, version)
         if self._count == 0:
             self._first = self._last
@@ -165,7 +169,7 @@ def stream_hashes(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the id, the number and the SHA-256 of each row of a table in the canonical order.
 
-    The server hashes plain rows, this process those of blocks.
+    The server hashes plain rows, this process the rows of blocks.
     """
     if isinstance(rows, EntityKind):
         *names, _ = list_columns(rows)
@@ -238,7 +242,11 @@ def _hash_document(row: CanonicalRow) -> CanonicalRow:
 
 
 def compute_digest(connection: Connection, rows: DayRows, source: sql.Composable) -> DayDigest:
-    """Compute the digest of the rows of a table or partition. Raises DamagedBlockError."""
+    """Compute the digest of the rows of a table or partition.
+
+    Raises:
+        DamagedBlockError: A block cannot be read.
+    """
     result = DayDigest()
     for id_, version, row_hash in stream_hashes(connection, rows, source):
         result.add(id_, version, row_hash)

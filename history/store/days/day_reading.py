@@ -28,12 +28,12 @@ _IN_SNAPSHOT: Final[LiteralString] = "SELECT EXISTS (SELECT FROM pg_class WHERE 
 
 @contextmanager
 def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable]:
-    """Open a day for reading in one state: all queries of the block see the same rows, and nobody
-    replaces or drops the table of the day meanwhile.
+    """Open a day for reading in one state: all queries of the block see the same rows.
 
-    The day is located again after the wait for the lock: DayTable says what the block sees. On a
-    cluster the day is not locked, because its tables are not replaced while they are read; each
-    node has a snapshot of its own. `connection` is in autocommit mode.
+    The table of the day is neither replaced nor dropped meanwhile. The day is located again after
+    the wait for the lock: DayTable says what the block sees. On a cluster the day is not locked,
+    because its tables are not replaced while they are read; each node has a snapshot of its own.
+    `connection` is in autocommit mode.
     """
     is_spread = distribution.is_spread(connection, table)
     while True:

@@ -89,7 +89,7 @@ class ForeignTableError(ExplainedError, RuntimeError):
 
 
 class DefaultPartitionError(ForeignTableError):
-    """A default partition has rows of the day whose partition is to be attached."""
+    """Raised if a default partition has rows of the day to be attached."""
 
     def __init__(self, place: "DayTable", day: date, default: sql.Identifier) -> None:
         table, default_table = (
@@ -221,7 +221,11 @@ def drop_partition(
 
 
 def locate_day(connection: Connection, table: str, day: date) -> DayTable:
-    """Find the table of a day and its state. Raises UndefinedTable if `table` does not exist."""
+    """Find the table of a day and its state.
+
+    Raises:
+        psycopg.errors.UndefinedTable: `table` does not exist.
+    """
     row = connection.execute(
         _LOCATE_DAY, {"name": build_partition_name(table, day), "table": table}
     ).fetchone()
@@ -296,7 +300,7 @@ def create_detached_table(
 
 
 def release_day(connection: Connection, table: str, day: date) -> bool:
-    """Treat a restored day like any other day again; False if the day was not restored."""
+    """Make a restored day a day like any other again; return False if it was not restored."""
     with connection.transaction():
         lock_day(connection, build_partition_name(table, day))
         place = locate_day(connection, table, day)
@@ -312,8 +316,14 @@ def set_mark(connection: Connection, place: DayTable, mark: str) -> None:
 
 
 def attach_table(connection: Connection, place: DayTable, day: date) -> None:
-    """Attach a detached table of a day. Its indexes become parts of the parent's indexes. In a
-    cluster its rows are copied to the workers. In a transaction. Raises DefaultPartitionError."""
+    """Attach a detached table of a day, in the caller's transaction.
+
+    Its indexes become parts of the parent's indexes. In a cluster its rows are copied to the
+    workers.
+
+    Raises:
+        DefaultPartitionError: A default partition has rows of the day.
+    """
     distribution.use_one_connection(connection)
     try:
         connection.execute(
@@ -352,10 +362,15 @@ def replace_table(
     day: date,
     merge: Callable[[DayTable], None] = lambda _: None,
 ) -> None:
-    """Make the table DayTable.new the partition of a day, in the caller's transaction. The day's
-    present table is dropped after merge, while the whole table is locked: nobody reads or writes.
-    Raises psycopg.errors.LockNotAvailable after LOCK_WAIT_S seconds, ForeignTableError if the
-    partition is not ours."""
+    """Make the table DayTable.new the partition of a day, in the caller's transaction.
+
+    The day's present table is dropped after `merge`, while the whole table is locked against
+    readers and writers.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: The lock is not given within LOCK_WAIT_S seconds.
+        ForeignTableError: Annals did not make the partition.
+    """
     name = build_partition_name(table, day)
 
     def swap_in_cluster() -> None:
@@ -435,7 +450,7 @@ def _record_drop(connection: Connection, table: str, day: date) -> None:
 
 
 def _detach_table(connection: Connection, place: DayTable, wait_s: float) -> None:
-    """DETACH CONCURRENTLY, which waits for open transactions and blocks nobody."""
+    """Run DETACH CONCURRENTLY, which waits for open transactions and blocks none."""
     command = sql.SQL("ALTER TABLE {} DETACH PARTITION {}").format(place.parent, place.child)
     try:
         with override_lock_timeout(connection, int(wait_s * 1000)):

@@ -1,11 +1,11 @@
 """A new table of a day, built beside the old one, and the proof that both have the same versions.
 
-Who packs, unpacks or restores a day first calls `watched`. From then on triggers of the old table
-note the key of each row that changes, whoever changes it: the consumer of any release, SQL, COPY
-or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table have
-ended. So each row is in the snapshot of whoever reads the table afterwards, or it is noted.
-At the end, when nobody can write any more, `Watch.settle` adds the noted rows to the new table and
-checks that nothing else was done to the old one.
+Packing, unpacking and restoring a day first call `watch_table`. From then on triggers of the old
+table note the key of each row that changes, whoever changes it: the consumer of any release, SQL,
+COPY or a replication. PostgreSQL creates a trigger when all transactions that wrote to the table
+have ended. So each row is in the snapshot of a later reader, or it is noted. At the end, when all
+writers are locked out, `Watch.settle` adds the noted rows to the new table and checks that nothing
+else was done to the old one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -185,7 +185,7 @@ def remove_left_triggers(connection: Connection) -> None:
 
 
 def guard_table(connection: Connection, table: sql.Identifier) -> None:
-    """Let a packed table refuse each row whose version one of its blocks has.
+    """Let a packed table refuse each row if one of its blocks has the version.
 
     The error is the one of the primary key (SQLSTATE 23505), so every writer knows it.
     """

@@ -1,5 +1,7 @@
-"""Whether the tables of versions are distributed over the nodes of a Citus cluster, and by what.
-See docs/citus.md and docs/decisions/0028-cluster.md."""
+"""Whether the tables of versions are distributed over a Citus cluster, and by which columns.
+
+See docs/citus.md and docs/decisions/0028-cluster.md.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final, LiteralString, NamedTuple
@@ -53,8 +55,11 @@ class NodeAnswer(NamedTuple):
 
 
 def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
-    """What each node answers to a query for one value; none in a plain installation. Raises
-    psycopg.Error."""
+    """Return the answer of each node to a query for one value; none in a plain installation.
+
+    Raises:
+        psycopg.Error: A node does not answer.
+    """
     if not is_distributed(connection):
         return []
     with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
@@ -62,8 +67,13 @@ def ask_nodes(connection: Connection, question: str) -> list[NodeAnswer]:
 
 
 def is_distributed(connection: Connection) -> bool:
-    """Whether the tables of versions of this database are distributed; asked once for each process
-    and database. Raises psycopg.Error."""
+    """Return whether the tables of versions of this database are distributed.
+
+    Asked once for each process and database.
+
+    Raises:
+        psycopg.Error: The database does not answer.
+    """
     database = _identify_database(connection)
     if database not in _answers_by_database:
         tables = [entity.table for entity in ENTITIES]
@@ -78,18 +88,29 @@ def is_spread(connection: Connection, table: str) -> bool:
 
 
 def forget_plain_answer(connection: Connection) -> None:
-    """For a new connection of a process that went on while the installation was distributed."""
+    """Forget that the database was not distributed, for a new connection of a process.
+
+    The installation may have been distributed while the process went on.
+    """
     if not _answers_by_database.get(_identify_database(connection), True):
         forget_answer(connection)
 
 
 def has_citus(connection: Connection) -> bool:
-    """Whether the database has the extension. Raises psycopg.Error."""
+    """Return whether the database has the extension.
+
+    Raises:
+        psycopg.Error: The database does not answer.
+    """
     return _is_true(connection, _HAS_CITUS)
 
 
 def is_on_worker(connection: Connection) -> bool:
-    """Whether the server is a worker of a cluster. Raises psycopg.Error."""
+    """Return whether the server is a worker of a cluster.
+
+    Raises:
+        psycopg.Error: The database does not answer.
+    """
     return has_citus(connection) and _is_true(connection, _ON_WORKER)
 
 
@@ -99,8 +120,10 @@ def forget_answer(connection: Connection) -> None:
 
 
 def use_one_connection(connection: Connection) -> None:
-    """Until the transaction ends, one connection to each node makes all shards of a table. To a
-    server without Citus it is a name like any other."""
+    """Use one connection to each node for all shards of a table until the transaction ends.
+
+    A server without Citus accepts the setting as a name like any other.
+    """
     connection.execute("SET LOCAL citus.multi_shard_modify_mode TO sequential")
 
 

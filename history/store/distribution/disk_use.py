@@ -1,4 +1,4 @@
-"""What distributed tables hold on the disks of all nodes: the coordinator's tables are empty."""
+"""Measures distributed tables on the disks of all nodes: the coordinator's tables are empty."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -61,8 +61,14 @@ class DiskUse(NamedTuple):
 def measure_disk_use(
     connection: psycopg.Connection[Any], tables: Sequence[str], whole: bool = True
 ) -> Mapping[str, DiskUse]:
-    """Of these tables that are distributed: none in a plain installation. whole: raise
-    psycopg.OperationalError if a node does not answer; else what the others hold."""
+    """Measure those of these tables that are distributed; none in a plain installation.
+
+    Args:
+        whole: Whether to raise if a node does not answer, instead of leaving it out.
+
+    Raises:
+        psycopg.OperationalError: A node does not answer, and `whole` is true.
+    """
     command = sql.SQL(_OF_NODE).format(names=sql.Literal(list(tables))).as_string(connection)
     disk_uses: dict[str, DiskUse] = {}
     for _, _, success, result in distribution.ask_nodes(connection, command):

@@ -61,9 +61,14 @@ class NewSearchKeys:
         self.fingerprints: dict[str, KeyFingerprint] = {}
 
     def add_record(self, record: Record, decoded: DecodedValues | None = None) -> None:
-        """Add the keys of one record: text and whole numbers. One that is missing, empty, longer
-        than SEARCH_VALUE_LENGTH or of another type is ignored. found: what the record's data has at
-        the pointers, if it was looked up before."""
+        """Add the keys of one record: texts and whole numbers.
+
+        A value that is missing, empty, longer than SEARCH_VALUE_LENGTH or of another type is
+        ignored.
+
+        Args:
+            decoded: The values of the record's data at the pointers, if they were looked up before.
+        """
         lookup = LOOKUPS[record.entity]
         if lookup is None:
             return

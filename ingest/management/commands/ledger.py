@@ -1,4 +1,4 @@
-"""`annals ledger`: prints the ledger and the places where it does not add up."""
+"""`annals ledger`: prints the ledger and its faults, and acknowledges losses."""
 
 from __future__ import annotations
 
