@@ -16,7 +16,7 @@ def refuse_unknown_topic(topic: str | None) -> None:
     if not any(model.objects.filter(topic=topic).exists() for model in (Ledger, Quarantined)):
         near = get_close_matches(topic, BY_TOPIC, 3) or sorted(BY_TOPIC)[:3]
         raise CommandError(
-            f"there is no topic {topic!r}; there is, for example, {', '.join(near)}."
+            f"the topic {topic!r} does not exist; known topics are, for example, {', '.join(near)}."
         )
 
 
@@ -26,6 +26,6 @@ def refuse_missing_ids(ids: Iterable[int]) -> None:
     stored = set(Quarantined.objects.filter(id__in=requested).values_list("id", flat=True))
     if missing := sorted(requested - stored):
         raise CommandError(
-            f"there is no message {', '.join(map(str, missing))} in quarantine, so nothing was "
-            "done. `quarantine list --ids` has the ids."
+            f"not in quarantine: {', '.join(map(str, missing))}; so nothing was done. "
+            "`quarantine list --ids` has the ids."
         )

@@ -126,7 +126,11 @@ class InboxConsumer:
         """Stay in the group while the database is down, and wait before the next attempt."""
         self._outages += 1
         pause = _OUTAGE.choose_pause(self._outages)
-        logger.warning("the database: %s; again in %.1f s", str(error).strip(), pause)
+        logger.warning(
+            "the database failed: %s; the inbox tries again in %.1f s",
+            str(error).strip(),
+            pause,
+        )
         queue.drop_connection(self.alias)
         self._read = [*self._read, *reader.stay_in_group()]
         self.stop.wait(pause)

@@ -129,10 +129,18 @@ def _find_identity(handler: MessageHandler, message: Message) -> str:
         if key.strip():
             return format_name(key)
     except (Exception, SystemExit):  # whatever is wrong with the message, it must be stored
-        logger.exception("%s: no key for %s: its place is the key", handler.name, message.place)
+        logger.exception(
+            "%s: the key function failed for %s; the message's place serves as its key",
+            handler.name,
+            message.place,
+        )
     else:
         # All messages with a blank key would count as one.
-        logger.error("%s: a blank key for %s: its place is the key", handler.name, message.place)
+        logger.error(
+            "%s: the key function gave a blank for %s; the message's place serves as its key",
+            handler.name,
+            message.place,
+        )
     return message.place
 
 

@@ -89,7 +89,7 @@ class TopicReader:
                 asynchronous=True,
             )
         except KafkaException as error:
-            logger.warning("Kafka: offsets not committed: %s", error.args[0].str())
+            logger.warning("Kafka did not commit the offsets: %s", error.args[0].str())
         self.busy_at = monotonic()
 
     def is_idle(self, seconds: float | None) -> bool:
@@ -140,4 +140,4 @@ def _convert_message(raw: Raw) -> Message:
 
 
 def _log_client_error(error: KafkaError) -> None:
-    logger.warning("Kafka: %s", error.str())
+    logger.warning("Kafka's client reports: %s", error.str())

@@ -110,7 +110,7 @@ class MessageProcessor:
         try:
             self._attempt_message(turn, message, handler)
         except _TakenByAnotherError:
-            logger.warning("%s: another consumer has it", message.place)
+            logger.warning("%s: another consumer has taken this message over", message.place)
         except Reject as error:
             self._make_dead_letter(turn, handler, _shorten_error(f"Reject: {error}"))
         except (Exception, SystemExit, AttemptTimeoutError) as error:

@@ -105,7 +105,10 @@ class RequestAnswerer:
                 for message in reader.read_messages(1, _POLL_SECONDS):
                     request = parse_request(message.value)
                     if request is None:
-                        logger.warning("%s: no request for versions; passed over", message.place)
+                        logger.warning(
+                            "%s: this message is not a request for versions; it is skipped",
+                            message.place,
+                        )
                     elif request.kind in self.conf.topics and not self._answer_request(
                         request, sender
                     ):
@@ -127,13 +130,17 @@ class RequestAnswerer:
             except (Error, _KafkaOutageError) as error:
                 connections[self.alias].close()
                 failures += 1
-                logger.warning("%s: tried again: %s", request.document, str(error).strip())
+                logger.warning(
+                    "%s: the request was not answered and is tried again: %s",
+                    request.document,
+                    str(error).strip(),
+                )
                 self.stop.wait(_OUTAGE.choose_pause(failures))
                 continue
             failures = 0
             if len(versions) < VERSIONS_AT_A_TIME:
                 logger.info(
-                    "%s, versions %s to %s: %s sent again",
+                    "%s, versions %s to %s: %s versions are sent again",
                     request.document, request.first, request.last, sent,
                 )  # fmt: skip
                 return not self.stop.is_set()

@@ -81,13 +81,15 @@ class RelayLoop:
                     self._run_connected(connection)
                     return
             except LeaseLostError:
-                logger.warning("silent for too long: others took over; beginning again")
+                logger.warning(
+                    "this relay was silent for too long, so others took over; it joins again"
+                )
                 self._sender.abandon_sends()
                 self._member.reset_identity()
                 self._unsettled.clear()
             except psycopg.Error as error:
                 self._failures += 1
-                logger.warning("the database: %s", str(error).strip())
+                logger.warning("the database failed: %s; the relay tries again", str(error).strip())
                 self.stop.wait(_OUTAGE.choose_pause(self._failures))
 
     def _run_connected(self, connection: Connection) -> None:
@@ -225,7 +227,9 @@ class RelayLoop:
         self._outages = self._outages + 1 if errors or late else 0
         self._error = errors[0].text if errors else ""
         if errors:
-            logger.warning("Kafka: %s (%s documents wait)", errors[0].text, len(errors))
+            logger.warning(
+                "Kafka does not take versions: %s (%s documents wait)", errors[0].text, len(errors)
+            )
             self._paused_until = monotonic() + _OUTAGE.choose_pause(self._outages)
 
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
@@ -250,7 +254,7 @@ class RelayLoop:
             try:
                 self._member.write_beat(connection, self._sender.in_hand, self._error)
             except psycopg.Error as error:
-                logger.warning("no beat: %s", str(error).strip())
+                logger.warning("this relay could not write its beat: %s", str(error).strip())
         return self._member.certain
 
     def _wait_for_work(self, connection: Connection) -> None:

@@ -161,7 +161,7 @@ class RelayMembership:
             raise LeaseLostError from None
         rows = connection.execute("SELECT number FROM outbox_bucket WHERE owner = %s", [self.id])
         self.buckets = frozenset(number for (number,) in rows)
-        logger.info("has %s of the buckets", len(self.buckets))
+        logger.info("this relay has %s of the buckets", len(self.buckets))
 
     def _remove_silent_relays(self, connection: Connection) -> list[int]:
         """Return the relays, after removing those that were silent for a lease."""
@@ -183,7 +183,9 @@ class RelayMembership:
                 "DELETE FROM outbox_relay WHERE id = %s AND beat = %s", [relay, beats[relay]]
             )
             if deleted.rowcount:
-                logger.warning("relay %s was silent for %s s: removed", relay, self.lease)
+                logger.warning(
+                    "relay %s was silent for %s s; its buckets go to the others", relay, self.lease
+                )
                 del beats[relay]
         return list(beats)
 

@@ -259,4 +259,4 @@ def _make_failure(error: KafkaError, *, is_alone: bool = False) -> SendFailure:
 
 
 def _log_client_error(error: KafkaError) -> None:
-    logger.warning("Kafka: %s", error.str())
+    logger.warning("Kafka's client reports: %s", error.str())

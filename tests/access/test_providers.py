@@ -114,7 +114,7 @@ def test_renamed_login_is_logged(db: None, caplog: pytest.LogCaptureFixture) -> 
     first = create_or_update_user(BANK, make_claims("1", "Петров", "clerks"))
     again = create_or_update_user(BANK, make_claims("1", "Петров", "clerks", login="boss"))
     assert first.pk == again.pk
-    assert "login 'm.petrov@bank' is called 'boss@bank' from now on" in caplog.text
+    assert "the login 'm.petrov@bank' was renamed to 'boss@bank'" in caplog.text
 
 
 def test_login_removes_manual_permissions(db: None) -> None:

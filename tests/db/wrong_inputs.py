@@ -175,7 +175,7 @@ INPUTS: Final = (
     usage("consume --topics top-storage.export.product-cra", TOPIC),
     usage("quarantine list --reason bad_jsn", "invalid choice: 'bad_jsn'"),
     wrong("quarantine: topic", "quarantine list --topic nonsense", "no topic 'nonsense'"),
-    wrong("retry: no such id", "quarantine retry 999999", "no message 999999"),
+    wrong("retry: no such id", "quarantine retry 999999", "not in quarantine: 999999"),
     wrong("discard: all", "quarantine discard --why x", "--topic"),
     wrong("discard: no reason", "quarantine discard --reason not_json --why ''", "--why"),
     wrong("show: no such id", "quarantine show 999999", "no message 999999"),

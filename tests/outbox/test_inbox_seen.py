@@ -80,7 +80,7 @@ def test_discarded_dead_letter_lets_its_key_go_on(waiting_messages: None) -> Non
     dead = Waiting.objects.get(state="dead")
     run_action(PAGE, "discard", list_waiting_ids())
     [entry] = LogEntry.objects.filter(object_id=str(dead.id))
-    assert entry.change_message.startswith("Discarded: Reject: no JSON")
+    assert entry.change_message.startswith("Discarded: Reject: the value is not JSON")
     assert Waiting.objects.filter(id=dead.id).count() == 0
     process_due()
     assert ("A", 4) in list_effects()

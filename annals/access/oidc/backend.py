@@ -104,7 +104,7 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
             issuer=provider.issuer, subject=claims["sub"], user=user, login=user.username
         )
     elif identity.login != user.username:
-        log.warning("login %r is called %r from now on", identity.login, user.username)
+        log.warning("the login %r was renamed to %r", identity.login, user.username)
         identity.login = user.username
         identity.save(update_fields=["login"])
     if name and _is_first_with_login(identity, login):

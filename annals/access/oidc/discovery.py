@@ -163,7 +163,7 @@ class ProviderDiscovery:
                 if not self._metadata:
                     raise
                 # Read the keys all the same: a revoked key must not stay because the metadata fail.
-                log.warning("metadata not read: %s", error)
+                log.warning("the provider's metadata were not read: %s", error)
                 metadata = self._metadata
             self._keys = _select_usable_keys(
                 self.fetch_json("GET", _get_address(metadata, "jwks_uri"))
@@ -171,7 +171,7 @@ class ProviderDiscovery:
             self._metadata, self._until = metadata, self._clock() + REMEMBERED_SECONDS
             self._failure = ""
         except ProviderDownError as error:
-            log.warning("keys not read: %s", error)
+            log.warning("the provider's keys were not read: %s", error)
             self._failure = str(error)
         # The pause begins after the call, which can last as long as the pause itself.
         self._asked_at = self._clock()

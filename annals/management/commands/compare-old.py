@@ -107,7 +107,9 @@ def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
     if not lines:
         raise CommandError(f"{options['applications']} has no id", returncode=2)
     if long := next((id for id in lines if len(id) > ID_LENGTH), None):
-        raise CommandError(f"no id is so long: {to_one_line(long)}", returncode=2)
+        raise CommandError(
+            f"this id has more characters than any can have: {to_one_line(long)}", returncode=2
+        )
     return list(dict.fromkeys(lines))
 
 

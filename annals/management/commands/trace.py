@@ -109,7 +109,9 @@ def _trace_version(options: dict[str, Any]) -> list[Fate]:
         for message in quarantine_queries.find_by_document(entity, id)
     ]
     if not fates:
-        raise CommandError("None of its messages is in quarantine. Give --version.")
+        raise CommandError(
+            "No message of this document is in quarantine. Give --version to trace one version."
+        )
     return fates
 
 

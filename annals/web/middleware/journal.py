@@ -55,7 +55,7 @@ class JournalMiddleware:
 def _respond_without_journal(
     request: HttpRequest, response: HttpResponse, error: Exception, access: AccessRecord
 ) -> HttpResponse:
-    log.error("an answer is not in the access journal: %s", describe(error))
+    log.error("an answer has no entry in the access journal: %s", describe(error))
     if settings.ANNALS.journal_failure == "answer" and not access.unmasked:
         ANSWERED.inc()
         return response

@@ -79,7 +79,9 @@ class Command(BaseCommand):
         refuse_unknown_topic(topic)
         count = acknowledge_losses(topic, options["partition"], reason)
         if not count:
-            raise CommandError(f"{topic} has no lost messages that are not acknowledged.")
+            raise CommandError(
+                f"{topic}: all lost messages are acknowledged already, or none is lost."
+            )
         self.stdout.write(f"{pluralize(count, 'lost message')} of {topic} acknowledged: {reason}")
 
     def _retire(self, options: dict[str, Any]) -> None:
