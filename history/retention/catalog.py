@@ -1,4 +1,4 @@
-"""Reads the existing partitions from PostgreSQL's catalog in one query."""
+"""The partitions that exist, read from PostgreSQL's catalogue in one query."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

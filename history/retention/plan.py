@@ -1,4 +1,4 @@
-"""What is created, dropped and kept, and why: psqlextra's partition, strategy and plan for days.
+"""The plan of the days that are created, dropped and kept, with psqlextra's partition and strategy.
 
 Unlike psqlextra's, a plan locks no whole table, and does not end at the first missing day.
 """
@@ -98,7 +98,7 @@ class Archiver(Protocol):
         """Archive the rows of a day, while the table is in use."""
 
     def confirm(self, connection: days.Connection, table: str, day: date) -> None:
-        """Make sure that all rows of the day are archived, when nobody can write to it any more."""
+        """Archive the rows that are missing in the archive, when the day gets no more rows."""
 
 
 class DayPartition(PostgresPartition):
@@ -240,7 +240,7 @@ class PlanLine(NamedTuple):
 
 
 class DayChange(NamedTuple):
-    """What became of one day of a plan."""
+    """The outcome of one day of a plan."""
 
     action: str  # created or dropped
     part: DayPartition
@@ -277,7 +277,7 @@ class DayPlan(PostgresModelPartitioningPlan):
     def apply(  # type: ignore[override]
         self, check: CheckDay | None = None, archiver: Archiver | None = None
     ) -> Iterator[DayChange]:
-        """Create and drop the days one by one, and yield what became of each.
+        """Create and drop the days one by one, and yield the outcome of each.
 
         A day that fails stops no other. Only a drop that waits in vain for an open transaction ends
         the drops of this table: that transaction would delay the next ones too. The caller holds

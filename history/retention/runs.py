@@ -33,7 +33,7 @@ class UnsealedDay(NamedTuple):
 
 @dataclass
 class StepResult:
-    """What a step did, or what a whole run did. Days are given by the names of their partitions."""
+    """The outcome of a step or of a whole run. Days are given by the names of their partitions."""
 
     created: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)

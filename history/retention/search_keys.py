@@ -83,7 +83,7 @@ class BackfillTarget:
 
 @dataclass(frozen=True, slots=True)
 class BackfillStep:
-    """What one transaction did."""
+    """The outcome of one transaction."""
 
     pages: int
     rows: int

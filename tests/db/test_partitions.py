@@ -15,7 +15,7 @@ from annals.configuration import env
 from history.common import clock
 from history.retention import runs
 from history.retention.plan import SPARE_DAYS, build_plans
-from history.retention.runs import StepResult, load_statuses
+from history.retention.runs import StepResult, UnsealedDay, load_statuses
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
@@ -65,6 +65,31 @@ def test_maintain_creates_window_once() -> None:
     for table in TABLES:
         assert names(table) == expected(range(-3, 3), table)
     assert execute_plans(policy()) == StepResult()
+
+
+def test_no_field_of_a_step_is_lost_in_the_result_of_the_run() -> None:
+    step = StepResult(
+        created=["created"],
+        dropped=["dropped"],
+        sealed=["sealed"],
+        packed=["packed"],
+        packing_waits="an earlier release is connected",
+        unsealed=[UnsealedDay(TABLE, TODAY, "a message is unread")],
+        held=["held"],
+        busy=["busy"],
+        broken=[("broken", "the error")],
+        freed=1,
+        longest_detach=2.0,
+        search_keys_before=TODAY,
+        search_keys_removed=3,
+        quarantine_removed=4,
+        logins_removed=5,
+    )
+    assert all(value != getattr(StepResult(), name) for name, value in vars(step).items())
+    total = StepResult()
+    total.add(step)
+    total.add(StepResult())
+    assert total == step
 
 
 def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:

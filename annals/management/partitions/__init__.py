@@ -1,5 +1,5 @@
-"""What `annals partitions` does, by its verbs. They are imported when the command runs.
+"""The verbs of `annals partitions`, imported when the command runs.
 
-Begin with nightly.py: the steps of `maintain` in their order. The verbs are in modules of their own
-because together they would be too long to read, and because help must not wait for their imports.
+Begin with nightly.py: the steps of `maintain` in their order. The verbs are not in the module of
+the command, because together they are too long to read, and help must not wait for their imports.
 """

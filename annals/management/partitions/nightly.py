@@ -2,8 +2,8 @@
 
 `run_night` checks the clock, takes the lock of the runs, calls the STEPS in their order, and
 records the run. A step gets the context of the night and returns what it did. A day that fails
-stops no other day, and what is old is removed even if something else could not be. A run that is
-killed between any two statements loses nothing, and the next run completes its work.
+stops no other day, and a removal that fails stops no other removal. A run that is killed between
+any two statements loses nothing, and the next run completes its work.
 """
 
 import time
@@ -59,7 +59,7 @@ PACK_ROWS_PER_SECOND: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DropExceptions:
-    """What the operator allows in this run, beyond the rules about dropping a day."""
+    """The exceptions from the rules about dropping a day that the operator allows in this run."""
 
     force: bool = False  # drop days that are held too
     without_archive: bool = False  # drop days that are in no archive
@@ -69,7 +69,7 @@ class DropExceptions:
 
 @dataclass
 class NightContext:
-    """What the steps of one night share.
+    """The values that the steps of one night share.
 
     Attributes:
         now: the one reading of the clock.
@@ -117,7 +117,7 @@ class NightContext:
 
 @dataclass(frozen=True, slots=True)
 class NightReport:
-    """What a night did."""
+    """The outcome of a night."""
 
     result: StepResult
     archived: tuple[Manifest, ...]
@@ -148,7 +148,7 @@ def create_and_drop_days(context: NightContext) -> StepResult:
 
 
 def create_skipped_journal_days(context: NightContext) -> StepResult:
-    """Create the ended days that the access journal lacks because no night was for weeks."""
+    """Create the ended days that the access journal lacks if `maintain` did not run for weeks."""
     result = StepResult()
     try:
         for day in journal.find_skipped_days(context.list_journal_partitions(), context.today):
@@ -188,7 +188,7 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 
 
 def pack_finished_days(context: NightContext) -> StepResult:
-    """Pack finished days one after another, at a rate that disturbs nobody.
+    """Pack finished days one by one, slowly enough not to disturb readers and writers.
 
     No day is begun after PACK_SECONDS: the next night goes on. No day is packed while a process of
     an earlier release is connected, which could not read it. Packing does not change which days
