@@ -51,9 +51,9 @@ class ViewerPolicy:
                 self.check_permitted(answer.applications)
             if answer.tells_of:
                 self.check_visible(*answer.tells_of)
-        if isinstance(answer.sealed, Exception):
-            raise answer.sealed
-        return answer.sealed
+        if isinstance(answer.unreleased, Exception):
+            raise answer.unreleased
+        return answer.unreleased
 
     def apply(self, rows: Iterable[SourceRow]) -> list[VersionRow]:
         """Return the rows as the viewer may see them; rows of one kind stand together.

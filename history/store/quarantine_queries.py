@@ -1,7 +1,8 @@
 """Reads which versions arrived and are in quarantine. The table belongs to ingest.
 
-The answers here do not know readers: history.timeline.gate asks about documents, and leaves out
-what its reader may not know. Code for operators alone asks here itself (docs/access.md).
+Nothing here knows a viewer: history.timeline.open_messages asks about documents, and its policy
+leaves out what the viewer may not know. What is told to operators alone asks here itself
+(docs/access.md).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -148,10 +148,10 @@ Content = TypeVar("Content")
 class SourceAnswer(Generic[Content]):
     """What a source answers, sealed until the policy has decided that the viewer may know it.
 
-    Only `ViewerPolicy.release` reads `sealed`.
+    Only `ViewerPolicy.release` reads `unreleased`.
     """
 
-    sealed: Content | Exception  # a DamagedBlockError if the source could not read it
+    unreleased: Content | Exception  # a DamagedBlockError if the source could not read it
     tells_of: Collection[EntityRef] = ()  # the entities that the answer shows to exist
     applications: Collection[str] = ()  # the applications that it shows to exist
 

@@ -142,9 +142,7 @@ NO_FILTERS = VersionFilters()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuery:
-    """A page of the timeline of an entity; or (entity None) of the merged one of an application and
-    its children, by time. page_token: the next_token of the page before. archive: with the versions
-    of the entity that are in the archive."""
+    """A question for one page of a timeline."""
 
     # None: the merged timeline of an application with its children, by time
     entity: EntityKind | None = None

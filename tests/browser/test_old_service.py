@@ -55,7 +55,7 @@ def old_service_in_use(
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
     }
     monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
-    monkeypatch.setattr(calls, "BREAKER", calls.CircuitBreaker())
+    calls.BREAKER.reset()
     document_in_both_systems.status = 200
 
 

@@ -12,10 +12,11 @@ from tests.old_service import OldServiceServer
 
 
 @pytest.fixture
-def own_breaker(monkeypatch: pytest.MonkeyPatch) -> calls.CircuitBreaker:
-    own = calls.CircuitBreaker()
-    monkeypatch.setattr(calls, "BREAKER", own)
-    return own
+def own_breaker() -> Iterator[calls.CircuitBreaker]:
+    """The breaker of the process, without the failures of other tests."""
+    calls.BREAKER.reset()
+    yield calls.BREAKER
+    calls.BREAKER.reset()
 
 
 def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:

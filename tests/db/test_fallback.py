@@ -294,7 +294,7 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
     asked: dict[str, Any] = {"pageSize": 1, **form}
     for page in range(1, 10):
         application_in_both_services.status = 503 if page == broken else 200
-        monkeypatch.setattr(calls, "BREAKER", calls.CircuitBreaker())
+        calls.BREAKER.reset()
         data = get_data(support, address, **asked)
         assert data["fallback"]["state"] == ("failed" if page == broken else "answered")
         seen += [(each["id"], each["version"]) for each in data["history"]]

@@ -196,7 +196,7 @@ def test_redirect_is_not_followed(
             stored_application.hostile = answer_with(
                 "", status, Location=f"{elsewhere.url}/api/v1/x"
             )
-            monkeypatch.setattr(client, "BREAKER", client.CircuitBreaker())
+            client.BREAKER.reset()
             assert list_numbers(get_data(support, API)) == [1]
         assert elsewhere.asked == []
     assert stored_application.tokens == ["Bearer the-token"] * 5

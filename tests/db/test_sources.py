@@ -179,9 +179,9 @@ def source(
 
 def unseal(answer: SourceAnswer[Any]) -> Any:
     """Return what a source answered, as the policy does it for a viewer who may see everything."""
-    if isinstance(answer.sealed, Exception):
-        raise answer.sealed
-    return answer.sealed
+    if isinstance(answer.unreleased, Exception):
+        raise answer.unreleased
+    return answer.unreleased
 
 
 def test_pages_of_document_are_same_from_every_source(

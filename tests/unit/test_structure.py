@@ -181,7 +181,7 @@ def test_forbidden_import_breaks_its_contract(
     assert not find_contract(name).check(around, verbose=False).kept
 
 
-@pytest.mark.parametrize("pattern", [r"\.sealed\b", r"\bVersionRow(\._make)?\("])
+@pytest.mark.parametrize("pattern", [r"\.unreleased\b", r"\bVersionRow(\._make)?\("])
 def test_only_policy_opens_answers_and_makes_rows_for_viewers(pattern: str) -> None:
     users = {
         path.relative_to(ROOT).as_posix()

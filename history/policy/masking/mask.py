@@ -1,6 +1,6 @@
 """Masks the documents of a kind: puts a token in the place of each marked value.
 
-history.timeline.gate calls this for every reader.
+history.policy.viewer_policy calls this for every viewer.
 """
 
 import re

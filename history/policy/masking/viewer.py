@@ -45,7 +45,9 @@ class Viewer:
         return self.in_clear or has_explicit_permission(self.user, VIEW)
 
 
-# By login, permission and whether it must be given: until when it is remembered, and the answer.
+# What this process remembers of permissions, because a page asks for the same ones many times. By
+# login, permission and whether it must be given: until when it is remembered, and the answer.
+# forget_permissions clears it, also in tests.
 _remembered_answers: dict[tuple[object, str, bool], tuple[float, bool]] = {}
 
 

@@ -172,14 +172,19 @@ class CircuitBreaker:
             self._failures += 1
             self._again = now + PAUSE_SECONDS
 
+    def reset(self) -> None:
+        """Forget all failures. Tests begin and end with it."""
+        self.note_success()
 
+
+# The breaker and the places are those of the process: a failure that one request meets spares the
+# others from waiting for it, and MAX_CALLS is for all requests together.
 BREAKER: Final = CircuitBreaker()
+_call_places: Final = threading.BoundedSemaphore(MAX_CALLS)
 
 _ANSWERED, _FAILED, _CUT_OFF = (
     metrics.FALLBACK_REQUESTS.labels(each) for each in ("answered", "failed", "cut")
 )
-
-_call_places = threading.BoundedSemaphore(MAX_CALLS)
 CallOutcome: TypeAlias = list[SourceRow] | WrongAnswerError | OldServiceError
 
 
