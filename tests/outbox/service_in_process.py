@@ -53,6 +53,8 @@ def run_service(settings: ModuleType, database: str, site: admin.AdminSite) -> I
     database_settings.update(_parse_address(url))
     earlier_settings = connections.settings["default"]
     changed_settings = {**_list_defaults(), **_select_settings(vars(settings))}
+    # Hashing the passwords of its logins, slow on purpose, would be most of the time.
+    changed_settings["PASSWORD_HASHERS"] = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     del changed_settings["DATABASES"]
     with _keep_own_checks(), _use_admin_site(site), override_settings(**changed_settings):
         del connections["default"]
