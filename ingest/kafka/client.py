@@ -54,15 +54,19 @@ class ThrottledLog(logging.Filter):
     """Passes each message once in REPEAT_LOG_SECONDS.
 
     Messages that differ only in numbers count as the same.
+
+    Args:
+        read_clock: Returns seconds that never go back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, read_clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
+        self._read_clock = read_clock
         self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = _NUMBERS.sub("#", record.getMessage())
-        now = time.monotonic()
+        now = self._read_clock()
         if now - self._passed.get(text, -REPEAT_LOG_SECONDS) < REPEAT_LOG_SECONDS:
             return False
         if len(self._passed) >= 1_000:

@@ -125,8 +125,7 @@ def test_tables_named_like_partitions_are_not_changed(plain: Connection) -> None
 
 
 def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = days.drop_partition.__defaults__ or ()
-    monkeypatch.setattr(days.drop_partition, "__defaults__", (0.3, *defaults[1:]))
+    monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
     with raw() as plain:
         for number in (-5, -4):
             days.create_partition(plain, TABLE, day(number))

@@ -175,7 +175,7 @@ def drop_partition(
     connection: Connection,
     table: str,
     day: date,
-    wait_s: float = LOCK_WAIT_S,
+    wait_s: float | None = None,
     confirm: Callable[[DayTable], None] = lambda _: None,
     report_wait: Callable[[float], None] = lambda _: None,
 ) -> bool:
@@ -194,6 +194,7 @@ def drop_partition(
         ForeignTableError: Annals did not create the partition.
     """
     name, began = build_partition_name(table, day), time.monotonic()
+    wait_s = LOCK_WAIT_S if wait_s is None else wait_s
 
     def attempt() -> bool:
         with hold_day_lock(connection, name):
