@@ -52,6 +52,9 @@ def pytest_configure() -> None:
     # The demo logins are made again after every test that empties the database; a password hash
     # that is slow on purpose would be most of the run.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Tests read English; tests/db/test_russian.py reads Russian. tests/postgres.py sets
+    # ANNALS_LANGUAGE before Django reads its settings.
+    settings.LANGUAGE_CODE = "en"
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ HOME = Path(tempfile.mkdtemp(prefix="annals-test-"))
 def _prepare_server() -> None:
     os.environ["ANNALS_HOME"] = str(HOME)
     os.environ["ANNALS_DEMO"] = "true"
+    os.environ["ANNALS_LANGUAGE"] = "en"
     os.environ["DJANGO_SETTINGS_MODULE"] = "annals.settings"
     url = os.environ.get("ANNALS_TEST_DATABASE_URL")
     if url:

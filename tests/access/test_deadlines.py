@@ -245,7 +245,7 @@ def test_expensive_questions_are_refused_when_places_are_taken(
         client.force_login(User.objects.get(username="support"))
         page = client.get("/admin/history/product-instance/A1/state/")
         assert page.status_code == 503
-        assert "Сейчас слишком много запросов" in page.content.decode()
+        assert "Too many requests" in page.content.decode()
         assert client.get("/admin/history/product-instance/A1/").status_code == 200
     assert client.get(f"{PATH}/blame", headers=basic).status_code == 200
 

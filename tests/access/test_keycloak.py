@@ -138,7 +138,7 @@ def test_administrator_of_keycloak_ends_all_sessions_of_person(site: KeycloakSit
         assert "/admin/login/" in page.url
         assert "next=%2Fadmin%2Fcompleteness%2F" in page.text
     # Of the session that Keycloak named nothing is left, not even a reason.
-    assert sum("Сеанс завершён" in page.text for page in pages) == 2
+    assert sum("Your session has ended" in page.text for page in pages) == 2
 
 
 def test_second_session_continues_when_first_ends(site: KeycloakSite) -> None:

@@ -133,7 +133,7 @@ def test_person_without_role_gets_no_login(site: TwoProviderSite) -> None:
     person = Person()
     page = person.log_in(site.web.url, site.bank, "3")
     assert page.status_code == 403
-    assert "администратора" in page.text
+    assert "the administrator" in page.text
     assert site.web.list_users() == {}
     assert not is_logged_in(person, site.web)
 
@@ -276,7 +276,7 @@ def test_session_ends_when_idle_or_old(site: TwoProviderSite) -> None:
         age_sessions(site.web, seconds, name)
         page = person.get(f"{site.web.url}/admin/completeness/")
         assert urlsplit(page.url).path == "/admin/login/"
-        assert "Сеанс завершён" in page.text
+        assert "Your session has ended" in page.text
         [way] = re.findall(r'href="(/oidc/bank/login/[^"]*)"', page.text)
         back = person.get(f"{site.web.url}{html.unescape(way)}")
         assert back.url == f"{site.web.url}/admin/completeness/"

@@ -247,7 +247,7 @@ def test_refusal_says_need_to_know(store_with_hidden_application: Store, set_rul
     answer = support.get("/api/v1/history/product-instance/V1")
     assert json.loads(answer.content)["error"]["code"] == "need_to_know"
     page = support.get("/admin/history/product-instance/V1/")
-    assert "Эта заявка открыта только тем, кто с ней работает" in page.content.decode()
+    assert "This application is open only to those who work on it" in page.content.decode()
     missing = support.get("/api/v1/history/product-instance/NONE")
     assert missing.status_code == 404
 
@@ -294,7 +294,7 @@ def test_application_stays_closed_when_rule_fails(
     for answer in answers:
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         assert json.loads(answer.content)["error"]["code"] == "unavailable"
-        assert "нельзя определить" in json.loads(answer.content)["error"]["message"]
+        assert "cannot be determined" in json.loads(answer.content)["error"]["message"]
     assert need_to_know._BY_ERROR._value.get() == before + 2
     assert "V1 stays closed" in caplog.text
     assert "VIP-OWNER" not in caplog.text
@@ -307,7 +307,7 @@ def test_failed_rule_is_failure_in_journal(
     support = log_in("support")
     page = support.get("/admin/history/product-instance/V1/")
     assert (page.status_code, page.headers["Retry-After"]) == (503, "5")
-    assert "Сейчас нельзя определить" in page.content.decode()
+    assert "cannot be determined now" in page.content.decode()
     support.get("/api/v1/history/participant-role/P9")
     for row in JournalEntry.objects.all():
         assert (row.outcome, row.status) == ("failed", 503)

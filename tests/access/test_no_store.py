@@ -114,6 +114,6 @@ def test_early_refusal_is_in_both_languages(db: None) -> None:
         assert '<h1 lang="en">' in page
         assert "CSRF" not in page
     page = client.get("/nowhere").content.decode()
-    assert "Такой страницы нет" in page
+    assert "No such page" in page
     client.cookies["django_language"] = "en"
     assert "No such page" in client.get("/nowhere").content.decode()

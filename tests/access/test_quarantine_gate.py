@@ -121,7 +121,7 @@ def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Sto
     page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
     searched = fetch_whole_answer(client, "/admin/history/?q=H00")
     for each in (page, searched):
-        assert "карантин".encode() in each
+        assert b"quarantine" in each
 
 
 def test_the_search_does_not_tell_of_a_hidden_application(
@@ -197,7 +197,7 @@ def test_what_the_archive_may_have_is_not_told_of_what_nobody_can_be_asked_about
     monkeypatch.setattr("history.timeline.reader.archive.open_archive", Archive)
     client = log_in("support")
     page = "/admin/history/product-instance/H00/"
-    assert "архив".encode() in fetch_whole_answer(client, page)
+    assert b"archive" in fetch_whole_answer(client, page)
     set_rule("not_vip")
     absent = page.replace("H00", ABSENT)
     assert answer(client, page, "H00") == answer(client, absent, ABSENT)

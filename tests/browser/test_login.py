@@ -102,7 +102,7 @@ def site(running_providers: LoginSite) -> Iterator[LoginSite]:
 def test_login_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/completeness/")
-    page_text = [f"Войти через «{item}»" for item in (BANK, PARTNER)]
+    page_text = [f"Log in with {item}" for item in (BANK, PARTNER)]
     expect(page.locator(".provider")).to_have_text(page_text)
     expect(page.locator("#login-form")).not_to_be_visible()
     site.take_picture("login")
@@ -111,10 +111,10 @@ def test_login_with_one_provider_and_then_with_the_other(site: LoginSite) -> Non
     expect(page).to_have_url(f"{site.web.url}/admin/completeness/")
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
     page.click("#logout-form [type=submit]")
-    expect(page.locator(".said h1")).to_have_text("Вы вышли")
+    expect(page.locator(".said h1")).to_have_text("You are logged out")
     expect(page.locator(".said")).to_contain_text(BANK)
     site.take_picture("logged-out")
-    page.click("text=Выйти и там")
+    page.click("text=Log out there too")
     assert page.url.startswith(site.bank.url)
     page.goto("/admin/login/")
     page.click(f"text={PARTNER}")
@@ -133,7 +133,7 @@ def test_expired_session_explains_itself_and_returns_to_the_page(site: LoginSite
     expect(page.locator("#user-tools")).to_contain_text("Петров Михаил")
     age_sessions(site.web, 3_700, "annals_seen")
     page.goto("/admin/history/?q=A1")
-    expect(page.locator(".over")).to_contain_text("Сеанс завершён")
+    expect(page.locator(".over")).to_contain_text("Your session has ended")
     site.take_picture("over")
     if folder := os.environ.get("ANNALS_TEST_PICTURES"):
         take_in_both_languages(page, f"{folder}/login")  # docs/access.md shows it

@@ -68,9 +68,11 @@ def take_pictures(page: Page, name: str) -> None:
 def test_versions_of_old_service_are_marked_and_link_to_the_other_time(visit: Open) -> None:
     page = visit(O1)
     expect(page.locator(".version")).to_have_count(5)
-    expect(page.get_by_text("из прежней системы")).to_have_count(3)
+    expect(page.get_by_text("from the old system")).to_have_count(3)
     take_pictures(page, "old-versions")
     assert has_no_overflow(page)
     page.locator(".version-note a").first.click()
-    expect(page.locator("main, #content").first).to_contain_text("Это версия 4 из прежней системы")
+    expect(page.locator("main, #content").first).to_contain_text(
+        "This is version 4 of the old system"
+    )
     take_pictures(page, "the-other-time")

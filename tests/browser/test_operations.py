@@ -78,16 +78,16 @@ def test_axe_finds_no_violations_on_operations_pages(
 
 def test_figures_link_to_their_pages_and_groups_to_requests(visit: Open) -> None:
     page = visit("/admin/", login="ops")
-    expect(page.locator(".verdict h1")).to_contain_text("Чтение остановлено")
+    expect(page.locator(".verdict h1")).to_contain_text("Reading has stopped")
     expect(page.locator(".rates path")).to_have_count(2)
-    page.locator(".figures").get_by_role("link", name="Карантин").click()
-    page.get_by_role("link", name="Отбросить…").first.click()
-    page.get_by_role("button", name="Отбросить").click()
+    page.locator(".figures").get_by_role("link", name="Quarantine").click()
+    page.get_by_role("link", name="Discard…").first.click()
+    page.get_by_role("button", name="Discard").click()
     expect(page.locator(".errorlist")).to_be_visible()
-    page.get_by_label("Причина").fill("сервис предупреждён")
-    page.get_by_role("button", name="Отбросить").click()
-    expect(page.locator(".messagelist")).to_contain_text("Записано")
-    expect(page.locator(".asked li")).to_contain_text("сервис предупреждён")
+    page.get_by_label("Reason").fill("service was told")
+    page.get_by_role("button", name="Discard").click()
+    expect(page.locator(".messagelist")).to_contain_text("Recorded")
+    expect(page.locator(".asked li")).to_contain_text("service was told")
 
 
 @pytest.mark.parametrize(("width", "line"), [(390, 60), (1280, 44)])
@@ -121,7 +121,7 @@ def test_operations_page_refreshes_itself_and_reports_no_answer(
     alert = page.get_by_role("alert")
     page.route("**/operations/", lambda each: each.fulfill(status=503))
     page.clock.fast_forward(31_000)
-    expect(alert).to_contain_text("Нет ответа с")
+    expect(alert).to_contain_text("No answer since")
     assert browser_faults.faults.pop(0).startswith("503: ")
     assert browser_faults.faults.pop().startswith("console: ")  # which reports it as well
     page.unroute("**/operations/")

@@ -54,11 +54,11 @@ def test_application_is_found_and_read(visit: Open) -> None:
     page.keyboard.press("Enter")
     expect(page).to_have_url(page.url.split("/admin/")[0] + WHOLE)
     newest = page.locator(".version").first
-    expect(newest).to_contain_text("версия 119")
+    expect(newest).to_contain_text("version 119")
     expect(newest).to_contain_text("Иванов Михаил")
     expect(newest).to_contain_text("118,5")
     expect(newest).to_contain_text("119,5")
-    expect(page.locator(".version").nth(1)).to_contain_text("неизвестный логин")
+    expect(page.locator(".version").nth(1)).to_contain_text("unknown login")
     expect(page.locator(".subject h1")).to_have_text("Ипотека 7708-2026-1")
 
 
@@ -146,7 +146,7 @@ def test_tab_key_reaches_every_control(visit: Open) -> None:
         reached.add(page.evaluate("document.activeElement.textContent.trim()"))
         outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
         assert outline != "none"
-    assert {"Найти", "Сравнить", "Развернуть всё", "полностью"} <= reached
+    assert {"Find", "Compare", "Unfold all", "snapshot"} <= reached
 
 
 def test_filter_uses_browser_time_zone(visit: Open) -> None:
@@ -169,13 +169,13 @@ def test_timeline_folds_copies_and_compares(visit: Open) -> None:
     expect(page.locator(".version details[open]")).to_have_count(0)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.click(".subject [data-copy]")
-    expect(page.locator(".subject [data-copy]")).to_have_text("Скопировано")
+    expect(page.locator(".subject [data-copy]")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == "A1"
     page.click(".take summary")
     page.click(".take [data-copy-from]")
-    expect(page.locator(".take [data-copy-from]")).to_have_text("Скопировано")
+    expect(page.locator(".take [data-copy-from]")).to_have_text("Copied")
     note = page.evaluate("navigator.clipboard.readText()")
-    assert "поле «Процентная ставка» изменено: было 118,5 %, стало 119,5 %" in note.replace(
+    assert "“Interest rate” changed from 118.5 % to 119.5 %" in note.replace(
         "\N{NO-BREAK SPACE}", " "
     )
     page.fill("#compare-from", "3")
@@ -247,7 +247,7 @@ def test_cells_of_gap_page_stay_inside_the_edge(visit: Open) -> None:
     assert len(reach) == 5
     assert max(reach) <= 400
     assert has_no_overflow(page)
-    assert "Следующая версия от сервиса" in page.locator(".gap-list td").nth(2).evaluate(
+    assert "Before a version of" in page.locator(".gap-list td").nth(2).evaluate(
         "c => getComputedStyle(c, '::before').content"
     )
 
@@ -306,10 +306,10 @@ def test_print_is_light_and_has_only_the_history(visit: Open) -> None:
     for part in ("#header", ".toolbar", ".tools >> nth=0", ".tabs", ".keys"):
         expect(page.locator(part)).to_be_hidden()
     paper = page.locator(".paper")
-    expect(paper).to_contain_text(f"Адрес: {page.url}")
-    expect(paper).to_contain_text("Фильтр: нет")
-    expect(paper).to_contain_text("Часовой пояс: Europe/Moscow")
-    expect(paper).to_contain_text("Более старые версии — на следующей странице.")
+    expect(paper).to_contain_text(f"Address: {page.url}")
+    expect(paper).to_contain_text("Filter: none")
+    expect(paper).to_contain_text("Time zone: Europe/Moscow")
+    expect(paper).to_contain_text("Older versions follow on the next page.")
     ink = page.evaluate("getComputedStyle(document.querySelector('.who b')).color")
     assert ink == "rgb(0, 0, 0)"
 
@@ -332,7 +332,7 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(masked).to_have_count(2)
     assert masked.first.inner_text() != masked.last.inner_text()
     clerk = visit(R1)
-    expect(clerk.locator(".masks")).to_contain_text("пришлите ответственному")
+    expect(clerk.locator(".masks")).to_contain_text("send the privacy officer")
     expect(clerk.locator("a.masked")).to_have_count(0)
     clerk.goto(f"{R1}?type=CREATE")
     expect(clerk.locator(".masks")).to_be_hidden()  # as the mask is
@@ -343,7 +343,7 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
     expect(page.locator("#id_reason")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_have_count(0)
-    page.keyboard.type("Жалоба клиента")
+    page.keyboard.type("Complaint of a client")
     page.keyboard.press("Enter")
     expect(page.locator(".unmasked")).to_contain_text("998877")
     page.reload()  # asks, and is recorded again
@@ -362,11 +362,11 @@ def test_newer_versions_are_offered_without_moving_the_page(visit: Open) -> None
     page = visit("/admin/")
     page.clock.install()
     page.goto(WHOLE)
-    page.route("**/newer/*", lambda route: route.fulfill(json={"text": "2 новые версии: показать"}))
+    page.route("**/newer/*", lambda route: route.fulfill(json={"text": "2 newer versions: show"}))
     before = page.locator(".version").first.inner_text()
     page.clock.fast_forward(31_000)
     link = page.locator(".newer a")
-    expect(link).to_have_text("2 новые версии: показать")
+    expect(link).to_have_text("2 newer versions: show")
     assert page.locator(".version").first.inner_text() == before
     link.click()
     expect(page.locator(".newer")).to_be_empty()

@@ -33,7 +33,9 @@ def documents(store: Store) -> Store:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     FieldLabel.objects.update_or_create(
-        entity="product-instance", path="/rate", defaults={"russian": "Ставка", "kind": "percent"}
+        entity="product-instance",
+        path="/rate",
+        defaults={"russian": "Ставка", "english": "Rate", "kind": "percent"},
     )
     labels.forget_catalogue()
     store.add("A1", 0, {"name": "Ипотека", "rate": "18.4"}, 0)

@@ -24,12 +24,12 @@ def test_timeline_shows_author_time_and_changes(documents: Store, support: Clien
     page = support.get(A1)
     page_text = text(page)
     assert page.status_code == 200
-    assert page_text.index("версия 1") < page_text.index("версия 0")
+    assert page_text.index("version 1") < page_text.index("version 0")
     assert "Иванов Михаил" in page_text
     assert "Обмен с CRM" in page_text
-    assert "x.unknown неизвестный логин" in page_text
-    assert "Ставка 18,4 % 17,9 %" in page_text
-    assert "1 изменение" in page_text
+    assert "x.unknown unknown login" in page_text
+    assert "Rate 18.4 % 17.9 %" in page_text
+    assert "1 change" in page_text
     assert 'data-when="clock"' in page.content.decode()
 
 
@@ -40,32 +40,34 @@ def test_timeline_shows_missing_and_older_versions(store: Store, support: Client
     store.add("A2", 0, "null", 0, type=ChangeType.CREATE)
     store.add("A2", 1, "null", 1, type=ChangeType.DELETE, author=None)
     page_text = text(support.get(A1))
-    assert "Версии 3–4 не поступали" in page_text
-    assert "Версия 6 не поступала" in page_text
-    assert "Более ранних версий в хранилище нет" in page_text
+    assert "Versions 3–4 never arrived" in page_text
+    assert "Version 6 never arrived" in page_text
+    assert "Older versions are not in the store" in page_text
     page_text = text(support.get("/admin/history/product-instance/A2/"))
-    assert "удаление" in page_text
-    assert "создание" in page_text
+    assert "deleted" in page_text
+    assert "created" in page_text
 
 
 def test_timeline_folds_and_counts_technical_fields(store: Store, support: Client) -> None:
     FieldLabel.objects.update_or_create(
-        entity="product-instance", path="/etag", defaults={"russian": "Метка", "kind": "technical"}
+        entity="product-instance",
+        path="/etag",
+        defaults={"russian": "Метка", "english": "Tag", "kind": "technical"},
     )
     labels.forget_catalogue()
     store.add("A1", 0, {"etag": "1", "a": 1}, 0)
     store.add("A1", 1, {"etag": "2", "a": 1}, 1)
     page_text = text(support.get(A1))
-    assert "только технические поля + 1 техническое" in page_text
-    assert "Метка 1 2" in page_text
+    assert "only technical fields + 1 technical" in page_text
+    assert "Tag 1 2" in page_text
 
 
 def test_card_folds_changes_beyond_the_first_twelve(store: Store, support: Client) -> None:
     store.add("A1", 0, {f"f{n}": 0 for n in range(40)}, 0)
     store.add("A1", 1, {f"f{n}": 1 for n in range(40)}, 1)
     page_text = text(support.get(A1))
-    assert "40 изменений" in page_text
-    assert "ещё 28 изменений" in page_text
+    assert "40 changes" in page_text
+    assert "28 more changes" in page_text
 
 
 def test_snapshot_json_and_download_keep_every_digit(store: Store, support: Client) -> None:
@@ -89,9 +91,9 @@ def test_version_link_opens_that_version(documents: Store, support: Client) -> N
         documents.add("A1", number, {"name": "Ипотека", "rate": str(number)}, number)
     page = support.get(match[1].replace("&amp;", "&"))
     page_text = text(page)
-    assert "Ставка 18,4 % 17,9 %" in page_text
-    assert "<title>Ипотека · версия 1 | Annals</title>" in page.content.decode()
-    assert "Документ целиком: 2 поля" in page_text
+    assert "Rate 18.4 % 17.9 %" in page_text
+    assert "<title>Ипотека · version 1 | Annals</title>" in page.content.decode()
+    assert "The whole document: 2 fields" in page_text
     tab = re.search(r'href="([^"]+)">JSON</a>', page.content.decode())
     assert tab
     assert '>"17.9"<' in support.get(tab[1].replace("&amp;", "&")).content.decode()
@@ -140,14 +142,14 @@ def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Cli
     seen = [re.findall(r'id="v(\d+)"', page) for page in pages]
     assert [len(numbers) for numbers in seen] == [50, 50, 20]
     assert [int(number) for numbers in seen for number in numbers] == list(range(119, -1, -1))
-    assert "Начало сохранённой истории" in page
+    assert "This is where the stored history begins" in page
     back = link(page, "prev")
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
     assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
     page_text = text(support.get(f"{A1}?page=v1:nonsense"))
-    assert "В адресе страницы ошибка. Показаны самые новые версии." in page_text
-    assert "Более новые" not in page_text
+    assert "The page in the address is not valid. The newest versions are shown." in page_text
+    assert "Newer" not in page_text
     first = link(middle, "prev")
     assert re.findall(r'id="v(\d+)"', support.get(first).content.decode()) == seen[0]
 
@@ -158,12 +160,12 @@ def test_page_shows_how_complete_the_store_is(documents: Store, support: Client)
         ledger_row(topic, end_known_at=now, newest_timestamp=now) for topic in reversed(ROOT.topics)
     )
     assert twin.topic != row.topic
-    assert "Здесь всё, что отправлено до" in text(support.get(A1))
+    assert "Everything up to" in text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     before = now - timedelta(minutes=2)
     for seen, sentence in (
-        (now, "Kafka сейчас не отвечает"),
-        (before, "Annals сейчас не получает"),
+        (now, "Kafka does not answer at the moment"),
+        (before, "No consumer reads messages at the moment"),
     ):
         Ledger.objects.update(checked_at=seen, end_known_at=before)
         assert sentence in text(support.get(A1))
@@ -171,10 +173,10 @@ def test_page_shows_how_complete_the_store_is(documents: Store, support: Client)
     row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()
-    assert "Получены ещё не все изменения" in text(support.get(A1))
+    assert "Not all sent messages have been read" in text(support.get(A1))
     row.halted_at = now
     row.save()
-    assert "Annals перестал получать изменения" in text(support.get(A1))
+    assert "Reading of messages has stopped" in text(support.get(A1))
 
 
 def test_application_page_merges_versions_of_children(documents: Store, support: Client) -> None:
@@ -184,10 +186,10 @@ def test_application_page_merges_versions_of_children(documents: Store, support:
     page = support.get(WHOLE)
     page_text = text(page)
     items = (
-        "Автомобиль Лада Веста версия 0",
-        "Рожков Олег версия 0",
-        "версия 1 изменение",
-        "Заявка версия 0",
+        "Car Лада Веста version 0",
+        "Рожков Олег version 0",
+        "version 1 changed",
+        "Application version 0",
     )
     order = [page_text.index(item) for item in items]
     assert order == sorted(order)
@@ -195,7 +197,7 @@ def test_application_page_merges_versions_of_children(documents: Store, support:
     body = page.content.decode()
     assert 'href="/admin/history/participant-role/R1/"' in body
     assert "<s>Лада Веста</s>" in body
-    assert 'aria-current="page">Вся заявка' in body
+    assert 'aria-current="page">Whole application' in body
     child = support.get("/admin/history/participant-role/R1/").content.decode()
     assert f'href="{WHOLE}"' in child
 
@@ -228,11 +230,11 @@ def test_application_page_folds_many_children_of_one_kind(
     documents.add("H1", 0, {"type": "Квартира"}, 3, entity="realty-info")
     page = support.get(WHOLE).content.decode()
     shown_text = page[: page.index('class="toolbar"')]
-    assert "ещё 34" in shown_text
+    assert "34 more" in shown_text
     folded = shown_text[shown_text.index("<details>") : shown_text.index("</details>")]
     assert folded.count("/admin/history/product-task/") == 34
     assert shown_text.index("</details>") < shown_text.index("Квартира")
-    assert shown_text.count('<span class="kind">Задача</span>') == 1
+    assert shown_text.count('<span class="kind">Task</span>') == 1
 
 
 def test_application_page_opens_when_only_children_are_stored(
@@ -255,7 +257,7 @@ def test_application_page_is_filtered_and_paged(store: Store, support: Client) -
     page = support.get(WHOLE).content.decode()
     next_text = support.get(link(page, "next")).content.decode()
     assert len(re.findall(r'<li class="version', page + next_text)) == 80
-    assert "Начало сохранённой истории" in next_text
+    assert "This is where the stored history begins" in next_text
 
 
 def find_poll_url(page: str) -> str:
@@ -275,8 +277,8 @@ def test_newer_versions_are_counted_without_journal_entry(
     documents.add(
         "R7", 0, {"fullName": "Рожкова Анна"}, 10, entity="participant-role", application="A1"
     )
-    assert support.get(card).json() == {"text": "1 новая версия: показать"}
-    assert support.get(whole).json() == {"text": "2 новые версии: показать"}
+    assert support.get(card).json() == {"text": "1 newer version: show"}
+    assert support.get(whole).json() == {"text": "2 newer versions: show"}
     assert JournalEntry.objects.count() == looks
 
 

@@ -44,17 +44,17 @@ def test_completeness_page_shows_the_ledger_to_operators(
     assert "12 345 12 000 344 0 1 0 0 55" in page_text
     assert "too many bad messages" in page_text
     for page in ("completeness", "quarantine", "days", "gaps"):
-        assert "Annals сейчас не получает" in text(ops.get(f"/admin/{page}/"))
+        assert "No consumer reads messages at the moment" in text(ops.get(f"/admin/{page}/"))
     now = clock.now()
     Ledger.objects.update(checked_at=now, end_known_at=now - timedelta(minutes=2))
-    assert "Kafka сейчас не отвечает" in text(ops.get("/admin/completeness/"))
+    assert "Kafka does not answer at the moment" in text(ops.get("/admin/completeness/"))
 
 
 @pytest.mark.parametrize(
     ("tolerance", "expected_text"),
     [
-        (Tolerance(2, 1, 100), "плохих сообщений подряд: 2"),
-        (Tolerance(100, 0.5, 4), "плохих сообщений среди последних 4: 2"),
+        (Tolerance(2, 1, 100), "2 bad messages in a row"),
+        (Tolerance(100, 0.5, 4), "2 of the last 4 messages are bad"),
     ],
 )
 def test_halt_reason_is_in_language_of_page(
@@ -72,16 +72,16 @@ def test_quarantine_is_searched_by_document_id(bad_message: Quarantined, client:
     assert "K-1" not in text(ops.get("/admin/ingest/quarantined/"))
     Quarantined.objects.update(entity="task", entity_id="K-1", version=7)
     for address in ("?q=K-1", f"{bad_message.pk}/change/"):
-        assert "task K-1 версия 7" in text(ops.get(f"/admin/ingest/quarantined/{address}"))
-    assert "K-1 версия" not in text(ops.get("/admin/ingest/quarantined/?q=K-2"))
+        assert "task K-1 version 7" in text(ops.get(f"/admin/ingest/quarantined/{address}"))
+    assert "K-1 version" not in text(ops.get("/admin/ingest/quarantined/?q=K-2"))
 
 
 def test_quarantine_shows_reasons_in_words(bad_message: Quarantined, client: Client) -> None:
     ops = log_in_operator(client, "ops")
     shown_text = text(ops.get("/admin/ingest/quarantined/"))
-    assert "не JSON (not_json)" in shown_text
-    assert "Всего: 1" in shown_text
-    assert "Выберите" not in shown_text
+    assert "not JSON (not_json)" in shown_text
+    assert "In total: 1" in shown_text
+    assert "Select" not in shown_text
     assert {item.value for item in Reason} == REASONS.keys()
     address = f"/admin/ingest/quarantined/{bad_message.pk}/change/"
     Quarantined.objects.update(first_reason="in_the_future", first_detail="after the last day")
@@ -92,7 +92,7 @@ def test_quarantine_shows_reasons_in_words(bad_message: Quarantined, client: Cli
         Quarantined.objects.filter(pk=bad_message.pk).update(
             next_attempt=clock.now() + timedelta(days=days)
         )
-        assert ("ждёт запуска annals quarantine retry" in text(ops.get(address))) is said
+        assert ("waits for annals quarantine retry" in text(ops.get(address))) is said
 
 
 def test_message_content_is_not_on_screens(bad_message: Quarantined, client: Client) -> None:
@@ -120,21 +120,21 @@ def test_completeness_page_shows_faulty_partitions_first(
         ledger_row(partition=number, high_watermark=end, end_known_at=now)
     Ledger.objects.update(checked_at=now)
     ops = log_in_operator(client, "ops")
-    wrong, right = text(ops.get("/admin/completeness/")).split("1 раздел прочитан до конца")
+    wrong, right = text(ops.get("/admin/completeness/")).split("1 partition is read to its end")
     assert [f"{TOPIC}[{number}]" in wrong for number in (2, 3, 4)] == [True, False, True]
     assert f"{TOPIC}[3]" in right
-    assert "Всё хорошо" not in wrong
+    assert "All is well" not in wrong
     old = now - timedelta(minutes=9)
     Ledger.objects.filter(partition=3).update(checked_at=old)
-    assert "прочитан до конца" not in text(ops.get("/admin/completeness/"))
+    assert "read to its end" not in text(ops.get("/admin/completeness/"))
     Ledger.objects.update(checked_at=old)
     none_reads = text(ops.get("/admin/completeness/"))
-    assert "При последней проверке до конца прочитано разделов: 1" in none_reads
+    assert "At the last look read to their end, partitions: 1" in none_reads
     Ledger.objects.filter(partition=3).update(stored=9, checked_at=now)
     faulty = text(ops.get("/admin/completeness/"))
-    assert ("прочитано 10, а" in faulty, "прочитан до конца" in faulty) == (True, False)
+    assert ("10 read, but" in faulty, "read to its end" in faulty) == (True, False)
     Ledger.objects.all().delete()
     for topic in (topic for entity in ENTITIES for topic in entity.topics):
         ledger_row(topic=topic, end_known_at=now)
     well = text(ops.get("/admin/completeness/"))
-    assert "Всё хорошо: каждое сообщение прочитано и учтено. Здесь всё, что отправлено до" in well
+    assert "All is well: every message was read and is accounted for. Everything up to" in well

@@ -17,7 +17,7 @@ from tests.db.store import T0, Store
 
 PAGE = "/admin/at/A1/"
 CHILD = {"entity": "participant-role", "application": "A1"}
-LATER = "Появились позже: Участник Иванов Пётр"
+LATER = "Came later: Participant Иванов Пётр"
 
 
 @pytest.fixture
@@ -41,18 +41,22 @@ def open_moment(minute: int, zone: str = "UTC", hours: int = 0) -> str:
     "minute, present_texts, absent_texts",
     [
         (0, ["1.5 % 3.5 %", LATER], ["2.5", "Рожкова"]),
-        (9, ["1.5 % 3.5 %", "Рожкова Анна сейчас уже не существует", LATER], ["2.5", "удаление"]),
-        (10, ["сейчас иначе", "2.5 % 3.5 %", "Рожкова Анна сейчас уже", LATER], ["1.5"]),
-        (19, ["2.5 % 3.5 %", "Рожкова Анна к этому моменту уже не было", LATER], ["1.5"]),
+        (9, ["1.5 % 3.5 %", "Рожкова Анна no longer exists today", LATER], ["2.5", "deleted"]),
+        (
+            10,
+            ["different today", "2.5 % 3.5 %", "Рожкова Анна no longer exists today", LATER],
+            ["1.5"],
+        ),
+        (19, ["2.5 % 3.5 %", "Рожкова Анна no longer existed", LATER], ["1.5"]),
         (
             99,
             [
-                "сейчас так же",
+                "the same today",
                 "3.5",
                 "Иванов Пётр",
-                "Рожкова Анна к этому моменту уже не было",
+                "Рожкова Анна no longer existed",
             ],
-            ["2.5", "сейчас иначе", "Появились позже"],
+            ["2.5", "different today", "Came later"],
         ),
     ],
 )
@@ -68,12 +72,12 @@ def test_moment_page_shows_each_part_at_the_moment(
     assert [item for item in absent_texts if item in shown_text] == []
     # In Moscow it is three hours later.
     moscow = text(support.get(open_moment(minute, "Europe/Moscow", 3))).replace(",", ".")
-    assert moscow.partition("По состоянию")[2] == shown_text.partition("По состоянию")[2] != ""
+    assert moscow.partition("As it was on")[2] == shown_text.partition("As it was on")[2] != ""
 
 
 def test_moment_page_without_moment_shows_now(changing_application: Store, support: Client) -> None:
     shown_text = text(support.get(PAGE))
-    assert "Показано нынешнее состояние" in shown_text
+    assert "This is how it is now" in shown_text
     assert "Иванов Пётр" in shown_text
 
 
@@ -105,7 +109,7 @@ def test_moment_page_takes_a_date_as_end_of_that_day(
     assert midnight.status_code == 404
 
 
-@pytest.mark.parametrize("form", ["сегодня", "%d.%m.%Y"])
+@pytest.mark.parametrize("form", ["today", "%d.%m.%Y"])
 def test_moment_page_takes_today_as_now(
     form: str, changing_application: Store, support: Client
 ) -> None:
@@ -119,10 +123,10 @@ def test_moment_page_refuses_future_moment(
 ) -> None:
     page = support.get(PAGE, {"time": (clock.now() + timedelta(days=1)).strftime(form)})
     assert page.status_code == 200
-    assert "Этот момент ещё не наступил." in text(page)
-    assert "сейчас так же" not in text(page)
+    assert "This moment is still to come." in text(page)
+    assert "the same today" not in text(page)
     assert page.context["parts"] == []
-    assert "Состояние на" not in text(page)
+    assert "As it was on" not in text(page)
 
 
 def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> None:
@@ -131,30 +135,34 @@ def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> No
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
         *(
-            text(support.get(address)).partition("Копировать")[0]
+            text(support.get(address)).partition("Copy")[0]
             for address in (open_moment(15), open_moment(5))
         ),
         *(
             text(support.get(f"/admin/history/product-instance/A1/versions/{number}/")).partition(
-                "Копировать"
+                "Copy"
             )[0]
             for number in (1, 2)
         ),
     ]
-    assert ["тогда: B · сейчас: A" in head for head in heads] == [True, False, False, False]
-    assert ["тогда: B" in head for head in heads] == [True, False, True, False]
+    assert ["then: B · now: A" in head for head in heads] == [True, False, False, False]
+    assert ["then: B" in head for head in heads] == [True, False, True, False]
     store.add("A1", 3, {"name": "Ипотека"}, 30, type=2)
-    assert "тогда: A · сейчас: больше не существует" in text(support.get(open_moment(5)))
+    assert "then: A · now: no longer exists" in text(support.get(open_moment(5)))
 
 
 @pytest.mark.parametrize(
     "version, created, expected_text",
     [
-        (0, None, "Заявка: в этот момент документа ещё не было."),
-        (3, timedelta(minutes=0), "Заявка: в этот момент документа ещё не было."),
-        (3, timedelta(hours=-2), "Версия на этот момент не поступала."),
-        (3, timedelta(days=-365), "Версии на этот момент удалены: срок их хранения истёк."),
-        (3, None, "удалены по сроку хранения или не поступали."),
+        (0, None, "Application: did not exist yet at that moment."),
+        (3, timedelta(minutes=0), "Application: did not exist yet at that moment."),
+        (3, timedelta(hours=-2), "The version of that moment never arrived."),
+        (
+            3,
+            timedelta(days=-365),
+            "The versions of that moment were removed: they are past the days that are kept.",
+        ),
+        (3, None, "removed by age, or never arrived."),
     ],
 )
 def test_moment_before_first_version_is_not_called_unknown_id(
@@ -166,9 +174,9 @@ def test_moment_before_first_version_is_not_called_unknown_id(
     assert page.status_code == 404
     assert expected_text in text(page)
     assert "Ипотека" in text(page)
-    assert "возможно, это документ другого вида" not in text(page)
+    assert "it may also be of another kind" not in text(page)
     old = text(support.get("/admin/at/B1/?time=2000-01-01"))
-    assert re.search(r"Версии хранятся с \d\d\.\d\d\.20\d\d: более ранние", old)
+    assert re.search(r"Versions are kept from 20\d\d-\d\d-\d\d on: older ones", old)
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
 
 
@@ -178,10 +186,10 @@ def test_moment_page_warns_of_missing_versions_before_the_moment(
     changing_application.add("A1", 5, {"rate": "9.5"}, 60)
     changing_application.add("R2", 2, {"fullName": "Иванов Пётр"}, 60, **CHILD)
     shown_text = text(support.get(open_moment(30)))
-    for missing in ("Версии 3–4 не поступали", "Версия 1 не поступала"):
-        assert f"{missing}: состояние на этот момент могло быть другим." in shown_text
+    for missing in ("Versions 3–4 never arrived", "Version 1 never arrived"):
+        assert f"{missing}: the state at this moment may have been different." in shown_text
     for minute in (9, 70):  # the next version is there, or the gap is older
-        assert "могло быть другим" not in text(support.get(open_moment(minute)))
+        assert "may have been different" not in text(support.get(open_moment(minute)))
 
 
 def test_moment_page_warns_of_quarantined_version_before_the_moment(
@@ -191,9 +199,10 @@ def test_moment_page_warns_of_quarantined_version_before_the_moment(
     held_version("A1", 3)
     shown_text = text(support.get(open_moment(30)))
     assert (
-        "В хранилище есть не все версии: состояние на этот момент могло быть другим." in shown_text
+        "Not all versions are in the store: the state at this moment may have been different."
+        in shown_text
     )
-    assert "Версия 3 пришла" in shown_text
+    assert "Version 3 came" in shown_text
 
 
 @pytest.fixture
@@ -208,13 +217,13 @@ def document_with_gaps(store: Store) -> Store:
 @pytest.mark.parametrize(
     "address, reason",
     [
-        ("versions/3/", "Версия 3 не поступала."),
-        ("versions/0/", "Версия 0 не поступала."),
-        ("?version=9", "Версии 9 в этой истории не было."),
-        (f"?version={2**64}", f"Версии {2**64} в этой истории не было."),
-        ("compare/?from=1&to=3", "Версия 3 не поступала."),
-        ("compare/?from=9&to=1", "Версии 9 в этой истории не было."),
-        ("versions/3/unmask/?path=/rate", "Версия 3 не поступала."),
+        ("versions/3/", "Version 3 never arrived."),
+        ("versions/0/", "Version 0 never arrived."),
+        ("?version=9", "The history has no version 9."),
+        (f"?version={2**64}", f"The history has no version {2**64}."),
+        ("compare/?from=1&to=3", "Version 3 never arrived."),
+        ("compare/?from=9&to=1", "The history has no version 9."),
+        ("versions/3/unmask/?path=/rate", "Version 3 never arrived."),
     ],
 )
 def test_page_of_missing_version_says_why(
@@ -225,10 +234,10 @@ def test_page_of_missing_version_says_why(
     page = support.get(f"{A1}{address}", follow=True)
     page_text = text(page)
     assert page.status_code == 404
-    assert "версия 5" in page_text  # the head
+    assert "version 5" in page_text  # the head
     assert 'name="version"' in page.content.decode()
     assert reason in page_text
-    assert "Проверьте" not in page_text
+    assert "Check the id" not in page_text
     assert f'href="{A1}"' in page.content.decode()
 
 
@@ -236,7 +245,7 @@ def test_page_says_that_retention_removed_version(store: Store, support: Client)
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     page_text = text(support.get(f"{A1}versions/3/"))
-    assert "Версия 3 удалена: вышел срок хранения." in page_text
+    assert "Version 3 was removed: it is past the days that are kept." in page_text
 
 
 def test_page_says_that_version_may_be_archived(
@@ -250,13 +259,19 @@ def test_page_says_that_version_may_be_archived(
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
     for address, sentence in (
-        (f"{A1}versions/3/", "Возможно, версия 3 в архиве. Дни из архива может вернуть"),
-        (A1, "Более ранние версии в архиве. Дни из архива может вернуть администратор"),
-        (f"/admin/at/A1/?time={T0.date() - timedelta(days=100)}", "на этот момент в архиве."),
-        ("/admin/history/product-instance/A5/", "Возможно, документ есть в архиве."),
+        (
+            f"{A1}versions/3/",
+            "Version 3 may be in the archive. The administrator of Annals can bring back",
+        ),
+        (A1, "Older versions are in the archive. The administrator of Annals can bring back"),
+        (
+            f"/admin/at/A1/?time={T0.date() - timedelta(days=100)}",
+            "of that moment may be in the archive.",
+        ),
+        ("/admin/history/product-instance/A5/", "It may be in the archive."),
     ):
         assert sentence in text(support.get(address)), address
-    assert "архив" not in text(support.get("/admin/history/product-instance/B5/"))
+    assert "archive" not in text(support.get("/admin/history/product-instance/B5/"))
 
 
 def test_page_of_unknown_document_names_its_quarantined_versions(
@@ -265,9 +280,9 @@ def test_page_of_unknown_document_names_its_quarantined_versions(
     held_version("Q1", 3)
     for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
         page_text = text(support.get(address))
-        assert "Версия 3 пришла" in page_text
-        assert "попала в карантин: неверное время изменения (updatedAt)." in page_text
-    assert "в карантине" not in text(support.get("/admin/history/?q=Q2"))
+        assert "Version 3 came" in page_text
+        assert "is in quarantine: updatedAt is wrong." in page_text
+    assert "in quarantine" not in text(support.get("/admin/history/?q=Q2"))
 
 
 def test_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:

@@ -25,7 +25,7 @@ def test_search_lists_hits_of_several_ids(documents: Store, support: Client) -> 
     page_text = text(page)
     assert "Ипотека" in page_text
     assert "Рожков Олег" in page_text
-    assert "За срок хранения не найдено (1): NO1" in page_text
+    assert "1 was not found in the days that are kept: NO1" in page_text
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -46,19 +46,19 @@ def test_search_by_client_number_sorts_applications_by_last_change(
         store_carriers("77 00", f"C{number}")
     role = {"entity": "participant-role", "application": "B58"}
     documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
-    assert "изменение: Участник, версия 2" in text(
+    assert "changed: Participant, version 2" in text(
         support.get("/admin/applications/B58/?type=CREATE")
     )
     page = support.get("/admin/history/", {"q": "77 00"})
     page_text, body = text(page), page.content.decode()
-    assert page_text.count("найдено по полю «Номер клиента»") == 50
+    assert page_text.count("found by: Client number") == 50
     places = [body.index(f'href="/admin/applications/{item}/"') for item in ("B58", "B59", "B57")]
     assert places == sorted(places)
-    assert "Поручитель Рожков 59" in page_text
+    assert "Guarantor Рожков 59" in page_text
     assert 'href="/admin/history/participant-role/C59/"' in body
-    assert "Кредит выдан" in page_text or "Выдан" in page_text
+    assert "Loan issued" in page_text or "Issued" in page_text
     next_text = text(support.get(link(body, "next")))
-    assert next_text.count("найдено по полю «Номер клиента»") == 10
+    assert next_text.count("found by: Client number") == 10
 
 
 def test_search_by_client_number_opens_the_only_application(
@@ -92,7 +92,7 @@ def test_search_offers_hits_of_other_spellings(
     """In small letters, with signs around it, with other letters or dashes."""
     store_carriers(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
-    assert f"Точного совпадения с {query} нет. Найдено в другом написании: {stored}." in text(page)
+    assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in text(page)
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -103,14 +103,14 @@ def test_search_offers_id_in_another_unicode_form(
     id = unicodedata.normalize(form, "заявка-й")
     documents.add(id, 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": unicodedata.normalize(typed, id)})
-    assert "Найдено в другом написании: " in text(page)
+    assert "Found with another spelling: " in text(page)
 
 
 def test_search_offers_other_spelling_of_each_text(documents: Store, support: Client) -> None:
     store_carriers("77-AB", "R1")
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
-    page_text = "Точного совпадения с №77-ab, b1 нет. Найдено в другом написании: 77-AB, B1."
+    page_text = "Nothing matches №77-ab, b1 exactly. Found with another spelling: 77-AB, B1."
     assert page_text in text(page)
     shown_text = page.content.decode()
     assert f'href="{WHOLE}"' in shown_text
@@ -143,12 +143,15 @@ def test_search_of_more_than_forty_ids_links_to_the_rest(documents: Store, suppo
     pasted = [f"NO{number}" for number in range(88)] + ["A1", "R1"]
     page = support.get("/admin/history/", {"q": "\r\n".join(pasted)})
     rest_url = "/admin/history/?q=" + "+".join(pasted[40:])
-    assert f'первые 40. <a href="{rest_url}">Искать остальные (50)</a>' in page.content.decode()
+    assert (
+        f'first 40 were looked up. <a href="{rest_url}">Search for the other 50</a>'
+        in page.content.decode()
+    )
     last = "/admin/history/?q=" + "+".join(pasted[80:])
-    assert f'<a href="{last}">Искать остальные (10)</a>' in support.get(rest_url).content.decode()
+    assert f'<a href="{last}">Search for the other 10</a>' in support.get(rest_url).content.decode()
     page = support.get(last)
     assert f'href="{WHOLE}"' in page.content.decode()
-    assert "Искать остальные" not in text(page)
+    assert "Search for the other" not in text(page)
 
 
 def test_search_key_of_unstored_version_finds_nothing(documents: Store, support: Client) -> None:
@@ -159,20 +162,20 @@ def test_search_key_of_unstored_version_finds_nothing(documents: Store, support:
     )  # fmt: skip
     page = support.get("/admin/history/", {"q": "CRM-2"})
     assert page.status_code == 200
-    assert "CRM-2 : за срок хранения с таким идентификатором или номером ничего нет" in text(page)
+    assert "CRM-2 : nothing has this id or number in the days that are kept" in text(page)
 
 
 def test_search_without_hit_lists_searchable_keys(documents: Store, support: Client) -> None:
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
-        assert "По чему можно искать" in text(page)
+        assert "What can be searched" in text(page)
 
 
 def test_search_by_name_says_that_names_are_not_searched(documents: Store, support: Client) -> None:
     for asked in ("Иванов Иван", "+7 900 123-45-67"):
         shown_text = text(support.get("/admin/history/", {"q": asked}))
-        assert "По имени, телефону, паспорту и сумме поиска нет." in shown_text
+        assert "Names, phone numbers, passports and amounts are not searched." in shown_text
 
 
 def test_first_page_lists_documents_opened_before(documents: Store, support: Client) -> None:
@@ -187,11 +190,11 @@ def test_search_without_hit_links_to_old_service(
 ) -> None:
     old.add_version("ONLYOLD", 0, {"rate": "17"}, minute(0))
     page = support.get("/admin/history/", {"q": "ONLYOLD"})
-    assert "В прежней системе поиска нет." in text(page)
+    assert "The search does not cover the old system." in text(page)
     address = "/admin/applications/ONLYOLD/"
     assert f'href="{address}"' in page.content.decode()
     assert 'href="/admin/history/participant-role/ONLYOLD/"' in page.content.decode()
-    assert "из прежней системы" in text(support.get(address))
+    assert "from the old system" in text(support.get(address))
     several = support.get("/admin/history/", {"q": f"A1 a/b B7 {'x' * 33}"}).content.decode()
     assert several.count("/admin/applications/") == 3
     assert "/admin/applications/xxx" not in several
@@ -201,4 +204,4 @@ def test_search_without_hit_links_to_old_service(
 def test_search_does_not_mention_old_service_when_there_is_none(
     documents: Store, support: Client
 ) -> None:
-    assert "прежней систем" not in text(support.get("/admin/history/", {"q": "ONLYOLD"}))
+    assert "old system" not in text(support.get("/admin/history/", {"q": "ONLYOLD"}))

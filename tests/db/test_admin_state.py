@@ -101,14 +101,14 @@ def test_state_shows_many_fields_in_pages(
     while address:
         page = support.get(address)
         seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
-        ranges += re.findall(r"Поля [0-9–]+ из 251", text(page))
+        ranges += re.findall(r"Fields [0-9–]+ of 251", text(page))
         address = link(page.content.decode(), "next")
     assert seen == [f"k{n:04}" for n in range(250)]
-    assert ranges == [f"Поля {part} из 251" for part in ("1–100", "101–200", "201–251")]
+    assert ranges == [f"Fields {part} of 251" for part in ("1–100", "101–200", "201–251")]
     back = link(page.content.decode(), "prev")
-    assert "Поля 101–200 из 251" in text(support.get(back))
+    assert "Fields 101–200 of 251" in text(support.get(back))
     for wrong in ("x", "-1", "251", "9" * 30, "٣"):
-        assert "Поля 1–100 из 251" in text(support.get(f"{A1}state/", {"after": wrong}))
+        assert "Fields 1–100 of 251" in text(support.get(f"{A1}state/", {"after": wrong}))
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_heading_shows_highest_version_when_a_clock_was_fast(
 ) -> None:
     page = support.get(address).content.decode()
     assert "<h1>Автокредит</h1>" in page
-    assert "версия 2 ·" in page
+    assert "version 2 ·" in page
 
 
 def test_cards_compare_with_highest_version_when_a_clock_was_fast(

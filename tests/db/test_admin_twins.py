@@ -46,7 +46,7 @@ def test_card_links_to_its_own_snapshot(
     assert ["younger" in text(page) for page in pages] == [True, False]
     assert ["older" in text(page) for page in pages] == [False, True]
     for page, other in zip(pages, reversed(shown_text), strict=True):
-        assert "Номер 6 есть и у другой версии" in text(page)
+        assert "More than one version has the number 6" in text(page)
         assert other.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
         download = find_links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
@@ -58,10 +58,10 @@ def test_timeline_marks_number_that_was_given_twice(
     address: str, document_with_number_given_twice: Store, support: Client
 ) -> None:
     page = support.get(address)
-    assert text(page).count("Номер 6 есть и у другой версии.") == 2
-    assert "Номер 7 есть" not in text(page)
+    assert text(page).count("The number of version 6 was given twice.") == 2
+    assert "number of version 7 was" not in text(page)
     filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
-    assert text(filtered).count("Номер 6 есть и у другой версии.") == 1
+    assert text(filtered).count("The number of version 6 was given twice.") == 1
     (both_text,) = [link for link in find_links(page.content.decode(), "from=6") if "to=6" in link]
     assert {"older", "younger"} <= set(text(support.get(both_text)).split())
 
@@ -71,27 +71,27 @@ def test_version_page_without_moment_shows_the_younger_version(
 ) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
         assert "younger" in text(support.get(address))
-    assert "есть и у другой версии" not in text(support.get(f"{A1}versions/7/"))
+    assert "More than one version" not in text(support.get(f"{A1}versions/7/"))
     removed = support.get(f"{A1}versions/6/?at=2001-01-01T00:00:00Z")
     assert removed.status_code == 404
-    assert "Версии 6 в хранилище нет" in text(removed)
+    assert "Version 6 is not in the store" in text(removed)
 
 
 def test_versions_of_one_number_are_compared(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
-    assert "Номер 6 есть и у другой версии" in text(same)
+    assert "More than one version has the number 6" in text(same)
     _swapped, both_text = find_links(same.content.decode(), "fromAt=")
     compared = support.get(both_text)
-    assert "Процентная ставка older younger" in text(compared)
-    assert "есть и у другой версии" not in text(compared)
+    assert "Interest rate older younger" in text(compared)
+    assert "More than one version" not in text(compared)
     (swapped,) = find_links(compared.content.decode(), "fromAt=")
-    assert "Процентная ставка younger older" in text(support.get(swapped))
+    assert "Interest rate younger older" in text(support.get(swapped))
     document_with_number_given_twice.add("A1", 6, {"rate": "middle"}, 40)
     for address in (both_text, A1):
         third = find_links(support.get(address).content.decode(), "to=6")[-1]
-        assert "Процентная ставка middle younger" in text(support.get(third))
+        assert "Interest rate middle younger" in text(support.get(third))
 
 
 def test_card_is_compared_with_newest_version(
@@ -99,9 +99,9 @@ def test_card_is_compared_with_newest_version(
 ) -> None:
     document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)
     page = support.get(A1).content.decode()
-    matches = re.findall(r'href="([^"]*)">сравнить с последней', page)
+    matches = re.findall(r'href="([^"]*)">compare with newest', page)
     page_text = [text(support.get(html.unescape(address))) for address in matches]
-    assert [f"Процентная ставка {old} seven" in page for old, page in zip(
+    assert [f"Interest rate {old} seven" in page for old, page in zip(
         ("other seven", "younger", "older", "five"), page_text, strict=True
     )] == [True] * 4  # fmt: skip
 

@@ -58,7 +58,7 @@ def test_version_answer_has_fields_of_contract(
             {
                 "path": "/rate",
                 "keyPath": "/rate",
-                "label": "Процентная ставка",
+                "label": "Interest rate",
                 "fieldKind": "percent",
                 "kind": "changed",
                 "old": "5",
@@ -332,4 +332,4 @@ def test_screen_says_that_database_is_gone(
     page = client.get("/admin/history/product-instance/A1/")
     assert page.status_code == 503
     assert page.headers["Retry-After"]
-    assert "База данных сейчас недоступна" in page.content.decode()
+    assert "The database cannot be reached" in page.content.decode()

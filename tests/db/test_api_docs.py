@@ -47,7 +47,7 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
     done = subprocess.run(command, env=served_address, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     if language == "python":
-        assert "Процентная ставка 12.5 -> 13.5" in done.stdout
+        assert "Interest rate 12.5 -> 13.5" in done.stdout
         assert done.stdout.count("\n") == 3
     else:
         assert done.stdout.count('{"status":"success"') == text.count("curl ")

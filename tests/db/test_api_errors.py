@@ -136,4 +136,4 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
 def test_moment_out_of_range_is_named_as_such(auditor: Client, time: str, zone: str) -> None:
     found = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
     assert found["parameter"] == "time"
-    assert "вне лет с 1 по 9999" in found["message"]
+    assert "outside the years 1 to 9999" in found["message"]

@@ -74,18 +74,18 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
     for day, state in ((pending, "held"), (archived, "archived"), (get_today(), "missing")):
         assert f'class="{state}" href="?day={day}#day"' in page
     message = text(client.get("/admin/days/"))
-    assert "не разобрано в карантине: 1" in message
-    assert f"хранится не дольше чем до {pending + timedelta(days=10):%d.%m.%Y}" in message
+    assert "1 unresolved in quarantine" in message
+    assert f"held until {pending + timedelta(days=10):%Y-%m-%d} at most" in message
     message = text(client.get("/admin/days/", {"day": str(sealed)}))
-    assert "опечатан и проверен" in message
-    assert f"будет удалён после {sealed + timedelta(days=3):%d.%m.%Y}" in message
+    assert "sealed and verified" in message
+    assert f"dropped after {sealed + timedelta(days=3):%Y-%m-%d}" in message
     assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
     message = text(client.get("/admin/operations/"))
-    assert "упаковано: 1" in message
-    assert "Дни хранятся дольше срока. Заявка " in message
-    assert "Для некоторых дней нет секций" in message
+    assert "packed: 1" in message
+    assert "Days are kept longer than retention says. Application " in message
+    assert "Days have no partition" in message
     for wrong in ("x", "1999-01-01", "2026-1"):
         assert client.get("/admin/days/", {"day": wrong}).status_code == 200
 
@@ -104,16 +104,16 @@ def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Clien
     connection.cursor().execute(f"SET ROLE {WEB}")  # which reads no partition
     try:
         message = text(client.get("/admin/days/"))
-        assert re.search(f"Ещё не упаковано {day:%d.%m.%Y} Заявка : .*ни разу не читался", message)
+        assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", message)
         message = text(client.get("/admin/days/", {"day": str(day)}))
         assert (
-            f"упаковка — пора с {day + timedelta(days=3):%d.%m.%Y}; будет опечатан после" in message
+            f"to be packed, due since {day + timedelta(days=3):%Y-%m-%d}; sealed after" in message
         )
     finally:
         connection.cursor().execute("RESET ROLE")
     for topic in BY_TABLE[TABLE].topics:
         RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
-    assert "ждёт следующего запуска annals partitions maintain" in text(client.get("/admin/days/"))
+    assert "waits for the next annals partitions maintain" in text(client.get("/admin/days/"))
 
 
 def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:

@@ -101,16 +101,18 @@ def test_version_with_two_clocks_is_shown_once_with_both_moments(
     other = get_data(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
     assert (other["entity"], other["fromFallback"]) == ({"rate": "old 4"}, True)
     page = support.get("/admin/history/product-instance/A1/").content.decode()
-    assert page.count("из прежней системы") == 3
-    assert "В прежней системе у этой версии другое время" in page
+    assert page.count("from the old system") == 3
+    assert "The old system has another time of this version" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
-    assert "В прежней системе у версии 4 другое время" in text(snapshot)
+    assert "The old system has version 4 with another time" in text(snapshot)
     address, moment = "/admin/history/product-instance/A1/versions/4/", four["fallbackUpdatedAt"]
     theirs = support.get(address, {"at": moment})
-    assert "Это версия 4 из прежней системы" in text(theirs)
+    assert "This is version 4 of the old system" in text(theirs)
     assert "old 4" in text(theirs)
     store.add("A1", 4, {}, minute(4.5))  # now it is the store's
-    assert "Номер 4 есть и у другой" in text(support.get(address, {"at": four["updatedAt"]}))
+    assert "More than one version has the number 4" in text(
+        support.get(address, {"at": four["updatedAt"]})
+    )
 
 
 def test_page_of_old_service_may_have_only_a_repeated_number(
@@ -391,10 +393,10 @@ def test_screen_says_that_versions_may_be_missing(
     mine = "/admin/history/product-instance/A1/"
     pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
     for address in (*(mine + each for each in pages), "/admin/applications/A1/"):
-        assert "Прежняя система не отвечает" in text(support.get(address))
+        assert "The old system does not answer" in text(support.get(address))
     gone = support.get("/admin/history/product-instance/B9/")
     assert gone.status_code == 404
-    assert "Прежняя система не отвечает" in text(gone)
+    assert "The old system does not answer" in text(gone)
 
 
 # The rule where only the old service has the document that it decides about.

@@ -223,13 +223,13 @@ def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.Monkey
         "annals.operations.screen.metrics_page.STORE_COLLECTOR.collect", lambda: iter(())
     )
     page = text(operator.get("/admin/operations/"))
-    assert "Всё хорошо" in page
-    assert "сохранено: 2" in page
+    assert "All is well" in page
+    assert "stored: 2" in page
     JobRun.objects.all().delete()
     page = text(operator.get("/admin/operations/"))
-    assert "Всё хорошо" not in page
+    assert "All is well" not in page
     assert "annals quarantine retry" in page
-    assert "не запускалось ни разу" in page
+    assert "has never run" in page
 
 
 def test_page_names_problems_of_store(operator: Client) -> None:
@@ -237,9 +237,9 @@ def test_page_names_problems_of_store(operator: Client) -> None:
     ledger_row(partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row")
     answer = operator.get("/admin/operations/")
     page = text(answer)
-    assert "Действуйте немедленно, даже ночью" in page
+    assert "Act now, also at night" in page
     assert "AnnalsHalted" in page
-    assert "плохих сообщений подряд: 20" in page
+    assert "20 bad messages in a row" in page
     assert "/admin/completeness/" in answer.content.decode()
 
 

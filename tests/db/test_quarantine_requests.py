@@ -76,9 +76,9 @@ def test_quarantine_page_groups_by_reason_service_and_field(
     ]
     assert "x" not in {message_row["detail"] for message_row in quarantined()}
     page = operator.get("/admin/quarantine/")
-    assert "Сообщений, которых нет в истории: 5." in text(page)
-    assert "Повторить…" in text(page)
-    assert "version : текст; нужно: целое число от 0 до 2147483647" in text(page)
+    assert "Messages that are not in the history: 5." in text(page)
+    assert "Retry…" in text(page)
+    assert "version is a text; it must be a whole number from 0 to 2147483647" in text(page)
     [*links] = re.findall(r'href="([^"]*\?group=[^"]*)"', page.content.decode())
     listed = [operator.get(link).context["cl"].result_count for link in links]
     assert listed == [2, 1, 1, 1]
@@ -88,7 +88,7 @@ def test_quarantine_page_groups_by_reason_service_and_field(
 def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Client) -> None:
     ingested.write(make_bad_message("a"), make_bad_message("b"), make_bad_message("c", "web"))
     page = operator.get(ASK, make_group_query())
-    assert "Сообщений: 2" in text(page)
+    assert "Messages: 2" in text(page)
     hidden = {f.name: f.value() or "" for f in page.context["form"].hidden_fields()}
     # Without a reason it is not recorded.
     assert operator.post(ASK, {**hidden, "why": "  .. "}).status_code == 200
@@ -96,7 +96,7 @@ def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Cl
     ingested.write(make_bad_message("late"))  # nobody saw it
     assert operator.post(ASK, {**hidden, "why": "told"}).status_code == 302
     assert {status for _, status in list_statuses()} == {"new"}
-    assert "ждёт ближайшего запуска" in text(operator.get("/admin/quarantine/"))
+    assert "waits for the next" in text(operator.get("/admin/quarantine/"))
     assert run_retry() == {"discarded": 2}
     assert list_statuses() == [
         ("a", "discarded"),
@@ -109,8 +109,8 @@ def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Cl
     operator.post(ASK, {**hidden, "action": "retry", "last_id": 10**9, "why": "again"})
     assert run_retry() == {"retrying": 1}
     page = text(operator.get("/admin/quarantine/"))
-    assert "отброшено: 2" in page
-    assert page.count("повторено, ошибка осталась: 1") == 2  # at the group, and in the list
+    assert "discarded: 2" in page
+    assert page.count("tried, still wrong: 1") == 2  # at the group, and in the list
     assert faults() == []
 
 
@@ -118,12 +118,12 @@ def test_group_with_open_request_has_no_buttons(ingested: Ingested, operator: Cl
     ingested.write(make_bad_message("a"), make_bad_message("b", "web"))
     operator.post(ASK, make_group_query(last_id=quarantined()[-1]["id"], why="told"))
     page = text(operator.get("/admin/quarantine/"))
-    assert page.count("отбросить · told ops") == 1
-    assert page.count("Повторить…") == 1  # of the other group
+    assert page.count("discard · told ops") == 1
+    assert page.count("Retry…") == 1  # of the other group
     ingested.write(make_bad_message("late"))
     page = text(operator.get("/admin/quarantine/"))
-    assert page.count("отбросить · told ops") == 1
-    assert page.count("Повторить…") == 2
+    assert page.count("discard · told ops") == 1
+    assert page.count("Retry…") == 2
 
 
 @commits

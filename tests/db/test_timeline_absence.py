@@ -127,8 +127,8 @@ def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
     said = text(support.get(A1))
-    assert "Версии 4–5 не поступали" in said
-    assert "Версий 1–2 в хранилище нет: удалены по сроку хранения или не поступали" in said
+    assert "Versions 4–5 never arrived" in said
+    assert "Versions 1–2 are not in the store: removed by age, or never arrived" in said
 
 
 # At a moment.

@@ -140,7 +140,7 @@ def test_entity_that_only_the_archive_has_is_shown(half_archived: list[Version])
         fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0"))
     (only,) = fetch_page(HOST, TimelineQuery(entity=ROOT, id="A0", archive=True)).versions
     assert (only.version, only.older) == (0, None)
-    with pytest.raises(NoVersionError, match="архиве"):
+    with pytest.raises(NoVersionError, match="archive"):
         fetch_page(HOST, TimelineQuery(entity=ROOT, id="nobody", archive=True))
     with pytest.raises(NoVersionError):
         fetch_page(HOST, TimelineQuery(entity=BY_NAME["product-car"], id="A1", archive=True))

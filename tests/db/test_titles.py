@@ -96,7 +96,7 @@ def test_first_page_says_what_changed_when_documents_are_small(
     for number in range(2):
         store.add("A1", number, {"name": "Ипотека", "rate": f"1{number}.5"}, number)
     support.get("/admin/history/product-instance/A1/")
-    assert "было 10,5 %, стало 11,5 %" in text(support.get("/admin/"))
+    assert "from 10.5 % to 11.5 %" in text(support.get("/admin/"))
 
 
 @pytest.mark.django_db

@@ -32,12 +32,12 @@ LABELS = LabelCatalogue(
     [
         FieldLabel(path="/rate", russian="Ставка", english="Rate", kind="percent"),
         FieldLabel(path="/cost", russian="Цена", english="Price", kind="money"),
-        FieldLabel(path="/status", russian="Статус", kind="enum", words={"NEW": {"ru": "Новая"}}),
-        FieldLabel(path="/people/*/name", russian="Имя", kind="text"),
+        FieldLabel(path="/status", russian="Статус", kind="enum", words={"NEW": {"en": "New"}}),
+        FieldLabel(path="/people/*/name", russian="Имя", english="Name", kind="text"),
         FieldLabel(path="/people/*/pid", kind="technical"),
     ]
 )
-FIELDS = FieldTexts(LABELS, "product-instance", "ru")
+FIELDS = FieldTexts(LABELS, "product-instance", "en")
 
 JSON = st.recursive(
     st.none()
@@ -51,8 +51,8 @@ JSON = st.recursive(
 
 
 @pytest.fixture(autouse=True)
-def _use_russian() -> Iterator[None]:
-    with translation.override("ru"):
+def english_texts() -> Iterator[None]:
+    with translation.override("en"):
         yield
 
 
@@ -63,31 +63,31 @@ def make_text(text: str, path: str = "/x") -> ShownValue:
 @pytest.mark.parametrize(
     ("stored", "path", "text"),
     [
-        ("null", "/x", "пусто"),
-        ('""', "/x", "пустая строка"),
-        ('"  "', "/x", "только пробелы"),
-        ("true", "/x", "да"),
-        ("false", "/x", "нет"),
-        ("[]", "/x", "пустой список"),
-        ("{}", "/x", "нет полей"),
+        ("null", "/x", "empty"),
+        ('""', "/x", "empty text"),
+        ('"  "', "/x", "only spaces"),
+        ("true", "/x", "yes"),
+        ("false", "/x", "no"),
+        ("[]", "/x", "empty list"),
+        ("{}", "/x", "no fields"),
         ("24", "/term", "24"),
         ("-2", "/x", "−2"),
         ("2017", "/year", "2017"),
-        ("18.40", "/x", "18,40"),
-        ("0.0000001", "/x", "0,0000001"),
-        ("12345678901234567890.10", "/x", "12345678901234567890,10"),
+        ("18.40", "/x", "18.40"),
+        ("0.0000001", "/x", "0.0000001"),
+        ("12345678901234567890.10", "/x", "12345678901234567890.10"),
         ("123456789012345678901234567890", "/x", "123456789012345678901234567890"),
-        ('"18.4"', "/rate", "18,4 %"),
-        ("18.4", "/rate", "18,4 %"),
-        ('"1000000.0"', "/cost", "1 000 000,00"),
+        ('"18.4"', "/rate", "18.4 %"),
+        ("18.4", "/rate", "18.4 %"),
+        ('"1000000.0"', "/cost", "1 000 000.00"),
         ("1000000", "/cost", "1 000 000"),
-        ("-999.5", "/cost", "−999,50"),
-        ("12345678901234567890.123", "/cost", "12 345 678 901 234 567 890,123"),
-        ('"1000000.0"', "/assessedAmount", "1 000 000,00"),
+        ("-999.5", "/cost", "−999.50"),
+        ("12345678901234567890.123", "/cost", "12 345 678 901 234 567 890.123"),
+        ('"1000000.0"', "/assessedAmount", "1 000 000.00"),
         ('"no money"', "/cost", "no money"),
-        ('"NEW"', "/status", "Новая"),
+        ('"NEW"', "/status", "New"),
         ('"LATER"', "/status", "LATER"),
-        ('"1978-07-11"', "/x", "11.07.1978"),
+        ('"1978-07-11"', "/x", "1978-07-11"),
         ('["RUB", "USD"]', "/x", "RUB, USD"),
     ],
 )
@@ -95,33 +95,43 @@ def test_values_are_written_as_people_write_them(stored: str, path: str, text: s
     assert make_text(stored, path).text.replace("\N{NO-BREAK SPACE}", " ") == text
 
 
-def test_values_use_english_words_and_point() -> None:
-    with translation.override("en"):
-        fields = FieldTexts(LABELS, "product-instance", "en")
-        assert make_value(Decimal("18.4"), fields, "/rate").text == "18.4\N{NO-BREAK SPACE}%"
-        assert make_value(None, fields, "/rate").text == "empty"
-        assert fields.get_label("/rate") == "Rate"
-        assert fields.get_label("/status") == "Статус"  # rather the other language than nothing
+def test_values_use_russian_words_and_comma() -> None:
+    with translation.override("ru"):
+        fields = FieldTexts(LABELS, "product-instance", "ru")
+        for stored, path, text in (
+            ("18.4", "/rate", "18,4 %"),
+            ("1000000", "/cost", "1 000 000"),
+            ("-999.5", "/cost", "−999,50"),
+            ("null", "/x", "пусто"),
+            ('"1978-07-11"', "/x", "11.07.1978"),
+        ):
+            value = make_value(loads(stored), fields, path)
+            assert value.text.replace("\N{NO-BREAK SPACE}", " ") == text
+        assert fields.get_label("/rate") == "Ставка"
+
+
+def test_label_in_another_language_is_better_than_none() -> None:
+    assert FIELDS.get_label("/status") == "Статус"
 
 
 def test_moment_without_offset_is_utc() -> None:
     value = make_text('"2025-07-03T11:42:48.510186035"')
     assert (value.form, value.moment) == ("moment", "2025-07-03T11:42:48.510186035Z")
-    assert value.text == "03.07.2025 11:42:48 UTC"
+    assert value.text == "2025-07-03 11:42:48 UTC"
     with_offset = make_text('"2025-07-03T11:42:48+03:00"')
     assert with_offset.moment == "2025-07-03T11:42:48+03:00"
-    assert with_offset.text == "03.07.2025 11:42:48 UTC+03:00"
+    assert with_offset.text == "2025-07-03 11:42:48 UTC+03:00"
 
 
 def test_objects_and_lists_name_their_content() -> None:
     value = make_text(
         '[{"pid": "P1", "name": "Иван", "age": 30}, {"name": "Мария", "age": null}]', "/people"
     )
-    assert value.text == "2 элемента"
+    assert value.text == "2 items"
     assert [item.name for item in value.items] == ["P1", "2"]
     first = value.items[0].value
-    assert first.text == "Иван (3 поля)"
-    assert [item.name for item in first.items] == ["Имя", "age", "pid"]  # a technical one is last
+    assert first.text == "Иван (3 fields)"
+    assert [item.name for item in first.items] == ["Name", "age", "pid"]  # a technical one is last
 
 
 @given(JSON)
@@ -155,18 +165,18 @@ def test_change_within_list_names_the_item() -> None:
 def test_moved_item_shows_old_and_new_position() -> None:
     old = '{"people": [{"pid": "1"}, {"pid": "2"}, {"pid": "3"}]}'
     new = '{"people": [{"pid": "3"}, {"pid": "1"}, {"pid": "2"}]}'
-    assert make_row_texts(old, new) == [((), "people", "перемещено 3", "место 3", "место 1")]
+    assert make_row_texts(old, new) == [((), "people", "moved 3", "place 3", "place 1")]
 
 
 @pytest.mark.parametrize(
     ("path", "names"),
     [
         ("", []),
-        ("/", ["(пустое имя)"]),
+        ("/", ["(empty name)"]),
         ("/a~1b/~0", ["a/b", "~"]),
         ("/list/[pid=x~1y]/z", ["list", "x/y", "z"]),
         ("/list/[pid=abcdefghijklmnopqrstu]", ["list", "abcdefghij…"]),
-        ("/scalars/1", ["scalars", "№ 2"]),
+        ("/scalars/1", ["scalars", "no. 2"]),
     ],
 )
 def test_paths_are_shown_as_names(path: str, names: list[str]) -> None:
