@@ -51,6 +51,7 @@ def old_service_in_use(
 ) -> None:
     given = {
         "ANNALS_DEMO": "true",
+        "ANNALS_LANGUAGE": "en",
         "ANNALS_FALLBACK_URL": document_in_both_systems.url,
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
     }

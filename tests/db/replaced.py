@@ -23,6 +23,7 @@ def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str)
     """Annals takes over from this service."""
     given = {
         "ANNALS_DEMO": "true",
+        "ANNALS_LANGUAGE": "en",
         "ANNALS_FALLBACK_URL": service.url,
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
         "ANNALS_FALLBACK_SECONDS": "15",

@@ -46,7 +46,7 @@ def test_search_by_client_number_sorts_applications_by_last_change(
         store_carriers("77 00", f"C{number}")
     role = {"entity": "participant-role", "application": "B58"}
     documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
-    assert "changed: Participant, version 2" in text(
+    assert "Last change: Participant, version 2" in text(
         support.get("/admin/applications/B58/?type=CREATE")
     )
     page = support.get("/admin/history/", {"q": "77 00"})

@@ -18,7 +18,7 @@ from tests.db.store import Store, minute
 def document_with_number_given_twice(store: Store) -> Store:
     """Version 6 of minute 30 and of minute 45, and version 7 compared with the younger one."""
     store.add("A1", 5, {"rate": "five"}, 0)
-    store.add("A1", 6, {"rate": "older"}, 30)
+    store.add("A1", 6, {"rate": "elder"}, 30)
     store.add("A1", 6, {"rate": "younger"}, 45)
     store.add("A1", 7, {"rate": "seven"}, 60)
     return store
@@ -44,7 +44,7 @@ def test_card_links_to_its_own_snapshot(
     shown_text = find_json_urls_of_both(support.get(A1))
     pages = [support.get(address) for address in shown_text]
     assert ["younger" in text(page) for page in pages] == [True, False]
-    assert ["older" in text(page) for page in pages] == [False, True]
+    assert ["elder" in text(page) for page in pages] == [False, True]
     for page, other in zip(pages, reversed(shown_text), strict=True):
         assert "More than one version has the number 6" in text(page)
         assert other.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
@@ -63,7 +63,7 @@ def test_timeline_marks_number_that_was_given_twice(
     filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
     assert text(filtered).count("The number of version 6 was given twice.") == 1
     (both_text,) = [link for link in find_links(page.content.decode(), "from=6") if "to=6" in link]
-    assert {"older", "younger"} <= set(text(support.get(both_text)).split())
+    assert {"elder", "younger"} <= set(text(support.get(both_text)).split())
 
 
 def test_version_page_without_moment_shows_the_younger_version(
@@ -84,10 +84,10 @@ def test_versions_of_one_number_are_compared(
     assert "More than one version has the number 6" in text(same)
     _swapped, both_text = find_links(same.content.decode(), "fromAt=")
     compared = support.get(both_text)
-    assert "Interest rate older younger" in text(compared)
+    assert "Interest rate elder younger" in text(compared)
     assert "More than one version" not in text(compared)
     (swapped,) = find_links(compared.content.decode(), "fromAt=")
-    assert "Interest rate younger older" in text(support.get(swapped))
+    assert "Interest rate younger elder" in text(support.get(swapped))
     document_with_number_given_twice.add("A1", 6, {"rate": "middle"}, 40)
     for address in (both_text, A1):
         third = find_links(support.get(address).content.decode(), "to=6")[-1]
@@ -102,7 +102,7 @@ def test_card_is_compared_with_newest_version(
     matches = re.findall(r'href="([^"]*)">compare with newest', page)
     page_text = [text(support.get(html.unescape(address))) for address in matches]
     assert [f"Interest rate {old} seven" in page for old, page in zip(
-        ("other seven", "younger", "older", "five"), page_text, strict=True
+        ("other seven", "younger", "elder", "five"), page_text, strict=True
     )] == [True] * 4  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_unmask_shows_value_of_the_shown_version(
     labels.forget_catalogue()
     client.force_login(User.objects.get(username="privacy"))
     for address, value in zip(
-        find_json_urls_of_both(client.get(A1)), ("younger", "older"), strict=True
+        find_json_urls_of_both(client.get(A1)), ("younger", "elder"), strict=True
     ):
         page = client.get(address).content.decode()
         (unmask,) = find_links(page, "/unmask/")
