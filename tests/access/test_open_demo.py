@@ -60,7 +60,7 @@ def test_accidental_demo_is_refused_when_others_can_reach_it(
 
 def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
-    done = subprocess.run(
+    finished = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.web.wsgi"],
         cwd=ROOT,
         env=make_accidental_demo_environment(tmp_path)
@@ -69,9 +69,9 @@ def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 1
-    assert "annals: ANNALS_HOME cannot be used: " in done.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["home"]
+    assert finished.returncode == 1
+    assert "annals: ANNALS_HOME cannot be used: " in finished.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_web_is_refused_as_owner_of_tables(server: EmbeddedPostgres, tmp_path: Path) -> None:

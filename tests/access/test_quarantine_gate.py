@@ -120,8 +120,8 @@ def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Sto
     client = log_in("support")
     page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
     searched = fetch_whole_answer(client, "/admin/history/?q=H00")
-    for each in (page, searched):
-        assert b"quarantine" in each
+    for item in (page, searched):
+        assert b"quarantine" in item
 
 
 def test_the_search_does_not_tell_of_a_hidden_application(

@@ -168,7 +168,7 @@ class Apache(KafkaServer):
             self.home / "format.arguments", "".join(map(_quoted, words))
         )
         try:
-            done = subprocess.run(
+            finished = subprocess.run(
                 [java(), f"@{file}"],
                 check=False,
                 stdin=subprocess.DEVNULL,
@@ -177,8 +177,8 @@ class Apache(KafkaServer):
             )
         finally:
             file.unlink()
-        if done.returncode:
-            raise EmbeddedError(f"Kafka's storage tool failed:\n{done.stdout}{done.stderr}")
+        if finished.returncode:
+            raise EmbeddedError(f"Kafka's storage tool failed:\n{finished.stdout}{finished.stderr}")
 
 
 def _quoted(word: str) -> str:

@@ -68,7 +68,7 @@ def _copy_dependencies(folder: Path) -> None:
     draft.mkdir(parents=True)
     project = draft / "pom.xml"
     project.write_text(PROJECT.format("\n".join(DEPENDENCY.format(*one) for one in ARTIFACTS)))
-    done = subprocess.run(
+    finished = subprocess.run(
         [
             *(maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(project)),
             *(PLUGIN, "-DincludeScope=runtime", f"-DoutputDirectory={draft}"),
@@ -78,8 +78,8 @@ def _copy_dependencies(folder: Path) -> None:
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise EmbeddedError(f"Maven could not fetch Apache Kafka:\n{done.stdout.strip()}")
+    if finished.returncode:
+        raise EmbeddedError(f"Maven could not fetch Apache Kafka:\n{finished.stdout.strip()}")
     _check(draft)
     draft.rename(folder)
 

@@ -46,8 +46,8 @@ class Citus:
             return plain.execute(statement, values).fetchall()
 
     def close(self) -> None:
-        for each in self._open:
-            each.close()
+        for item in self._open:
+            item.close()
 
 
 @contextmanager

@@ -228,7 +228,7 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
     monkeypatch.setattr(rights, "list_tables", lambda: {"order_aud", "no_aud"})
     monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, demo=False))
     try:
-        texts = [found.msg for found in check_server_settings(databases=["default"])]
+        texts = [setting.msg for setting in check_server_settings(databases=["default"])]
         assert "Only the coordinator has order_aud." in texts
     finally:
         plain.execute("DROP TABLE order_aud")

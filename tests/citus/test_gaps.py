@@ -25,7 +25,7 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
     for entity in (get_root(), CHILDREN[0]):
         days.create_partition(plain, entity.table, TODAY)
     window = Window.at(NOW, 10, 2)
-    before = {(each.entity.name, each.day): each.mark for each in find_changed_days(window)}
+    before = {(day.entity.name, day.day): day.mark for day in find_changed_days(window)}
     names = "id, version, data, updated_at, client_id, type, product_instance_id"
     with citus.raw(node) as writer:
         writer.execute(
@@ -34,6 +34,6 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
         )
     with raw() as plain:
         plain.execute("SELECT pg_stat_clear_snapshot()")
-    after = {(each.entity.name, each.day): each.mark for each in find_changed_days(window)}
+    after = {(day.entity.name, day.day): day.mark for day in find_changed_days(window)}
     assert after[get_root().name, TODAY] == before[get_root().name, TODAY]
     assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]

@@ -14,7 +14,7 @@ def test_rights_are_given_on_all_nodes_and_again(distributed: Citus) -> None:
     call_command("grants", apply=True)
     table = get_root().table
     rights = "SELECT " + ", ".join(
-        f"has_table_privilege(%s, %s, '{each}')" for each in ("SELECT", "INSERT", "DELETE")
+        f"has_table_privilege(%s, %s, '{item}')" for item in ("SELECT", "INSERT", "DELETE")
     )
     for node in range(len(distributed.urls)):
         assert distributed.rows(rights, [WEB, table] * 3, node) == [(True, False, False)]
@@ -30,5 +30,5 @@ def test_the_check_names_settings_of_workers(distributed: Citus) -> None:
         found = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
     finally:
         worker.execute(f"ALTER DATABASE {worker.info.dbname} RESET log_statement")
-    [text] = [each for each in found if f"{worker.info.host}:{worker.info.port}:" in each]
+    [text] = [item for item in found if f"{worker.info.host}:{worker.info.port}:" in item]
     assert "log_statement = all" in text

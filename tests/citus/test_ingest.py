@@ -115,7 +115,7 @@ def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
     on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert [each["reason"] for each in quarantined()] == ["no_partition"]
+    assert [item["reason"] for item in quarantined()] == ["no_partition"]
 
 
 def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(

@@ -97,5 +97,5 @@ def test_one_shard_answers(
 ) -> None:
     found = said(ONE_SHARD[name])
     assert found
-    for each in found:
-        assert tasks(each) in ([0], [1]), each.statement
+    for item in found:
+        assert tasks(item) in ([0], [1]), item.statement

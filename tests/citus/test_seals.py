@@ -152,5 +152,5 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
         insert(plain, get_root().table, "first")
     parts = catalog.read_partitions(connection, [get_root().table])
     assert [part.bytes > 0 for part in parts] == [True]
-    found = find_days_to_seal(parts, OLD + timedelta(4), 2, lambda _: {})
-    assert [(rows.table, of) for rows, of in found[0]] == [(get_root().table, OLD)]
+    days_to_seal = find_days_to_seal(parts, OLD + timedelta(4), 2, lambda _: {})
+    assert [(rows.table, of) for rows, of in days_to_seal[0]] == [(get_root().table, OLD)]

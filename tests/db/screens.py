@@ -65,5 +65,5 @@ def walk(client: Client, address: str) -> Iterator[str]:
 
 def link(page: str, relation: str) -> str:
     """The address of the link with this relation, empty where there is none."""
-    found = re.search(rf'rel="{relation}" href="([^"]*)"', page)
-    return found[1].replace("&amp;", "&") if found else ""
+    match = re.search(rf'rel="{relation}" href="([^"]*)"', page)
+    return match[1].replace("&amp;", "&") if match else ""

@@ -26,13 +26,13 @@ Step = Sequence[Any]
 
 def run(env: Mapping[str, str], *steps: Step) -> list[Any]:
     """What came of the steps, in a process with this environment."""
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "tests.db.steps"],
         cwd=ROOT, env=dict(env), input=json.dumps(steps), capture_output=True, text=True,
         timeout=300,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    assert finished.returncode == 0, finished.stderr
+    found: list[Any] = json.loads(finished.stdout.splitlines()[-1])
     return found
 
 

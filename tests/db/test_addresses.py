@@ -61,15 +61,15 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
             store.add(other, 3, {"other": other}, 0)
     base = sent(f"/api/v1/history/product-instance/{written(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
-    assert [each["id"] for each in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
+    assert [item["id"] for item in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
     assert data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
     assert data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
     assert data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
     values = data(auditor.get(f"{base}/fields?path=/n"))["values"]
-    assert [each["value"] for each in values] == [1, 0]
+    assert [item["value"] for item in values] == [1, 0]
     assert data(auditor.get(f"{base}/blame"))["id"] == id
     whole = sent(f"/api/v1/applications/{written(id)}")
-    assert [each["id"] for each in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
+    assert [item["id"] for item in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
     assert data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
 
@@ -92,9 +92,9 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
     child = auditor.get(sent(links.build_timeline_url(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
     body = auditor.get(sent(links.build_application_url(id))).content.decode()
-    found = re.findall(r'href="(/admin/[^"#]*)"', body)
-    assert len(found) > 3
-    for link in found:
+    matches = re.findall(r'href="(/admin/[^"#]*)"', body)
+    assert len(matches) > 3
+    for link in matches:
         assert auditor.get(sent(html.unescape(link))).status_code in (200, 302), link
 
 

@@ -34,8 +34,8 @@ def test_version_answer_has_fields_of_contract(
 ) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
-    found = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
-    (newest,) = found["history"]
+    answer_data = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
+    (newest,) = answer_data["history"]
     assert newest == {
         "kind": "product-instance",
         "id": "A1",
@@ -71,8 +71,8 @@ def test_version_answer_has_fields_of_contract(
         "missingReason": None,
         "olderVersions": None,
     }
-    assert found["nextPageToken"].startswith("v1:")
-    assert found["completeness"]["missingVersions"] == 0
+    assert answer_data["nextPageToken"].startswith("v1:")
+    assert answer_data["completeness"]["missingVersions"] == 0
 
 
 def test_version_answer_has_only_included_parts(
@@ -90,7 +90,7 @@ def test_filter_accepts_moments_in_several_notations(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def versions(query: str) -> list[int]:
-        return [each["version"] for each in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
+        return [item["version"] for item in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
     assert versions(f"from={start}&to={end}") == [3, 2]
@@ -114,7 +114,7 @@ def test_missing_version_answer_says_why(
         (f"{BASE}/B1/versions/3", "older_than_retention"),
         (f"{BASE}/A1?to=2001-01-01", "older_than_retention"),
         ("/api/v1/applications/A1/history?to=2001-01-01", "older_than_retention"),
-        *((f"/api{each}", "unknown_address") for each in unknown),
+        *((f"/api{item}", "unknown_address") for item in unknown),
     ):
         error(auditor.get(address), 404, code)
     assert (
@@ -279,8 +279,8 @@ def test_id_that_ends_with_slash_is_found(
 def test_labels_follow_language_of_request(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    found = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
-    assert found["history"][0]["changes"][0]["label"] == "Interest rate"
+    answer_data = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
+    assert answer_data["history"][0]["changes"][0]["label"] == "Interest rate"
 
 
 @pytest.mark.django_db

@@ -59,15 +59,15 @@ def test_completeness_is_unknown_when_nothing_was_ever_read(
 
 def test_completeness_call_shows_ledger(auditor: Client, client: Client) -> None:
     ledger_row(TOPIC, high_watermark=17, newest_timestamp=NOW, end_known_at=NOW)
-    found = data(auditor.get("/api/v1/completeness"))
-    (partition,) = found["partitions"]
+    answer_data = data(auditor.get("/api/v1/completeness"))
+    (partition,) = answer_data["partitions"]
     assert (partition["topic"], partition["stored"], partition["lag"]) == (TOPIC, 10, 7)
-    assert found["totals"]["lag"] == 7
+    assert answer_data["totals"]["lag"] == 7
     document = client.get("/api/schema/").json()
     described = document["components"]["schemas"]["Store"]["properties"]
-    assert found.keys() == described.keys()
+    assert answer_data.keys() == described.keys()
     assert partition.keys() == described["partitions"]["items"]["properties"].keys()
-    assert found["ok"] is True
+    assert answer_data["ok"] is True
     client.force_login(User.objects.create_user("nobody", password="long enough"))
     assert client.get("/api/v1/completeness").status_code == 403
 
@@ -75,8 +75,8 @@ def test_completeness_call_shows_ledger(auditor: Client, client: Client) -> None
 def test_moment_of_repeated_hour_is_the_first_one() -> None:
     query = "time=2026-10-25T02:30"
     parameters = QueryParameters(QueryDict(query), {"time"}, query)
-    found = parameters.read_moment("time", ZoneInfo("Europe/Berlin"))
-    assert found == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    moment = parameters.read_moment("time", ZoneInfo("Europe/Berlin"))
+    assert moment == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
 
 
 CONTENT = {"entity", "value", "old", "new"}
@@ -114,7 +114,7 @@ def test_service_name_stands_next_to_client_id(
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     store.add("A1", 0, {"rate": "1", "clientId": "77"}, 0, client="top-crm")
     store.add("A1", 1, {"rate": "2", "clientId": "78"}, 1, client="new-one", author=None)
-    found = find_service_names(data(auditor.get(f"/api/v1/{call}")))
+    service_names = find_service_names(data(auditor.get(f"/api/v1/{call}")))
     names = {"top-crm": "Обмен с CRM", "new-one": "new-one"}
-    assert len(found) >= count
-    assert all(name == names[id] for id, name in found)
+    assert len(service_names) >= count
+    assert all(name == names[id] for id, name in service_names)

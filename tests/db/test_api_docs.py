@@ -44,13 +44,15 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
     if language == "sh":
         required_programs.curl()
     command = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(command, env=served_address, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    finished = subprocess.run(
+        command, env=served_address, capture_output=True, text=True, timeout=300
+    )
+    assert finished.returncode == 0, finished.stderr
     if language == "python":
-        assert "Interest rate 12.5 -> 13.5" in done.stdout
-        assert done.stdout.count("\n") == 3
+        assert "Interest rate 12.5 -> 13.5" in finished.stdout
+        assert finished.stdout.count("\n") == 3
     else:
-        assert done.stdout.count('{"status":"success"') == text.count("curl ")
+        assert finished.stdout.count('{"status":"success"') == text.count("curl ")
 
 
 def test_documentation_has_examples_of_both_languages() -> None:

@@ -51,8 +51,8 @@ def test_every_call_shows_all_digits_of_number(
     ):
         response = auditor.get(call)
         assert response.status_code == 200, (call, response.content)
-        found = re.findall(rb'"(?:rate|value)": ?([-+.0-9eE]+)', response.content)
-        assert expected.encode() in found, call
+        matches = re.findall(rb'"(?:rate|value)": ?([-+.0-9eE]+)', response.content)
+        assert expected.encode() in matches, call
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_unexpected_error_is_answered_with_request_id(
 
     store.add("A1", 0, {}, 0)
     monkeypatch.setattr(place, fail)
-    found = error(auditor.get(BASE), 500, "internal_error")
-    assert "secret" not in json.dumps(found)
+    error_body = error(auditor.get(BASE), 500, "internal_error")
+    assert "secret" not in json.dumps(error_body)
 
 
 @pytest.mark.parametrize("address", ["docs/", "schema/"])
@@ -134,6 +134,6 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
     ],
 )
 def test_moment_out_of_range_is_named_as_such(auditor: Client, time: str, zone: str) -> None:
-    found = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
-    assert found["parameter"] == "time"
-    assert "outside the years 1 to 9999" in found["message"]
+    error_body = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
+    assert error_body["parameter"] == "time"
+    assert "outside the years 1 to 9999" in error_body["message"]

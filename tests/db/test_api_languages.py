@@ -109,7 +109,7 @@ def test_every_error_code_is_translated(
     """Every code that an answer can have, and the errors that no view sees."""
     anonymous = Client()
     basic = {"Authorization": "Basic x"}
-    seen = {json.loads(auditor.get(each).content)["error"]["code"] for each in REFUSED}
+    seen = {json.loads(auditor.get(item).content)["error"]["code"] for item in REFUSED}
     ops = Client()
     ops.force_login(User.objects.get(username="ops"))
     for code, ask in {

@@ -232,10 +232,11 @@ def test_archive_reads_versions_of_one_id_by_row_group(
         return real(file, groups)
 
     monkeypatch.setattr(parquet, "read_rows", counting)
-    found = read.read_versions(store, PRODUCT, "Б0042")
+    versions = read.read_versions(store, PRODUCT, "Б0042")
     columns = ("id", "version", "updated_at", "client_id", "author", "type")
     assert sorted(
-        (*(getattr(each, name) for name in columns), each.data.decode()) for each in found
+        (*(getattr(version, name) for name in columns), version.data.decode())
+        for version in versions
     ) == sorted(wanted)
     assert len(wanted) > 1
     assert len(groups_read) <= 2

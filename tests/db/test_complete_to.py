@@ -36,8 +36,8 @@ def add_read_partition(topic: str, partition: int = 0, **given: Any) -> Ledger:
 
 
 def get_completeness() -> tuple[datetime | None, int | None]:
-    found = complete_to.read_completeness([ROOT])
-    return found.complete_to, found.lag_messages
+    completeness = complete_to.read_completeness([ROOT])
+    return completeness.complete_to, completeness.lag_messages
 
 
 def add_empty_partition(topic: str, partition: int, **given: Any) -> Ledger:
@@ -144,7 +144,7 @@ def test_ledger_command_retires_topic_and_takes_it_back() -> None:
     assert f"RETIRED {TWIN_TOPIC} since {NOW:%Y-%m-%d}: the migration ended" in said
     assert f"NEVER READ {TWIN_TOPIC}" not in said
     found = json.loads(run("--json"))
-    assert [(each["topic"], each["why"]) for each in found["retired"]] == [
+    assert [(item["topic"], item["why"]) for item in found["retired"]] == [
         (TWIN_TOPIC, "the migration ended")
     ]
     since = RetiredTopic.objects.get().retired_at

@@ -235,7 +235,7 @@ def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
         assert said.application in (None, truth.application), name
         assert any(part.why is timeline.Absence.DAMAGED for part in said.missing), name
     else:
-        assert all(each in truth.versions for each in said.versions), name
+        assert all(version in truth.versions for version in said.versions), name
         assert said.damaged, name
     assert {error.day for error in reader.damaged.values()} <= {DAY}, name  # type: ignore[attr-defined]
 
@@ -260,7 +260,7 @@ def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     pack(plain)
     asked = questions()
     truth = {name: ask(call)[0] for name, call in asked.items()}
-    assert not any(isinstance(each, Exception) for each in truth.values())
+    assert not any(isinstance(item, Exception) for item in truth.values())
     row = block(plain)
     whole = stream(plain)
     assert row["versions"]
@@ -322,8 +322,8 @@ def test_blocks_of_the_first_form_are_read(
 def test_the_form_of_the_checksum_stays_as_it_is() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
-    found = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
-    assert found.hex() == "9049da57"
+    checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
+    assert checksum.hex() == "9049da57"
 
 
 @pytest.mark.parametrize("flip", [flip_packed, flip_names])
@@ -345,9 +345,9 @@ def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
     assert code == 1, err
     lines = capsysbinary.readouterr().out.decode().splitlines()
     if target == "directory":
-        files = [each for each in sorted(tmp_path.iterdir()) if not each.name.startswith(".")]
+        files = [item for item in sorted(tmp_path.iterdir()) if not item.name.startswith(".")]
         assert len(files) == 3
-        lines = [line for each in files for line in each.read_text().splitlines()]
+        lines = [line for item in files for line in item.read_text().splitlines()]
     found = sorted((json.loads(line)["id"], json.loads(line)["version"]) for line in lines)
     lost = {("A1", number) for number in NUMBERS if at(number).date() == DAY}
     assert found == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
@@ -386,16 +386,16 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     assert "damaged" not in search.json()["data"]
     lacking = client.get("/api/v1/search?q=A2")
     assert (lacking.status_code, lacking.json()["data"]["results"]) == (200, [])
-    assert [each["id"] for each in lacking.json()["data"]["damaged"]] == ["A2"]
+    assert [item["id"] for item in lacking.json()["data"]["damaged"]] == ["A2"]
     history = client.get("/api/v1/applications/A1/history").json()["data"]
-    shown = {(each["id"], each["version"]) for each in history["history"]}
+    shown = {(item["id"], item["version"]) for item in history["history"]}
     assert shown >= {("A1", number) for number in NUMBERS} | {("T2", 3), ("T2", 6)}
-    assert not [each for each in shown if each[0] == "T1"]
-    assert {each["id"] for each in history["damaged"]} == {"T1"}
+    assert not [item for item in shown if item[0] == "T1"]
+    assert {item["id"] for item in history["damaged"]} == {"T1"}
     moment = f"{at(7):%Y-%m-%dT%H:%M:%S}Z"
     state = client.get(f"/api/v1/applications/A1/at?time={moment}").json()["data"]
     assert {"kind": TASK.name, "id": "T1", "reason": "damaged"} in state["missing"]
-    assert [each["id"] for each in state["children"][TASK.name]] == ["T2"]
+    assert [item["id"] for item in state["children"][TASK.name]] == ["T2"]
     traced = client.get(f"/api/v1/trace?entity={TASK.name}&id=T1&version=6").json()["data"]
     assert traced["state"] == "damaged"
     assert str(DAY) in traced["why"]

@@ -44,14 +44,14 @@ def test_an_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, lev
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     url = f"{plain['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
     with constraint("history_person", "full_name = 'nobody'"):
-        done = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "manage.py", "people", "import", str(people)],
             env={**plain, "DATABASE_URL": url, "ANNALS_SECRET_KEY": "k" * 40, "PYTHONUTF8": "1",
                  "ANNALS_LOG_LEVEL": level},
             cwd=ROOT, capture_output=True, timeout=300,
         )  # fmt: skip
-    text = (done.stdout + done.stderr).decode()
-    assert done.returncode == 1
+    text = (finished.stdout + finished.stderr).decode()
+    assert finished.returncode == 1
     assert text.rstrip().endswith("CheckViolation: SQLSTATE 23514.")
     assert ("in load" in text) is (level == "DEBUG")  # the stack
     assert level == "DEBUG" or len(text.splitlines()) == 1

@@ -156,7 +156,7 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
             rows += parquet.read_rows(opened)  # type: ignore[arg-type]
     wanted = expected()
     assert [row[0] for row in rows] == [version["id"] for version in wanted]
-    assert [exactjson.loads(row[-1]) for row in rows] == [each["data"] for each in wanted]
+    assert [exactjson.loads(row[-1]) for row in rows] == [item["data"] for item in wanted]
     assert Decimal("12345678901234567890.10") in exactjson.loads(rows[0][-1]).values()  # type: ignore[union-attr]
 
 
@@ -200,14 +200,16 @@ def test_export_to_stdout_writes_only_versions(
 ) -> None:
     command = [sys.executable, "manage.py", "export", "--entity", "product-instance"]
     span = ["--from", str(FIRST), "--to", str(LAST)]
-    done = subprocess.run([*command, *span], env=in_this_database, capture_output=True, check=True)
-    lines = [parsed(line) for line in done.stdout.splitlines()]
-    assert lines == [each for each in expected() if each["updatedAt"].date() < LAST]
-    assert b"Exported 1 day, 4 rows" in done.stderr
+    finished = subprocess.run(
+        [*command, *span], env=in_this_database, capture_output=True, check=True
+    )
+    lines = [parsed(line) for line in finished.stdout.splitlines()]
+    assert lines == [item for item in expected() if item["updatedAt"].date() < LAST]
+    assert b"Exported 1 day, 4 rows" in finished.stderr
     again = subprocess.run(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
     )
-    assert again.stdout == done.stdout
+    assert again.stdout == finished.stdout
     said = parse_shaped("export", again.stderr.splitlines()[-1])
     assert (said["table"], said["days"], said["rows"]) == (TABLE, 1, 4)
 

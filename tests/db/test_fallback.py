@@ -52,7 +52,7 @@ def get_data(client: Client, address: str, **parameters: Any) -> dict[str, Any]:
 
 
 def list_numbers(data: dict[str, Any]) -> list[int]:
-    return [each["version"] for each in data["history"]]
+    return [item["version"] for item in data["history"]]
 
 
 def test_version_of_store_wins_over_old_service(
@@ -80,14 +80,14 @@ def test_application_timeline_has_children_of_old_service(
     )
     store.add("R1", 1, {"fullName": "new"}, minute(6), entity=PERSON)
     data = get_data(support, WHOLE)
-    assert [(each["id"], each["version"]) for each in data["history"]] == [
+    assert [(item["id"], item["version"]) for item in data["history"]] == [
         ("R1", 1), ("A1", 5), ("A1", 4), ("A1", 3), ("A1", 2), ("R2", 0), ("R1", 0), ("A1", 1),
         ("A1", 0),
     ]  # fmt: skip
     at = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
     assert at["application"]["version"] == 2
-    assert [each["entity"]["fullName"] for each in at["children"][PERSON.name]] == ["old", "gone"]
-    assert len(application_in_both_services.asked) == 2  # one call for each answer
+    assert [item["entity"]["fullName"] for item in at["children"][PERSON.name]] == ["old", "gone"]
+    assert len(application_in_both_services.asked) == 2  # one call for item answer
 
 
 def test_version_with_two_clocks_is_shown_once_with_both_moments(
@@ -178,9 +178,9 @@ def test_trace_names_old_service(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     address = "/api/v1/trace?entity=product-instance&id=A1&version=1"
-    found = support.get(address, headers={"Accept-Language": "en"}).json()["data"]
-    assert (found["state"], found["mayBe"]) == ("unknown", None)
-    assert found["why"] == "Version 1 is in the old system only."
+    answer_data = support.get(address, headers={"Accept-Language": "en"}).json()["data"]
+    assert (answer_data["state"], answer_data["mayBe"]) == ("unknown", None)
+    assert answer_data["why"] == "Version 1 is in the old system only."
 
 
 def test_child_without_known_application_is_not_shown(
@@ -289,7 +289,7 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
     store.add("R1", 1, {"fullName": "new"}, minute(2), entity=PERSON)
     application_in_both_services.page = 2
     whole = [
-        (each["id"], each["version"]) for each in get_data(support, address, **form)["history"]
+        (item["id"], item["version"]) for item in get_data(support, address, **form)["history"]
     ]
     assert len(whole) == (8 if address == WHOLE else 6)
     seen: list[tuple[str, int]] = []
@@ -299,7 +299,7 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
         calls.BREAKER.reset()
         data = get_data(support, address, **asked)
         assert data["fallback"]["state"] == ("failed" if page == broken else "answered")
-        seen += [(each["id"], each["version"]) for each in data["history"]]
+        seen += [(item["id"], item["version"]) for item in data["history"]]
         if "nextPageToken" not in data:
             break
         asked["pageToken"] = data["nextPageToken"]
@@ -370,7 +370,7 @@ def test_field_history_waits_for_old_service(
     assert (second["values"], second["fallback"]["state"]) == ([], "failed")
     application_in_both_services.status = 200
     rest = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
-    assert [each["value"] for each in first["values"] + rest["values"]] == [
+    assert [item["value"] for item in first["values"] + rest["values"]] == [
         "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
     ]  # fmt: skip
 
@@ -392,7 +392,7 @@ def test_screen_says_that_versions_may_be_missing(
     application_in_both_services.status = 500
     mine = "/admin/history/product-instance/A1/"
     pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
-    for address in (*(mine + each for each in pages), "/admin/applications/A1/"):
+    for address in (*(mine + page for page in pages), "/admin/applications/A1/"):
         assert "The old system does not answer" in text(support.get(address))
     gone = support.get("/admin/history/product-instance/B9/")
     assert gone.status_code == 404
@@ -448,6 +448,6 @@ def test_search_asks_rule_about_document_of_old_service(
     children_of_old_applications: None, support: Client
 ) -> None:
     assert get_data(support, "/api/v1/search", q="R1")["results"] == []
-    found = get_data(support, "/api/v1/search", q="R2")
-    assert [each["id"] for each in found["results"]] == ["R2"]
-    assert "fallback" not in found
+    data = get_data(support, "/api/v1/search", q="R2")
+    assert [item["id"] for item in data["results"]] == ["R2"]
+    assert "fallback" not in data

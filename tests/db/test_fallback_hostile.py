@@ -236,8 +236,8 @@ def test_log_has_no_names_and_values(
         get_data(support, API)
     stored_application.hostile = None
     assert "the old service: " in caplog.text
-    lines = [each for each in caplog.messages if each.startswith("the old service: ")]
-    assert not any(VALUE in each or "A1" in each or "B1" in each for each in lines)
+    lines = [item for item in caplog.messages if item.startswith("the old service: ")]
+    assert not any(VALUE in item or "A1" in item or "B1" in item for item in lines)
 
 
 def test_breaker_opens_after_failures_and_tries_again(

@@ -221,7 +221,7 @@ def test_gap_sums_of_small_services_are_added_up(committed: Store) -> None:
     run_gaps()
     found = read.fetch_sums()
     assert len(found) == read.MAX_CLIENTS + 1
-    [other] = [each for each in found if each.client_id == read.OTHER_CLIENTS]
+    [other] = [item for item in found if item.client_id == read.OTHER_CLIENTS]
     assert (other.gaps, other.versions) == (5, 1 + 2 + 3 + 4 + 5)
 
 
@@ -233,7 +233,7 @@ def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     assert list_open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
     [listed] = read.fetch_page(read.GapSelection(), 10)
-    assert [each.reason for each in listed.quarantined.values()] == ["bad_updated_at"]
+    assert [message.reason for message in listed.quarantined.values()] == ["bad_updated_at"]
     Quarantined.objects.update(status="discarded")
     run_gaps()
     assert (list_open_gaps(), GapRun.objects.get().quarantined) == ([("A1", 1, 2)], 0)

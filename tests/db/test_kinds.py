@@ -115,17 +115,17 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
     # The tombstone after the deletion says nothing new.
     assert rows == {"read": 4, "stored": 3, "repeated": 1, "expired": 0, "quarantined": 0}
     paid = shown["payment"][1]["data"]["history"]
-    assert [(each["version"], each["type"]) for each in paid] == [
+    assert [(item["version"], item["type"]) for item in paid] == [
         (2, "DELETE"), (1, "UPDATE"), (0, "CREATE")
     ]  # fmt: skip
     assert paid[1]["entity"] == {"id": 17, "version": 1, "sum": "12.50"}
     history = shown["timeline"][1]["data"]["history"]
-    assert [each["version"] for each in history] == [3, 1, 0]
+    assert [item["version"] for item in history] == [3, 1, 0]
     assert history[0]["missingVersions"] == [2]
     assert "productInstanceId" not in history[0]
     assert (history[0]["createdAt"], history[0]["closedAt"]) == ("2026-11-01", None)
     # Lists are matched by sku; the label is the declared one.
-    changes = {each["keyPath"]: each["label"] for each in history[1]["changes"]}
+    changes = {item["keyPath"]: item["label"] for item in history[1]["changes"]}
     assert changes.keys() == {"/items/[sku=b]", "/items/[sku=b]/n", "/total"}
     assert changes["/total"] == "Total amount"
     [hit] = shown["search"][1]["data"]["results"]
@@ -144,7 +144,7 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
         assert status == 200, (name, text)
         assert "pplication" not in _read_visible_text(text), (name, _read_visible_text(text))
     gaps = json.loads(shown["gaps"][1])
-    assert [(each["entity"], each["gaps"]) for each in gaps["by"]] == [("order", 1)]
+    assert [(item["entity"], item["gaps"]) for item in gaps["by"]] == [("order", 1)]
     assert shown["completeness"][0] == 200
     assert '"stored"' in json.dumps(shown["trace"][1]), shown["trace"]
     for name in ("export", "capacity", "search index"):
@@ -230,11 +230,11 @@ def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
         ["command", "partitions", "restore", "--entity", "order", day],
         ["api", timeline],
     )
-    codes = [each[0] for each in found]
+    codes = [item[0] for item in found]
     assert codes == [0, 0, 0, 0, 0, 0, 200], found[2]
     assert "Made the table" not in found[0][1]
     assert f"order_aud_{OLD:%Y%m%d}" not in found[4][1]
-    assert [each["version"] for each in found[-1][1]["data"]["history"]] == [3, 1, 0]
+    assert [item["version"] for item in found[-1][1]["data"]["history"]] == [3, 1, 0]
 
 
 COLUMNS = """
@@ -300,7 +300,7 @@ def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None
     [[reason, detail]] = bad
     assert reason == "no_product_instance_id"
     assert detail.startswith("`loan` is missing or empty")
-    parts = sorted((each["kind"], each["version"]) for each in whole[1]["data"]["history"])
+    parts = sorted((item["kind"], item["version"]) for item in whole[1]["data"]["history"])
     assert parts == [("insurance-policy", 0), ("insurance-policy", 1), ("product-instance", 0)]
     [hit] = found[1]["data"]["results"]
     assert (hit["kind"], hit["id"], hit["productInstanceId"]) == ("product-instance", "A1", "A1")
@@ -361,7 +361,7 @@ def test_mark_in_kinds_file_masks_whatever_catalogue_says(
         marked, ask, ["command", "labels", "load", str(load)], ask
     )
     assert loaded[0] == 0
-    found = [each["data"]["history"][0]["entity"]["total"] for each in (clear, before, after)]
+    found = [item["data"]["history"][0]["entity"]["total"] for item in (clear, before, after)]
     assert found[0] == "0.50"
     assert found[1] == found[2]
     assert found[1].startswith("masked:")

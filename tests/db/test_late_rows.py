@@ -151,9 +151,9 @@ def test_batch_of_today_runs_no_query_for_seals(
 ) -> None:
     with queries(monkeypatch) as statements:
         writer.write(make_value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
-        assert not [each for each in statements if "sealed_day" in each]
+        assert not [statement for statement in statements if "sealed_day" in statement]
         writer.write(old("late"))
-        assert len([each for each in statements if "sealed_day" in each]) == 1
+        assert len([statement for statement in statements if "sealed_day" in statement]) == 1
 
 
 @pytest.fixture
@@ -177,11 +177,11 @@ def test_seal_waits_for_writer_that_began_before(
     with raw() as plain, open_connection("test") as open_, ThreadPoolExecutor(1) as pool:
         with open_.transaction():
             copy_rows(open_, ROOT, rows(old("in flight")))
-            made = pool.submit(seal_day, plain, ROOT, OLD)
-            while not waits.is_set() and not made.done():
+            future = pool.submit(seal_day, plain, ROOT, OLD)
+            while not waits.is_set() and not future.done():
                 waits.wait(0.01)
             assert waits.is_set()
-        assert made.result().rows == 4
+        assert future.result().rows == 4
     assert noted() == []
     assert check().fault is None
 

@@ -102,7 +102,7 @@ def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> No
         *("--from", f"{OLD:%Y-%m-%d}", "--to", f"{until:%Y-%m-%d}"),
         stderr=StringIO(),
     )
-    [file] = [each for each in out.rglob(f"*.{kind}") if each.is_file()]
+    [file] = [path for path in out.rglob(f"*.{kind}") if path.is_file()]
     with file.open("rb") as stream:
         if kind == "jsonl":
             found = json.loads(stream.read())["data"]

@@ -29,14 +29,14 @@ def url() -> Iterator[str]:
 
 
 def run(url: str, *words: str) -> str:
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, *words],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
         env=os.environ | {"DATABASE_URL": url, "ANNALS_DEMO": "true",
             "DJANGO_SETTINGS_MODULE": "annals.settings"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 def test_an_older_server(url: str) -> None:

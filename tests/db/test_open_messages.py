@@ -134,13 +134,13 @@ def test_every_answer_names_a_message_in_quarantine(
         assert (held["updatedAt"] is None) == (made_at is None), address
         assert held["readAt"] == row.first_seen.isoformat(timespec="microseconds")
     for address in PAGES:
-        shown = text(english.get(address))
-        assert "is in quarantine" in shown, address
-        assert "is here" not in shown, address
+        page_text = text(english.get(address))
+        assert "is in quarantine" in page_text, address
+        assert "is here" not in page_text, address
         if number is not None:
-            assert re.search(rf"[vV]ersion {number} came on", shown), address
+            assert re.search(rf"[vV]ersion {number} came on", page_text), address
         else:
-            assert "its place is not known" in shown, address
+            assert "its place is not known" in page_text, address
 
 
 def test_missing_version_that_came_is_told_from_one_that_never_did(
@@ -174,9 +174,9 @@ def test_a_message_that_names_no_document_may_be_about_any(
     assert told(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
     assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
-    shown = text(english.get(PAGE))
-    assert "1 message in quarantine does not say which document it is about" in shown
-    assert "is here" not in shown
+    page_text = text(english.get(PAGE))
+    assert "1 message in quarantine does not say which document it is about" in page_text
+    assert "is here" not in page_text
 
 
 @pytest.mark.parametrize("settled", ["discarded", "retried"])
@@ -215,9 +215,9 @@ def test_an_application_names_messages_of_its_children(
         [held] = told(english, address)
         assert (held["kind"], held["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
-        shown = text(english.get(address))
-        assert id in shown, address
-        assert "is in quarantine" in shown, address
+        page_text = text(english.get(address))
+        assert id in page_text, address
+        assert "is in quarantine" in page_text, address
     for address in CALLS[:-2]:
         assert told(english, address) == []
     assert "Everything up to" in text(english.get(PAGE))
@@ -236,7 +236,7 @@ def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
     stored.write(of(4, type="no such"))
     stored.write(child("T2", 0, type="no such"), source=CHILD_SOURCE)
     found = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
-    assert [each["quarantinedCount"] for each in found] == [2]
+    assert [item["quarantinedCount"] for item in found] == [2]
     assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
     english.get("/admin/applications/A1/")
     assert "2 changes in quarantine" in text(english.get("/admin/"))
@@ -247,20 +247,20 @@ def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before
 ) -> None:
     stored.write(of(4, type="no such"), of(5, version="?"), of(6, updatedAt="never"))
     [one] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
-    assert [each["version"] for each in one["quarantined"]] == [6, None, 4]
+    assert [item["version"] for item in one["quarantined"]] == [6, None, 4]
     assert (one["missingVersions"], one["missingCount"], one["missingReason"]) == ([], 0, None)
     # Before versions 4 and 5 were made: only what has no time may have been there.
     before = quote((NOW - timedelta(hours=1) + timedelta(minutes=3, seconds=5)).isoformat())
     [one] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
-    assert [each["version"] for each in one["quarantined"]] == [6]
+    assert [item["version"] for item in one["quarantined"]] == [6]
     # Before version 3, whose number says that all of them came later.
     early = quote((NOW - timedelta(hours=1) + timedelta(minutes=1, seconds=5)).isoformat())
     [gap] = json.loads(english.get(f"{OF_A1}/at?time={early}").content)["data"]["uncertain"]
     assert (gap["missingVersions"], gap["quarantined"]) == ([2], [])
     whole = json.loads(english.get(CALLS[-1]).content)["data"]["uncertain"]
-    assert [each["id"] for each in whole] == ["A1"]
-    shown = text(english.get("/admin/at/A1/"))
-    assert "the state at this moment may have been different" in shown
+    assert [item["id"] for item in whole] == ["A1"]
+    page_text = text(english.get("/admin/at/A1/"))
+    assert "the state at this moment may have been different" in page_text
 
 
 def test_many_messages_are_counted_and_the_list_is_bounded(

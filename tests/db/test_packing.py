@@ -102,9 +102,9 @@ def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     window = Window.at(clock.now(), 90, 14)
     start = datetime.combine(DAY, time(), UTC)
     step = timedelta(days=1) / (messages + 1)
-    for each in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
-        record = decode(Message(each.topic, 0, 0, 0, each.key, each.value), window)
-        found.setdefault(BY_TOPIC[each.topic], []).append(record)
+    for item in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
+        record = decode(Message(item.topic, 0, 0, 0, item.key, item.value), window)
+        found.setdefault(BY_TOPIC[item.topic], []).append(record)
     for entity, records in found.items():
         days.create_partition(plain, entity.table, DAY)
         with plain.transaction():
@@ -166,7 +166,7 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
         f" FROM {queries.build_versions_query(TASK)} AS stored WHERE in_block"
     ).fetchall()
-    assert {each[0] for each in of_blocks} & mixed
+    assert {block[0] for block in of_blocks} & mixed
     assert set(of_blocks) <= expected
     for (keys,) in found:
         ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys) - 7, 8)]
@@ -286,7 +286,7 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
     made = seal_day(plain, ROOT, DAY)
     before = rows(plain, ROOT)
     packing.pack_day(plain, ROOT, DAY)
-    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None]
+    assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
     assert seal_day(plain, ROOT, DAY).digest == made.digest
     archiver = DayArchiver(Files(str(tmp_path)))
     archiver.archive(plain, ROOT.table, DAY)
@@ -309,7 +309,7 @@ def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFi
         packing.pack_day(plain, ROOT, DAY)
         id, _, _, packed = blocks(plain)[0]
         flip(plain, packed, id)
-        faults = [each.fault for each in verification.verify_days(plain, ROOT)]
+        faults = [day.fault for day in verification.verify_days(plain, ROOT)]
         assert f"the packed versions of {id}" in str(faults[0])
         with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
             pages.fetch_page(HOST, query.TimelineQuery(entity=ROOT, id=id))
@@ -401,7 +401,7 @@ def exported(folder: Path, kind: str) -> list[Any]:
         *("--format", kind, "--output", str(folder), "--unmasked", "a test"),
         stderr=io.StringIO(),
     )
-    [file] = [each for each in folder.iterdir() if not each.name.startswith(".")]
+    [file] = [path for path in folder.iterdir() if not path.name.startswith(".")]
     if kind == "parquet":
         return sorted(map(repr, parquet.read_table(file).to_pylist()))
     return sorted(file.read_bytes().splitlines())

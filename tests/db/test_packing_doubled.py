@@ -120,7 +120,7 @@ def test_repair_leaves_each_version_once(
         done = doubled_day.write(*FIRST)
         assert (done.repeated[SOURCE], done.rejects) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
-    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None] * sealed
+    assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
     packing.unpack_day(plain, ROOT, OLD)
     assert keys() == KEYS
@@ -160,7 +160,7 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     assert (code, error) == (0, "")
     assert "3 rows taken out" in out
     assert keys() == KEYS
-    assert [each.fault for each in verification.verify_days(plain, ROOT)] == [None]
+    assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
 def test_a_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
@@ -190,7 +190,7 @@ def test_consumer_reports_refused_row_as_repeat_or_divergence(
     packing.pack_day(plain, ROOT, OLD)
     done = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
     assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 3)
-    assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+    assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
     assert keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

@@ -69,7 +69,7 @@ def test_batch_with_new_rows_and_repeats_is_stored_in_packed_day(packed: Ingeste
 def test_different_content_for_packed_key_is_quarantined(packed: Ingested) -> None:
     for version in (2, 4):  # in the block, and the row of the block itself
         done = packed.write(old("a", version, data='{"other": 1}'))
-        assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+        assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
     assert there() == ALL
 
 
@@ -77,7 +77,7 @@ def test_message_for_damaged_block_is_quarantined(packed: Ingested, plain: Conne
     """Nobody knows whether it is a repeat; the consumer goes on."""
     plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
     done = packed.write(old("a", 2), old("c", 0))
-    assert [each.reason for each in done.rejects] == [Reason.DIVERGENT]
+    assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
     assert done.stored[SOURCE] == 1
 
 

@@ -87,5 +87,5 @@ def test_dictionary_samples_are_bounded(plain: Connection) -> None:
 def test_document_larger_than_block_stays_plain(plain: Connection) -> None:
     fill(plain, 4, MOST_BYTES + 32)
     packing.pack_day(plain, ROOT, DAY)
-    found = plain.execute(f"SELECT count(*), count(packed) FROM {TABLE}").fetchone()
-    assert found == (4, 0)
+    row = plain.execute(f"SELECT count(*), count(packed) FROM {TABLE}").fetchone()
+    assert row == (4, 0)

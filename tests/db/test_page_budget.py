@@ -129,8 +129,8 @@ def no_token_leads_nowhere(found: Sequence[TimelinePage]) -> None:
 
 def content(found: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
-    versions = (each for page in found for each in page.versions)
-    return [msgspec.structs.replace(each, listed=0, size=0) for each in versions]
+    versions = (version for page in found for version in page.versions)
+    return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
 
 
 TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
@@ -240,7 +240,7 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
 
     def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         found = plain(statement, values)
-        read.append(sum(len(each) for row in found for each in row if isinstance(each, bytes)))
+        read.append(sum(len(item) for row in found for item in row if isinstance(item, bytes)))
         return found
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
@@ -278,7 +278,7 @@ def test_the_size_of_a_masked_value_ends_no_page(
         for _ in range(20):
             joint = "&" if "?" in address else "?"
             page = got(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
-            yield [each["version"] for each in page.get("history", page.get("values"))]
+            yield [item["version"] for item in page.get("history", page.get("values"))]
             if "nextPageToken" not in page:
                 return
             token = f"pageToken={page['nextPageToken']}"
@@ -311,7 +311,7 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
         after = f"changesAfter={part.get('nextChanges')}"
     assert [len(part) for part in parts] == [10, 10, 5]
     assert "nextChanges" not in part
-    paths = [each["path"] for each in itertools.chain(*parts)]
+    paths = [item["path"] for item in itertools.chain(*parts)]
     assert paths == [f"/f{n:02}" for n in range(25)]
     assert got(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
     wrong = auditor.get(f"{API}/{call}changesAfter=-1")
@@ -320,9 +320,9 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
 
 def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
     (found,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
-    assert [each["path"] for each in found["changes"]][:2] == ["/f21", "/f00"]
+    assert [item["path"] for item in found["changes"]][:2] == ["/f21", "/f00"]
     rest = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
-    assert [each["path"] for each in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
+    assert [item["path"] for item in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
     wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
 
@@ -344,7 +344,7 @@ def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> N
         part = got(auditor, f"{API}/A1/blame?leavesAfter={after}")
         assert part["leafCount"] == 25
         assert len(part["blame"]) <= 10
-        seen += [each["path"] for each in part["blame"]]
+        seen += [item["path"] for item in part["blame"]]
         after = part.get("nextLeaves")
     assert seen == [f"/f{n:02}" for n in range(25)]
 
@@ -378,7 +378,7 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
         for number in given:
             assert number.encode() in answer.content
     changed = got(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
-    assert [each["path"] for each in changed] == ["/v"]
+    assert [item["path"] for item in changed] == ["/v"]
 
 
 def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
@@ -389,14 +389,14 @@ def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
         child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
         store.add(f"P{number}", 0, child, 1, entity=PERSON)
     with limited(1_900, 700, 10**9):
-        found = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
-    assert found["application"]["entity"]["text"] == "a" * 900
-    people = found["children"]["participant-role"]
-    assert [each["id"] for each in people] == [f"P{number}" for number in range(9)]
-    assert ["entity" in each for each in people] == [True] * 2 + [False] * 7
-    assert {each["createdAt"] for each in people} == {"2026-01-01"}
+        answer_data = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    assert answer_data["application"]["entity"]["text"] == "a" * 900
+    people = answer_data["children"]["participant-role"]
+    assert [item["id"] for item in people] == [f"P{number}" for number in range(9)]
+    assert ["entity" in item for item in people] == [True] * 2 + [False] * 7
+    assert {item["createdAt"] for item in people} == {"2026-01-01"}
     whole = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
-    assert all("entity" in each for each in whole["children"]["participant-role"])
+    assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
 def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Client) -> None:

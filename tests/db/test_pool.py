@@ -90,9 +90,12 @@ def test_a_server_that_is_away_is_not_waited_for(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
-    given = pooled.get_connection_params()
+    connection_params = pooled.get_connection_params()
     monkeypatch.setattr(
-        pooled, "get_connection_params", lambda: {**given, "port": str(port)}, raising=True
+        pooled,
+        "get_connection_params",
+        lambda: {**connection_params, "port": str(port)},
+        raising=True,
     )
     # The pool would say "couldn't get a connection" after its timeout.
     with pytest.raises(OperationalError, match="refused"):
@@ -142,8 +145,8 @@ def test_requests_after_a_column_has_another_type(
 
     def answers() -> list[bytes]:
         found = [client.get(address) for address in addresses]
-        assert [each.status_code for each in found] == [200, 200]
-        return [each.content for each in found]
+        assert [item.status_code for item in found] == [200, 200]
+        return [item.content for item in found]
 
     before = answers()
     try:

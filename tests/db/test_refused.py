@@ -285,7 +285,7 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
 
 def refused() -> float:
     [family] = metrics.LOGIN_REFUSED.collect()
-    [value] = [each.value for each in family.samples if each.labels["server"] == "postgresql"]
+    [value] = [sample.value for sample in family.samples if sample.labels["server"] == "postgresql"]
     return value
 
 
@@ -310,7 +310,7 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
         finally:
             plain.execute(f"DROP ROLE {login}")
     assert refused() == 0
-    said = next(each.getMessage() for each in caplog.records if each.levelno == logging.ERROR)
+    said = next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
     assert said.startswith("PostgreSQL at ")
     assert "refuses the login" in said
     assert said.endswith("Nothing is lost; trying again")

@@ -103,7 +103,7 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
     days.create_partition(plain, TABLE, day(0))
     restore_day(plain, store, PRODUCT, OLD)
     assert ids(plain) == [*ROWS, *arrived]
-    assert not any(set(each) & set(ROWS) for each in seen), "rows were visible before the end"
+    assert not any(set(item) & set(ROWS) for item in seen), "rows were visible before the end"
     assert len(seen) >= 4
 
 
@@ -167,8 +167,8 @@ def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None
     restore_day(plain, store, PRODUCT, OLD)
     assert ids(plain) == ROWS
     assert of_day(plain) == [NAME]
-    found = catalog.read_partitions(django_connection, [TABLE])
-    assert next(part for part in found if part.name == NAME).restored
+    partitions = catalog.read_partitions(django_connection, [TABLE])
+    assert next(part for part in partitions if part.name == NAME).restored
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     said = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
-    assert faults() == [] or all("says the ledger" in each for each in faults())
+    assert faults() == [] or all("says the ledger" in item for item in faults())
     with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")

@@ -160,7 +160,7 @@ def test_a_retry_stores_a_row_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     ingested.write(at(TODAY, id="a"), window=later(-60))
-    assert [each["reason"] for each in quarantined()] == ["in_the_future"]
+    assert [item["reason"] for item in quarantined()] == ["in_the_future"]
     if exists:
         days.create_partition(plain, ROOT.table, TODAY)
     assert retried(plain, lambda: later(200)) == {"stored" if exists else "expired": 1}
@@ -230,7 +230,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
         days.create_partition(plain, ROOT.table, missing)
         ingested.store(batch)
     assert ids() == ["a"]
-    assert [each["reason"] for each in quarantined()] == ["no_partition", "not_json"]
+    assert [item["reason"] for item in quarantined()] == ["no_partition", "not_json"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
     assert faults() == []
 

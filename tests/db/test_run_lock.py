@@ -33,8 +33,8 @@ def sessions() -> None:
 
     connection.close()
     with ThreadPoolExecutor(2) as pool:
-        for each in [pool.submit(use), pool.submit(use)]:
-            each.result()
+        for item in [pool.submit(use), pool.submit(use)]:
+            item.result()
 
 
 def until_free() -> None:

@@ -35,8 +35,8 @@ def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ar
     monkeypatch.setattr(settings, "ANNALS", changed)
     fill(FIRST, MIDDLE, LAST)
     with raw() as plain:
-        for each in (FIRST, MIDDLE):
-            seal_day(plain, ROOT, each)
+        for item in (FIRST, MIDDLE):
+            seal_day(plain, ROOT, item)
     leave(ArchiveStore(str(tmp_path)))
     return ArchiveStore(str(tmp_path))
 
@@ -62,13 +62,13 @@ def file_of(path: Path, of: date) -> Path:
 
 def test_scrub_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
     found = list(scrub_days(archive, list_days_to_check()))
-    assert [(each.day, each.rows, each.fault, each.note) for each in found] == [
+    assert [(item.day, item.rows, item.fault, item.note) for item in found] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
         (LAST, 4, None, "1 file, manifest; the day has no seal"),
     ]
     assert not ArchivedDay.objects.filter(checked_at=None).exists()
-    assert [each.bytes for each in found] == [
+    assert [item.bytes for item in found] == [
         kept.file_bytes for kept in ArchivedDay.objects.order_by("day")
     ]
 
@@ -194,7 +194,7 @@ def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
     found = scrub_days(archive, list_days_to_check())
     assert next(found).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
-    assert [each.day for each in found] == [LAST]
+    assert [item.day for item in found] == [LAST]
 
 
 def test_scrub_accepts_generation_replaced_meanwhile(

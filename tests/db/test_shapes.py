@@ -46,7 +46,7 @@ def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentP
 def with_json() -> set[str]:
     found = set()
     apps = get_commands()
-    for name in sorted(each for each in apps if apps[each] in OURS):
+    for name in sorted(app for app in apps if apps[app] in OURS):
         made = load_command_class(apps[name], name).create_parser("annals", name)
         for words, parser in actions(made, name):
             if "--json" in parser._option_string_actions:

@@ -63,8 +63,8 @@ def test_document_that_python_cannot_hold_is_compared_as_a_whole(store: Store) -
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "[" * 3000 + "]" * 3000, 1)
     store.add("A1", 2, {"n": 2}, 2)
-    found = fetch_numbers_of_page().versions
-    assert [[op["op"] for op in v.patch or []] for v in found] == [["replace"], ["replace"], []]
+    versions = fetch_numbers_of_page().versions
+    assert [[op["op"] for op in v.patch or []] for v in versions] == [["replace"], ["replace"], []]
 
 
 def test_request_deadline_is_checked_at_each_version(seven_versions: Store) -> None:
@@ -184,7 +184,7 @@ def test_merged_page_is_right_when_day_leaves_after_its_keys_were_read(
     monkeypatch.setattr("history.timeline.budget.BATCH_VERSIONS", 3)
     run_after_statement(MERGED, drop_day())
     query = TimelineQuery(id="A1", filters=VersionFilters(path="/rate"))
-    assert [each.version for each in timeline.fetch_page(HOST, query).versions] == [
+    assert [version.version for version in timeline.fetch_page(HOST, query).versions] == [
         2,
         1,
     ]
@@ -195,7 +195,7 @@ def test_merged_page_is_right_when_day_leaves_while_it_is_read(
 ) -> None:
     run_after_statement(MERGED, drop_day())
     page = timeline.fetch_page(HOST, TimelineQuery(id="A1", page_size=3))
-    assert [each.version for each in page.versions] == [2, 1, 0]
+    assert [version.version for version in page.versions] == [2, 1, 0]
     assert page.next_token is None
 
 
@@ -204,9 +204,9 @@ def test_version_is_right_when_day_leaves_after_keys_were_read(
 ) -> None:
     """A version comes with them, and the one before it."""
     run_after_statement(KEYS, drop_day(ROOT))
-    found = timeline.fetch_version(HOST, ROOT, "A1", 5)
-    assert (found.version, found.previous_version) == (5, 4)
-    assert [operation["path"] for operation in found.patch or ()] == ["/rate"]
+    version = timeline.fetch_version(HOST, ROOT, "A1", 5)
+    assert (version.version, version.previous_version) == (5, 4)
+    assert [operation["path"] for operation in version.patch or ()] == ["/rate"]
 
 
 def test_comparison_fails_when_day_leaves_before_large_documents_were_read(

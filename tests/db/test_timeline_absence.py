@@ -85,8 +85,8 @@ def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> Non
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
     found = {
-        each.version: each
-        for each in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
+        version.version: version
+        for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
     }
     assert found[4].older is Absence.UNKNOWN
     assert found[9].missing_why is Absence.UNKNOWN
@@ -126,9 +126,9 @@ def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
-    said = text(support.get(A1))
-    assert "Versions 4–5 never arrived" in said
-    assert "Versions 1–2 are not in the store: removed by age, or never arrived" in said
+    page_text = text(support.get(A1))
+    assert "Versions 4–5 never arrived" in page_text
+    assert "Versions 1–2 are not in the store: removed by age, or never arrived" in page_text
 
 
 # At a moment.
@@ -310,18 +310,18 @@ def test_absence_reason_is_always_true(
 
 def _check_timeline(history: list[Made], start: datetime) -> None:
     removed = {made.number for made in history if made.arrives and made.dated < start}
-    for found in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
-        if found.missing_why is Absence.NEVER_ARRIVED:
-            assert not removed & set(found.missing)
-        below = removed & set(range(found.version))
-        if found.older is Absence.NEVER_ARRIVED:
+    for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
+        if version.missing_why is Absence.NEVER_ARRIVED:
+            assert not removed & set(version.missing)
+        below = removed & set(range(version.version))
+        if version.older is Absence.NEVER_ARRIVED:
             # A life before this one may have been removed; of this one nothing was.
-            born = max(m.number for m in history[: found.version] if m.type is ChangeType.CREATE)
+            born = max(m.number for m in history[: version.version] if m.type is ChangeType.CREATE)
             assert not {number for number in below if number >= born}
-        if found.older is Absence.REMOVED:
-            assert any(made.dated < start for made in history[: found.version])
-        if found.previous_version is None and found.older is None:
-            assert found.version <= 1
+        if version.older is Absence.REMOVED:
+            assert any(made.dated < start for made in history[: version.version])
+        if version.previous_version is None and version.older is None:
+            assert version.version <= 1
 
 
 def _find_undisputed_moments(history: list[Made]) -> Iterator[datetime]:

@@ -129,10 +129,10 @@ def test_page_is_right_when_restored_day_leaves_while_it_is_read(
         return read_page(*given)
 
     monkeypatch.setattr(TableSource, "fetch_page", leave)
-    shown = fetch_page(
+    versions = fetch_page(
         HOST, TimelineQuery(entity=ROOT, id="A1", page_size=500, archive=True)
     ).versions
-    assert [each.version for each in shown] == [each.version for each in half_archived]
+    assert [item.version for item in versions] == [item.version for item in half_archived]
 
 
 def test_entity_that_only_the_archive_has_is_shown(half_archived: list[Version]) -> None:
@@ -155,7 +155,7 @@ def test_api_reads_archive_when_asked(
     assert stored[-1]["olderVersions"] == "inArchive"
     answer = client.get(URL, {"pageSize": 500, "archive": "true"})
     found = answer.json()["data"]["history"]
-    assert [each["version"] for each in found] == [each.version for each in half_archived]
+    assert [item["version"] for item in found] == [item.version for item in half_archived]
     assert client.get(URL, {"archive": "yes"}).status_code == 400
     for file in tmp_path.rglob("*.parquet"):
         file.write_bytes(b"not a Parquet file")
@@ -174,11 +174,11 @@ def test_archived_versions_are_masked_like_stored_ones(
     )
     labels.forget_catalogue()
     try:
-        shown = list_all_pages(archive=True)
+        all_pages = list_all_pages(archive=True)
     finally:
         FieldLabel.objects.filter(entity="", path="/rate").delete()
         labels.forget_catalogue()
-    assert len(shown) == len(half_archived)
-    assert all(masking.is_token(version.data["rate"]) for version in shown)  # type: ignore[call-overload,index]
-    assert not any(b'"0.143"' in version.snapshot for version in shown)
-    assert [v.changes != () for v in shown] == [v.changes != () for v in half_archived]
+    assert len(all_pages) == len(half_archived)
+    assert all(masking.is_token(version.data["rate"]) for version in all_pages)  # type: ignore[call-overload,index]
+    assert not any(b'"0.143"' in version.snapshot for version in all_pages)
+    assert [v.changes != () for v in all_pages] == [v.changes != () for v in half_archived]

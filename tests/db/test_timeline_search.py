@@ -60,7 +60,7 @@ def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
         auditor.get("/api/v1/search", {"q": typed}).json()["data"]["results"]
         for typed in ("Заявка-й", "Заявка-и\N{COMBINING BREVE}")
     ]
-    assert [len(each) for each in found] == [1, 0]
+    assert [len(item) for item in found] == [1, 0]
 
 
 @pytest.mark.parametrize("at", [T0.replace(year=T0.year + 1), minute(40), minute(25)])

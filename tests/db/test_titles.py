@@ -67,10 +67,10 @@ def test_first_page_costs_little_when_large_documents_were_opened(
     session.save()
     support.get("/admin/login/")  # what is loaded once
     with less_memory_than(SIZE // 2):
-        said = text(support.get("/admin/"))
-    assert "Ипотека 1" in said
-    assert "Рожкова 1" in said
-    assert "draft" in said
+        page_text = text(support.get("/admin/"))
+    assert "Ипотека 1" in page_text
+    assert "Рожкова 1" in page_text
+    assert "draft" in page_text
 
 
 @pytest.mark.django_db
@@ -85,8 +85,8 @@ def test_list_of_titles_costs_little_when_documents_are_large(
     )
     support.get("/admin/login/")
     with less_memory_than(SIZE // 2):
-        said = text(support.get(address))
-    assert "Ипотека 1" in said
+        page_text = text(support.get(address))
+    assert "Ипотека 1" in page_text
 
 
 @pytest.mark.django_db

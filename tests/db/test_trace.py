@@ -282,14 +282,14 @@ def test_trace_api_says_why_and_never_shows_contents(
     ingested_messages: Ingested, ask_trace: Callable[..., Any]
 ) -> None:
     answer = ask_trace("support", entity=ROOT.name, id="A1", version=1)
-    found = answer.json()["data"]
-    assert (found["state"], found["reason"], found["kind"]) == (
+    answer_data = answer.json()["data"]
+    assert (answer_data["state"], answer_data["reason"], answer_data["kind"]) == (
         "quarantined",
         "bad_updated_at",
         ROOT.name,
     )
-    assert found["why"].startswith("Version 1 came on ")
-    assert found["why"].endswith("and is in quarantine: updatedAt is wrong.")
+    assert answer_data["why"].startswith("Version 1 came on ")
+    assert answer_data["why"].endswith("and is in quarantine: updatedAt is wrong.")
     assert b"rate" not in answer.content
     entry = JournalEntry.objects.get(login="support", action="version")
     assert (entry.entity, entry.entity_id, entry.application) == (ROOT.name, "A1", "A1")
@@ -300,8 +300,12 @@ def test_operator_learns_state_of_message_but_not_its_document(
     ingested_messages: Ingested, ask_trace: Callable[..., Any]
 ) -> None:
     place = {"topic": TOPIC, "partition": 0}
-    found = ask_trace("ops", **place, offset=1).json()["data"]
-    assert (found["state"], found["id"], found["version"]) == ("quarantined", None, None)
+    answer_data = ask_trace("ops", **place, offset=1).json()["data"]
+    assert (answer_data["state"], answer_data["id"], answer_data["version"]) == (
+        "quarantined",
+        None,
+        None,
+    )
     assert ask_trace("ops", **place, offset=4).json()["data"]["state"] == "expired"
     assert ask_trace("ops", entity=ROOT.name, id="A1", version=1).status_code == 403
     assert ask_trace("ops", entity=ROOT.name, id="A1", version=1, **place).status_code == 403
@@ -313,11 +317,11 @@ def test_timeline_does_not_say_never_arrived_of_version_in_quarantine(
     """Version 1 is in quarantine, 3 and 4 never came."""
     ingested_messages.write(trace_number(5))
     page = english_support.get(A1)
-    said = text(page)
-    assert "Version 1 came on " in said
-    assert "is in quarantine: updatedAt is wrong." in said
-    assert "Version 1 never arrived" not in said
-    assert "Versions 3–4 never arrived" in said
+    page_text = text(page)
+    assert "Version 1 came on " in page_text
+    assert "is in quarantine: updatedAt is wrong." in page_text
+    assert "Version 1 never arrived" not in page_text
+    assert "Versions 3–4 never arrived" in page_text
     assert f'href="{A1}versions/1/"' in page.content.decode()
     [newest, middle, _] = english_support.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"][
         "history"
@@ -332,9 +336,9 @@ def test_timeline_explains_first_version_in_quarantine(
     ingested.write(
         trace_number(0, type="CREATE", **BAD), trace_number(1, data={"createdAt": created})
     )
-    said = text(english_support.get(A1))
-    assert "Version 0 came on " in said
-    assert "Older versions never arrived" not in said
+    page_text = text(english_support.get(A1))
+    assert "Version 0 came on " in page_text
+    assert "Older versions never arrived" not in page_text
     [only] = english_support.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"]["history"]
     assert only["olderVersions"] == "inQuarantine"
 
@@ -353,7 +357,7 @@ def test_page_without_gap_runs_no_query_on_quarantine(
     ingested.write(trace_number(0, type="CREATE"), trace_number(1))
     with CaptureQueriesContext(connection) as asked:
         english_support.get(A1)
-    assert not [each for each in asked.captured_queries if "ingest_quarantine" in each["sql"]]
+    assert not [query for query in asked.captured_queries if "ingest_quarantine" in query["sql"]]
 
 
 TIMES = 3_000

@@ -121,7 +121,7 @@ def faults(
         yield "speaks to programmers"
     if not of_words and len(done.err) > LONGEST + len(places("{dir}")):
         yield "too long to be read"
-    if any(each in done.err for each in secrets):
+    if any(secret in done.err for secret in secrets):
         yield "shows a secret"
 
 

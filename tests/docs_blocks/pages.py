@@ -88,7 +88,7 @@ def commands(page: str, line: str) -> list[Said]:
     line = _CRON.sub("", line)
     without = re.sub(r" \[[^\]]*\]", "", line)
     both = [line] if line == without else [without, re.sub(r" \[([^\]]*)\]", r" \1", line)]
-    return [Said(page, line, words) for each in both for words in _words(each)]
+    return [Said(page, line, words) for item in both for words in _words(item)]
 
 
 def _words(line: str) -> Iterator[tuple[str, ...]]:
@@ -127,9 +127,9 @@ LINES: Final = [
 
 def of(language: str) -> list[Block]:
     """The blocks of a language that are checked here."""
-    return [each for each in HERE if each.language == language]
+    return [item for item in HERE if item.language == language]
 
 
 def one(language: str, page: str) -> str:
-    [block] = [each for each in of(language) if each.page == page]
+    [block] = [item for item in of(language) if item.page == page]
     return block.text

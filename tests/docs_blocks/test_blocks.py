@@ -44,8 +44,8 @@ def parser_of(name: str) -> ArgumentParser:
         raise CommandError(f"there is no command {name}")
     command = load_command_class(str(app), name)
     command._called_from_command_line = False
-    made: ArgumentParser = command.create_parser("annals", name)
-    return made
+    parser: ArgumentParser = command.create_parser("annals", name)
+    return parser
 
 
 def wrong(words: tuple[str, ...]) -> str | None:
@@ -63,9 +63,9 @@ def in_blocks() -> list[tuple[str, tuple[str, ...]]]:
     """Page and words, without `annals`, of every command of Annals in a block."""
     found = [(page, of_annals(said.words)) for page, line in LINES for said in commands(page, line)]
     units = [
-        (each.page, of_annals(tuple(line.removeprefix("ExecStart=").split())))
-        for each in of("ini")
-        for line in each.text.splitlines()
+        (item.page, of_annals(tuple(line.removeprefix("ExecStart=").split())))
+        for item in of("ini")
+        for line in item.text.splitlines()
         if line.startswith("ExecStart=")
     ]
     return [(page, words) for page, words in [*found, *units] if words]
@@ -94,9 +94,9 @@ def unknown(words: list[str]) -> str | None:
     except CommandError as error:
         return str(error)
     for word in words[1:]:
-        actions = [each for each in path[-1]._actions if isinstance(each, _SubParsersAction)]
+        actions = [item for item in path[-1]._actions if isinstance(item, _SubParsersAction)]
         if word.startswith("--"):
-            if not any(word.split("=")[0] in each._option_string_actions for each in path):
+            if not any(word.split("=")[0] in item._option_string_actions for item in path):
                 return f"there is no option {word}"
         elif actions and word in actions[0].choices:
             path.append(actions[0].choices[word])
@@ -112,8 +112,8 @@ def test_the_variables_are_settings() -> None:
     known = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
     found = [name for _, line in LINES for name in settings(line)]
     assert len(found) >= 10
-    assert {each for each in found if not each.startswith(env.KAFKA_PREFIX)} <= known
-    given = dict.fromkeys((each for each in found if each.startswith(env.KAFKA_PREFIX)), "x")
+    assert {item for item in found if not item.startswith(env.KAFKA_PREFIX)} <= known
+    given = dict.fromkeys((item for item in found if item.startswith(env.KAFKA_PREFIX)), "x")
     assert len(env.read_librdkafka_settings(given)) == len(given)
 
 
@@ -144,8 +144,8 @@ def test_the_request_is_one() -> None:
 def test_the_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     private_files.write_private_file(file, one("properties", "docs/kafka.md"))
-    found = env.read_librdkafka_settings({}, file)
-    assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(found)
+    librdkafka_settings = env.read_librdkafka_settings({}, file)
+    assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(librdkafka_settings)
 
 
 def test_the_values_are_those_of_the_chart() -> None:
@@ -154,7 +154,7 @@ def test_the_values_are_those_of_the_chart() -> None:
     of_web = set(given["web"].pop("settings"))
     assert of_web <= {env.get_variable_name(name) for name in env.Settings.__struct_fields__}
     assert isinstance(chart["web"]["settings"], dict)
-    assert [each for each in keys(given) if each not in set(keys(chart))] == []
+    assert [item for item in keys(given) if item not in set(keys(chart))] == []
 
 
 def keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -230,4 +230,4 @@ def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(message, "_handlers", {})
     run(one("python", "docs/inbox.md"), place)
     inbox_conf.InboxConf.from_setting(place["INBOX"])
-    assert [set(each.topics) for each in message.list_handlers().values()] == [{"shop.order"}]
+    assert [set(handler.topics) for handler in message.list_handlers().values()] == [{"shop.order"}]

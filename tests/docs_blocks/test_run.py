@@ -71,7 +71,7 @@ class Place:
 
     def run(self, words: tuple[str, ...]) -> CommandResult:
         constants = SOON if words[0] in ASK_KAFKA else {}
-        here = [self.here(each) for each in words]
+        here = [self.here(word) for word in words]
         return self.forking.run_command(*here, env=self.env, constants=constants)
 
     def here(self, word: str) -> str:
@@ -116,8 +116,8 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     """A command that is on several pages is run once."""
     wrong: dict[str, str] = {}
     done: dict[str, str] = {}
-    for page in [FIRST, *dict.fromkeys(each.page for each in HERE if each.page != FIRST)]:
-        for block in (each for each in HERE if each.page == page):
+    for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:
+        for block in (item for item in HERE if item.page == page):
             if block.language == "sql":
                 of_sql(place, block, done)
             elif block.language in SHELL:
@@ -130,14 +130,14 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     assert len(done) > 50
     left = re.findall(r"\(annals\.(W\d+)\)", done[AT_THE_END[0]])
     assert left == [*NOT_SET_HERE], done[AT_THE_END[0]]
-    assert [each for each in (*ONLY_PARSED, *ENDS) if each not in done] == []
+    assert [item for item in (*ONLY_PARSED, *ENDS) if item not in done] == []
 
 
 def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
     """As an administrator where it is about roles and databases, as the owner of the tables
     otherwise."""
-    for each in re.sub(r"--.*", "", block.text).split(";"):
-        statement = " ".join(each.split())
+    for item in re.sub(r"--.*", "", block.text).split(";"):
+        statement = " ".join(item.split())
         if not statement or statement in done:
             continue
         done[statement] = ""

@@ -81,11 +81,11 @@ def cut_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -
         with log.open("r+b") as opened:
             opened.truncate(at)
         # Made anew from the log.
-        for found in log.parent.iterdir():
-            if found.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
-                found.unlink()
-    for found in data.glob("*-checkpoint"):
-        found.unlink()
+        for path in log.parent.iterdir():
+            if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):
+                path.unlink()
+    for path in data.glob("*-checkpoint"):
+        path.unlink()
     node.start()
 
 

@@ -70,10 +70,10 @@ def _row_in_flight_dropped(replace: Replace) -> None:
 
 def _hold_in_vain(replace: Replace) -> None:
     def expire(connection: Connection, given: Any, window: Window, *more: Any) -> list[Any]:
-        old = [each for each in given if _is_old(each, window)]
-        others = [each for each in given if each not in old]
+        old = [item for item in given if _is_old(item, window)]
+        others = [item for item in given if item not in old]
         stored = retry_store.store_messages(connection, others, window, *more)
-        return [*((each, "expired", None) for each in old), *stored]
+        return [*((item, "expired", None) for item in old), *stored]
 
     replace(missing_days, "admit_expired", lambda *_: None)
     replace(messages, "store_messages", expire)

@@ -129,7 +129,7 @@ class Model:
             if (row := seen.ledger.get(topic)) and (row.high_watermark or 0) > row.next_offset
         ]
         read = self.log[live][: seen.ledger[live].next_offset] if live in behind else ()
-        newest = max((each.sent for each in read), default=None)
+        newest = max((item.sent for item in read), default=None)
         if newest is not None and place[1] < newest.date():
             behind.remove(live)
         return behind

@@ -93,13 +93,13 @@ class Observer:
                 rows=Counter(self._rows(days)),
                 archive=Counter(
                     row
-                    for each in archived
-                    for file in each.files
-                    for row in self._file(each.table, file["name"])
+                    for item in archived
+                    for file in item.files
+                    for row in self._file(item.table, file["name"])
                 ),
                 archived={
-                    (each.table, each.day): tuple(file["name"] for file in each.files)
-                    for each in archived
+                    (item.table, item.day): tuple(file["name"] for file in item.files)
+                    for item in archived
                 },
                 ledger={row.topic: row for row in self._query("SELECT * FROM ingest_ledger")},
                 quarantine=self._messages("ingest_quarantine"),

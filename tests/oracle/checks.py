@@ -130,11 +130,11 @@ def check_timeline(
 ) -> None:
     """A filtered timeline, page by page."""
     COUNTS["timelines"] += 1
-    found = api.collect_pages(
+    pages = api.collect_pages(
         make_address(entity), "history", **make_parameters(filters), **form, include="diff"
     )
     expected = world.list_timeline(*entity, filters, form["sort"], form["order"])
-    assert [get_position(answer) for answer in found] == list_positions(expected)
+    assert [get_position(answer) for answer in pages] == list_positions(expected)
 
 
 def check_path_filter(
@@ -194,8 +194,8 @@ def check_field_history(
     COUNTS["fields"] += 1
     call, form = f"{make_address(entity)}/fields", {"path": values.format_path(path)}
     expected = world.list_field_values(*entity, path)
-    for each in (500, size):
-        found = api.collect_pages(call, "values", **form, pageSize=each)
+    for item in (500, size):
+        pages = api.collect_pages(call, "values", **form, pageSize=item)
         COUNTS["field values"] += len(expected)
         assert [
             (
@@ -203,9 +203,9 @@ def check_field_history(
                 int(answer["version"].text),
                 _get_until(answer),
             )
-            for answer in found
+            for answer in pages
         ] == [(make_exact(value), one.version, until) for value, one, until in expected]
-        for answer, (_, one, _) in zip(found, expected, strict=True):
+        for answer, (_, one, _) in zip(pages, expected, strict=True):
             _check_origin(answer, one, world)
 
 
@@ -294,11 +294,11 @@ def check_application_timeline(
         assert api.get_answer(f"applications/{id}/history")[0] == 404
         return
     COUNTS["merged timelines"] += 1
-    found = api.collect_pages(
+    pages = api.collect_pages(
         f"applications/{id}/history", "history", **make_parameters(filters), **form
     )
-    assert [get_position(answer) for answer in found] == list_positions(expected)
-    for answer, one in zip(found, expected, strict=True):
+    assert [get_position(answer) for answer in pages] == list_positions(expected)
+    for answer, one in zip(pages, expected, strict=True):
         check_version(answer, one, world)
 
 
@@ -327,22 +327,22 @@ def check_uncertain(answer: Any, state: list[StoredVersion], world: ReferenceSto
     """What a state at a moment says of versions that may have come before it."""
     lacking = [(one.kind, one.id, world.find_missing_after(one)) for one in state]
     found = [
-        (each["kind"], each["id"], [int(number.text) for number in each["missingVersions"]])
-        for each in answer["uncertain"]
+        (item["kind"], item["id"], [int(number.text) for number in item["missingVersions"]])
+        for item in answer["uncertain"]
     ]
-    assert found == [each for each in lacking if each[2]]
+    assert found == [item for item in lacking if item[2]]
 
 
 def check_search(api: OracleApi, world: ReferenceStore, text: str, size: int) -> None:
     """By id in all kinds, then applications by business key; whole and in pages."""
     COUNTS["searches"] += 1
     expected = world.search(text)
-    for each in (500, size):
-        found = api.collect_pages("search", "results", q=text, pageSize=each)
-        assert [(a["kind"], a["id"], datetime.fromisoformat(a["updatedAt"])) for a in found] == [
+    for item in (500, size):
+        pages = api.collect_pages("search", "results", q=text, pageSize=item)
+        assert [(a["kind"], a["id"], datetime.fromisoformat(a["updatedAt"])) for a in pages] == [
             (one.kind, one.id, one.moment) for one in expected
         ]
-        for answer, one in zip(found, expected, strict=True):
+        for answer, one in zip(pages, expected, strict=True):
             COUNTS["search results"] += 1
             assert answer["foundBy"] in (one.names or {"id"})
             assert {(d["kind"], d["id"]) for d in answer["foundIn"]} == one.carriers

@@ -112,9 +112,9 @@ class ReferenceStore:
     def find_missing_after(self, one: StoredVersion) -> list[int]:
         """The numbers between a version and the next one of its entity."""
         above = [
-            each.version
-            for each in self.list_versions(one.kind, one.id)
-            if each.version > one.version
+            version.version
+            for version in self.list_versions(one.kind, one.id)
+            if version.version > one.version
         ]
         return list(range(one.version + 1, min(above))) if above else []
 

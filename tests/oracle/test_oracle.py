@@ -299,9 +299,9 @@ def _text(one: GeneratedVersion) -> str:
     table = sql.Identifier(BY_NAME[one.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
     place = [one.id, one.version, one.at]
-    found = connection.connection.execute(query.format(table), place).fetchone()
-    assert found is not None
-    return str(json.loads(found[0]) if found[0].startswith('"') else found[0])
+    row = connection.connection.execute(query.format(table), place).fetchone()
+    assert row is not None
+    return str(json.loads(row[0]) if row[0].startswith('"') else row[0])
 
 
 def remove_some(some: list[GeneratedVersion], draw: Any) -> None:

@@ -1020,7 +1020,7 @@ def _() -> None:
             with connections["second"].cursor() as cursor:
                 cursor.execute("SELECT document, type FROM outbox_message ORDER BY updated_at")
                 assert cursor.fetchall() == [
-                    *(("realty-info/RU", each) for each in (0, 1, 2)),
+                    *(("realty-info/RU", item) for item in (0, 1, 2)),
                     ("realty-info/there", 0),
                     ("realty-info/too", 0),
                 ]
@@ -1147,8 +1147,8 @@ def _() -> None:
 def _() -> None:
     fixture = serializers.serialize("json", [Folder(pk=5, code="A")])
     with expect_records("CREATE A"), transaction.atomic():
-        for each in serializers.deserialize("json", fixture):
-            each.save()
+        for item in serializers.deserialize("json", fixture):
+            item.save()
         assert recorded_versions.load_versions() == []
         Folder.objects.get().record()
 

@@ -192,7 +192,7 @@ class Stress:
                     stdout=io.StringIO(),
                     stderr=io.StringIO(),
                 )
-                [file] = [each for each in Path(folder).iterdir() if each.name[0] != "."]
+                [file] = [path for path in Path(folder).iterdir() if path.name[0] != "."]
                 rows = map(json.loads, file.read_text().splitlines())
                 found = [(row["id"], row["version"]) for row in rows]
             self._judge(f"the export of {day}", found, before)
@@ -211,7 +211,7 @@ class Stress:
         names = ("host", "port", "user", "password")
         url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
         before = sum(map(len, self.sent.values()))
-        done = subprocess.run(
+        finished = subprocess.run(
             [
                 postgres.find_programs() / "pg_dump",
                 "--data-only",
@@ -223,10 +223,10 @@ class Stress:
             check=False,
         )
         after = sum(map(len, self.sent.values())) + 2 * IN_FLIGHT
-        if done.returncode:
+        if finished.returncode:
             self.did["pg_dump that failed"] += 1
             return
-        found = sum(_versions_in_dump(done.stdout))
+        found = sum(_versions_in_dump(finished.stdout))
         if not before <= found <= after:
             self.wrong.append(f"pg_dump has {found} versions of {before} to {after}")
 

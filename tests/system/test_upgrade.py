@@ -79,8 +79,8 @@ def test_data_of_a_release_is_the_same_after_the_upgrade(name: str, tmp_path: Pa
 
 def has_history() -> bool:
     command = ["git", "rev-parse", "--is-shallow-repository"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() == "false"
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return finished.stdout.strip() == "false"
 
 
 @pytest.mark.skipif(not has_history(), reason="needs the history of the repository")

@@ -300,7 +300,7 @@ def test_batch_adds_a_run_like_single_messages(
         offset += hole
         messages.append(Message(TOPIC, 0, offset, offset * 7 % 5, b"key", body))
         offset += 1
-    decoded = [decode_message(each, WINDOW) for each in messages]
+    decoded = [decode_message(message, WINDOW) for message in messages]
     one_by_one, at_once = Batch(Limits(rows, size)), Batch(Limits(rows, size))
     expected, added, reject = 5, 0, None
     for next_message in messages:

@@ -540,9 +540,9 @@ def test_patch_applied_to_old_gives_new_to_the_digit(pair: tuple[Any, Any]) -> N
     ],
 )
 def test_patch_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
-    made = make_patch(old, new)
-    assert made == operations
-    assert make_exact(apply_patch(old, made)) == make_exact(new)
+    patch = make_patch(old, new)
+    assert patch == operations
+    assert make_exact(apply_patch(old, patch)) == make_exact(new)
 
 
 def test_patch_replaces_digits_of_equal_number() -> None:
@@ -563,5 +563,5 @@ def test_patch_is_not_longer_than_new_document(name: str, count: int) -> None:
 def test_patch_of_shuffled_list_has_fewest_moves_only() -> None:
     old: list[dict[str, Any]] = [{"pid": str(number)} for number in range(9)]
     order = [3, 0, 1, 8, 2, 4, 7, 6, 5]  # 0 1 2 4 7 (or 6, 5) stay
-    found = list_changes(old, [old[number] for number in order])
-    assert [change.kind for change in found] == ["moved"] * 4
+    changes = list_changes(old, [old[number] for number in order])
+    assert [change.kind for change in changes] == ["moved"] * 4

@@ -198,7 +198,7 @@ TOPIC = BY_NAME["product-instance"].topics[0]
 
 
 def blocks(language: str) -> list[str]:
-    return [each.text for each in BLOCKS if (each.page, each.language) == (PAGE, language)]
+    return [block.text for block in BLOCKS if (block.page, block.language) == (PAGE, language)]
 
 
 def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:

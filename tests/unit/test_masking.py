@@ -146,7 +146,7 @@ def test_every_token_has_the_same_length(value: object) -> None:
 
 
 def test_screens_show_short_form_of_token_and_leave_other_texts() -> None:
-    found = make_value_token("x")
-    assert shorten_token(found) == f"•••• {found[7:13]}"
+    value_token = make_value_token("x")
+    assert shorten_token(value_token) == f"•••• {value_token[7:13]}"
     assert shorten_token("masked:3f2a") == "masked:3f2a"
-    assert dumps(loads_shallow(dumps({"a": found}))) == dumps({"a": found})
+    assert dumps(loads_shallow(dumps({"a": value_token}))) == dumps({"a": value_token})

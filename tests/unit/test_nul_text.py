@@ -40,7 +40,7 @@ def has_nul(value: object) -> bool:
     if isinstance(value, str):
         return "\0" in value
     if isinstance(value, dict):
-        return any(has_nul(each) for pair in value.items() for each in pair)
+        return any(has_nul(item) for pair in value.items() for item in pair)
     return isinstance(value, list) and any(map(has_nul, value))
 
 

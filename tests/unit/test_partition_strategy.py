@@ -29,7 +29,7 @@ def part(
     marked: bool = True,
     hours: tuple[int, int] = (0, 24),
 ) -> Partition:
-    start, end = (midnight(day) + timedelta(hours=each) for each in hours)
+    start, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
     if state is DayState.DETACHED:
         return Partition(
             TABLE, build_partition_name(TABLE, day), None, None, state, marked, 10, 8192

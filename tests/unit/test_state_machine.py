@@ -129,17 +129,17 @@ class ConsumerMachine(RuleBasedStateMachine):
     @initialize(lanes=st.tuples(st.integers(1, LANES), st.integers(1, LANES)))
     def begin(self, lanes: tuple[int, int]) -> None:
         self.now = 0.0
-        self.log: dict[KafkaPartition, list[str]] = {each: [] for each in PARTITIONS}
-        # The leader that wrote each offset; what any leader has ever written; what is stored.
-        self.leaders: dict[KafkaPartition, list[int]] = {each: [] for each in PARTITIONS}
+        self.log: dict[KafkaPartition, list[str]] = {item: [] for item in PARTITIONS}
+        # The leader that wrote item offset; what any leader has ever written; what is stored.
+        self.leaders: dict[KafkaPartition, list[int]] = {item: [] for item in PARTITIONS}
         self.leader = dict.fromkeys(PARTITIONS, 0)
         self.written: dict[tuple[KafkaPartition, int, int], str] = {}
         self.stored: set[tuple[KafkaPartition, int, int]] = set()
         self.truncated: set[KafkaPartition] = set()
         self.compacted: set[KafkaPartition] = set()
         self.low = dict.fromkeys(PARTITIONS, 0)
-        self.ledger = {each: ModelledLedgerRow() for each in PARTITIONS}
-        self.members = [ModelledConsumer(make_machine(each)) for each in lanes]
+        self.ledger = {item: ModelledLedgerRow() for item in PARTITIONS}
+        self.members = [ModelledConsumer(make_machine(item)) for item in lanes]
         self.disturb((0, 1, 0), "lost", claimed=True)
         for partition in PARTITIONS:
             self.produce(partition, ["good", "bad", "good"])
@@ -514,7 +514,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     @invariant()
     def a_batch_holds_only_what_is_claimed(self) -> None:
         for member in self.members:
-            claims = {each.claim.source for each in member.machine.positions.claimed.values()}
+            claims = {item.claim.source for item in member.machine.positions.claimed.values()}
             for lane in member.machine.lanes:
                 assert set(lane.filling.progress) <= claims
                 assert lane.filling.messages <= LIMITS.rows * len(member.machine.lanes)
@@ -618,7 +618,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         claimed = machine.positions.claimed
         flight = machine.launch(lane, self.now)
         assert flight.batch.progress
-        assert flight.claims == {each: claimed[each.kafka].claim for each in flight.batch.progress}
+        assert flight.claims == {item: claimed[item.kafka].claim for item in flight.batch.progress}
         assert not lane.ready
 
     def is_let_in(self, claims: Iterable[Claim], batch: Batch) -> bool:
@@ -636,19 +636,19 @@ class ConsumerMachine(RuleBasedStateMachine):
         offset."""
         entry = self.ledger[partition]
         progress = batch.progress[make_source(partition, entry)]
-        rows = [each.message for rows in batch.rows.values() for each in rows]
-        rejects = [each.message for each in batch.rejects]
-        expired = [each.message for each in batch.expired]
+        rows = [item.message for rows in batch.rows.values() for item in rows]
+        rejects = [item.message for item in batch.rejects]
+        expired = [item.message for item in batch.expired]
         taken = {}
         for kinds, messages in (
             ({"good", "giant"}, rows), ({"bad"}, rejects), ({"expired"}, expired),
         ):  # fmt: skip
-            for each in messages:
-                if (each.topic, each.partition) == partition:
-                    place = partition, each.leader_epoch, each.offset
+            for item in messages:
+                if (item.topic, item.partition) == partition:
+                    place = partition, item.leader_epoch, item.offset
                     assert self.written[place] in kinds
-                    assert each.offset not in taken
-                    taken[each.offset] = place
+                    assert item.offset not in taken
+                    taken[item.offset] = place
         for gap in progress.gaps:
             for n in range(gap.start, gap.end):
                 assert n not in taken
@@ -756,13 +756,13 @@ def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
     bad = [make_message(make_value(), offset) for offset in range(TOLERANCE.consecutive)]
-    for each in bad:
-        take_message(machine, each)
+    for item in bad:
+        take_message(machine, item)
     [lane] = machine.lanes
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
     machine.take_written_flight(lane)
-    assert machine.judge(BadMessage(each, Reason.BAD_NUMBER, "") for each in bad)
+    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, "") for item in bad)
     assert machine.resume() == [(TOPIC, 1)]
 
 

@@ -48,7 +48,7 @@ def main() -> int:
         if not kept:
             shutil.rmtree(home, ignore_errors=True)
     print("", *result.lines, sep="\n")
-    print("", *(f"WRONG {each}" for each in result.wrong[:20]), sep="\n")
+    print("", *(f"WRONG {item}" for item in result.wrong[:20]), sep="\n")
     print(f"{len(result.wrong)} wrong answers")
     return 1 if result.wrong else 0
 

@@ -72,8 +72,8 @@ class Nodes:
         try:
             yield
         finally:
-            for each in list(self.dead):
-                self.revive(each)
+            for item in list(self.dead):
+                self.revive(item)
 
     def prepared(self) -> dict[Place, int]:
         """Prepared transactions on each node that runs."""
@@ -86,16 +86,16 @@ class Nodes:
     def recover(self) -> int:
         """End the prepared transactions as the nodes that began them know; how many they were."""
         count = 0
-        for each in self.places():
+        for item in self.places():
             with suppress(psycopg.OperationalError):
-                [(ended,)] = self.asked(each, "SELECT recover_prepared_transactions()")
+                [(ended,)] = self.asked(item, "SELECT recover_prepared_transactions()")
                 count += int(ended)
         return count
 
     def places(self) -> list[Place]:
         """Of the nodes that the test began with; some may be dead."""
         given = [place(url) for url in self.citus.urls]
-        return [self.moved.get(each, each) for each in given]
+        return [self.moved.get(item, item) for item in given]
 
     def asked(self, which: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""

@@ -50,7 +50,7 @@ def run(plan: Plan, folder: Path) -> Result:
             stand.consumer.terminate(30)
             stand.whole()
             gaps = stand.gaps()
-        retries = sum(each.read_log().count("trying again") for each in stand.consumers.all)
+        retries = sum(item.read_log().count("trying again") for item in stand.consumers.all)
     lines = [
         *scenes.said,
         f"the consumers tried again {retries} times",

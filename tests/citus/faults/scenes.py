@@ -146,7 +146,7 @@ class Scenes:
         ready = self.stand.web.send_request("/readyz")
         assert ready.status == 200, ready.body
         [*_, line] = [
-            each for each in self.stand.consumer.read_log().splitlines() if "trying again" in each
+            item for item in self.stand.consumer.read_log().splitlines() if "trying again" in item
         ]
         self._say(f"/readyz answers {ready.status}; the consumer says: {line}")
         assert str(which[1]) in line

@@ -87,15 +87,15 @@ class Stand:
         assert self.database.count_stored() == self.feed.produced
         assert self.database.unfindable() == []
         assert self.database.list_quarantined() == []
-        done = self.consumers.run_command("ledger", "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert parse_shaped("ledger", done.stdout)["totals"]["lag"] == 0
+        finished = self.consumers.run_command("ledger", "--json")
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+        assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
     def gaps(self) -> list[str]:
         """What `annals gaps` finds, or why it ended; nothing if all is well."""
-        done = self.consumers.run_command("gaps", "--json")
-        if done.returncode != 0:
-            return [f"annals gaps: {done.stderr.strip()}"]
+        finished = self.consumers.run_command("gaps", "--json")
+        if finished.returncode != 0:
+            return [f"annals gaps: {finished.stderr.strip()}"]
         listed = self.database.query("SELECT * FROM version_gap")
         return [f"annals gaps: {gap}" for gap in listed]
 
@@ -151,5 +151,5 @@ def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
 
 
 def _manage(env: dict[str, str], *words: str) -> None:
-    done = run_command(env, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finished = run_command(env, *words)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
