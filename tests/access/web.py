@@ -37,6 +37,7 @@ class ProductionWeb:
             "ANNALS_HOME": str(self.folder / "home"),
             "ANNALS_OIDC_FILE": str(file),
             "ANNALS_ALLOWED_HOSTS": "127.0.0.1",
+            "ANNALS_LANGUAGE": "en",
             **self.more,
         }
         with self.log.open("w") as log, self.output.open("w") as output:
