@@ -12,7 +12,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 def author_middleware(get_response: GetResponse) -> GetResponse:
     """Record changes of a request with its user as the author.
 
-    Place it after AuthenticationMiddleware. Without a logged-in user, versions have no author.
+    Place it after AuthenticationMiddleware. Without a logged-in user, versions get None as author.
     """
 
     def respond(request: HttpRequest) -> HttpResponse:

@@ -247,7 +247,7 @@ def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
             field for field in meta.concrete_fields if attribute in (field.name, field.attname)
         }
     if not decisive:
-        return True  # a property: nobody knows what it reads
+        return True  # a property, which may read anything
     if any(field.generated for field in decisive):
         return True  # PostgreSQL computes it of other columns
     changed = {meta.pk.name if name == "pk" else name for name in names}

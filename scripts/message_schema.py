@@ -20,7 +20,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 NAME: Final = "urn:annals:message"
 APPLICATION: Final = "productInstanceId"
 
-# What the decoder checks and a schema cannot. A test has a message for each entry.
+# Rules that the decoder checks and a schema cannot. A test has a message for each entry.
 BEYOND_SCHEMA: Final[Mapping[str, str]] = {
     "bytes": "what is no JSON in UTF-8 at all, as NaN or a byte order mark; many parsers accept it",
     "surrogates": "half of a surrogate pair in a text, as `\\ud800`; many parsers accept it",

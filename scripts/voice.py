@@ -53,15 +53,15 @@ VERBS = frozenset(
     visit wait wake walk warn was watch weigh withdraw wrap write yield
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
-# Methods that Django, DRF, psycopg, gunicorn, psqlextra and MkDocs call by these names.
+# Methods that Django, DRF, OIDC, psycopg, gunicorn, psqlextra and MkDocs call by these names.
 FRAMEWORK_NAMES = frozenset(
     """
     admin_view bulk_create bulk_update changeform_view changelist_view choices db_for_read db_type
-    deconstruct fetchall finalize_response full_clean handle login lookup_allowed lookups main media
+    deconstruct fetchall finalize_response full_clean handle login login_failure login_success lookup_allowed lookups main media
     name on_exit on_files on_page_markdown options queryset ready when_ready
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
-# Decorators of what is no action: a value, or a name that a template or a test asks for.
+# A function with such a decorator is a value, or has the name that a template or test asks for.
 VALUE_DECORATORS = frozenset(
     {"property", "cached_property", "setter", "display", "simple_tag", "fixture"}
 )

@@ -233,7 +233,7 @@ def _read_if_exists(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-# What later commands trust in ANNALS_HOME. PostgreSQL's data may belong to another user.
+# Later commands trust these in ANNALS_HOME. PostgreSQL's data may belong to another user.
 _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 

@@ -20,7 +20,7 @@ from history.common.private_files import write_private_file as write_private_fil
 
 HOST = "127.0.0.1"
 
-# Below the ephemeral ports, of which a client that retries could get its server's port.
+# Below the ephemeral ports: a client that retries could be given its server's port.
 PORT_RANGE = range(20_000, 32_000)
 
 # The parents of kernel threads, which do not have a command line.

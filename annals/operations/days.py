@@ -110,7 +110,7 @@ class TableDay:
 
     @property
     def next(self) -> str:
-        """What the next runs of `partitions maintain` do with the day, and when."""
+        """The work of the next runs of `partitions maintain` on the day, and when they do it."""
         return "; ".join(_describe_next_steps(self))
 
 

@@ -23,7 +23,7 @@ from history.models import FieldLabel, LabelKind
 
 SHIPPED_FILE = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
-MAX_REMEMBERED_PATHS = 10_000  # places: the same few are asked for again and again
+MAX_REMEMBERED_PATHS = 10_000  # places: the same few are looked up again and again
 ANY_SEGMENT = "*"
 
 # Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was

@@ -84,7 +84,7 @@ def explain_text_error(error: UnicodeDecodeError) -> str:
 def _get_user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may have no name for it
+    except (KeyError, OSError):  # in a container the user may not have a name
         return str(os.getuid())
 
 

@@ -12,7 +12,7 @@ from psycopg_pool import PoolTimeout
 
 from history.common.error_text import describe, iterate_causes
 
-# What is said where there is no connection: refused for good, or away. {said} is the server's own.
+# Texts for a failed connection: refused for good, or away. {said} is the server's message.
 _REFUSED: Final[Mapping[str, str]] = {
     r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, and none is "
     "given. Write it into DATABASE_URL, or as {place}:{name}:{user}:PASSWORD into a file of mode "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import psycopg
 from django.db import Error as DjangoDatabaseError
 
-# Classes of SQLSTATE whose message can quote a value: data, constraints, errors of triggers.
+# A message of these classes of SQLSTATE can quote a value: data, constraints, triggers.
 _QUOTING = ("22", "23", "P0")
 
 

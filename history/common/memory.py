@@ -2,7 +2,7 @@
 
 import ctypes
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 MIB = 1 << 20
 

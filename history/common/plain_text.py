@@ -5,7 +5,7 @@ from typing import Final
 
 # Letters by Unicode, and nothing on the screen: the fillers of Hangul.
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
-# What a spreadsheet takes for the beginning of a formula.
+# A spreadsheet takes these characters for the beginning of a formula.
 _FORMULA_SIGNS: Final = "=+-@＝＋－＠"
 _PHONE: Final = r"\+\s?\d[\d\s().-]{4,}"
 # A signed number with its unit, and phone numbers: no spreadsheet can run anything of them.

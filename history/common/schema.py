@@ -99,7 +99,7 @@ def explain_older_tables(error: BaseException) -> str | None:
 
 
 def explain_database() -> str | None:
-    """Explain what to do if the database has no tables or tables of another release.
+    """Explain what to do if the database lacks the tables, or has tables of another release.
 
     Asks the database. Returns None if the tables are right.
     """

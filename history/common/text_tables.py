@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-# Of a file or pipe: as wide as the table is.
+# The width of a file or pipe, so that the table is as wide as it needs.
 NO_WIDTH = 10_000
 
 

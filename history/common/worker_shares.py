@@ -153,7 +153,7 @@ def _compute_half(number: int) -> int:
 _expensive_places: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example to the documents of the API, count as one login.
 _ANONYMOUS: Final = "nobody"
-# What this process answers for logins at the moment.
+# The requests of logins that this process answers at the moment.
 _answered_work: Final[set[RequestWork]] = set()
 _work_ended: Final = threading.Condition()
 

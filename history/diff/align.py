@@ -288,7 +288,7 @@ _MAX_PAIRS = 12
 _MAX_BYTES = 4096
 # Objects at a greater distance than this are different items.
 _MAX_DISTANCE = 0.6
-# What is nested deeper counts as one text: at 90 levels DeepDiff takes three seconds.
+# A deeper part counts as one text: at 90 levels DeepDiff takes three seconds.
 _MAX_LEVELS = 8
 _WHOLE_ITEM_REPORTS = ("iterable_item_added", "iterable_item_removed")
 
@@ -319,7 +319,7 @@ class SimilarItems:
 def _pair_by_distance(removed: list[Json], added: list[Json]) -> IndexPairs:
     from deepdiff import DeepDiff  # the import takes a third of a second; few need it
 
-    # Only texts: to DeepDiff true is close to 1, and it has no numbers beyond float.
+    # Only texts: DeepDiff finds true close to 1, and reads numbers as floats.
     difference = DeepDiff(
         [_to_texts(item) for item in removed],
         [_to_texts(item) for item in added],

@@ -99,7 +99,7 @@ def is_different(
     return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
-# What a path selects in the old and in the new snapshot, and its pointer in the new one.
+# The values that a path selects in the old and the new snapshot, and the pointer in the new one.
 _SelectedPair = tuple[MaybeJson, MaybeJson, str]
 
 

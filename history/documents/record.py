@@ -13,7 +13,7 @@ UNSTORED_SPAN = 100_000
 
 
 class ChangeType(IntEnum):
-    """What a version did to its entity: the values of the type column."""
+    """The kinds of change that make a version: the values of the type column."""
 
     CREATE = 0
     UPDATE = 1

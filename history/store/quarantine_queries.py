@@ -57,7 +57,7 @@ _RESOLVED = f"""
     ORDER BY q.id LIMIT 1
 """  # noqa: S608 - constants
 
-# As the condition of two indexes.
+# The same condition as in two indexes.
 _OPEN = "q.status IN ('new', 'retrying', 'failed')"
 # One row at least, which has the two sums. `others`: whether a child of one of the applications may
 # have messages that do not name it, which only the ids of the children find.

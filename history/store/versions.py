@@ -53,7 +53,7 @@ class TimelineSubject(NamedTuple):
 # Identifies an entity, and a version.
 EntityRef: TypeAlias = tuple[EntityKind, str]
 VersionRef: TypeAlias = tuple[EntityKind, str, VersionKey]
-# What cannot be read, with the error: versions, or (key None) all of an entity.
+# Versions that cannot be read, with the error; the key None stands for all of an entity.
 DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
 
@@ -101,7 +101,7 @@ class SourceRow(NamedTuple):
 
     @property
     def application(self) -> str:
-        """The id of its application; its own id if it has no parent."""
+        """The id of its application; its own id for an application."""
         return self.product_instance_id or self.id
 
 

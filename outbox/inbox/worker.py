@@ -77,7 +77,7 @@ class MessageProcessor:
     _unsettled: tuple[MessageTurn, str | None] | None = None
     # The connection whose time limit is set, and the limit.
     _session: tuple[object, float] | None = None
-    # By message, how often in a row the database went down during an attempt.
+    # How often in a row the database went down during an attempt, by message.
     _losses: Counter[int] = field(default_factory=Counter)
 
     def process_next(self) -> bool:

@@ -31,7 +31,7 @@ def columns(instance: models.Model) -> Snapshot:
 
 def _read_column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
     value = field.value_from_object(instance)
-    # What JSON has no form for, as a file or bytes, is the text that Django's fixtures have for it.
+    # A value without a form in JSON, as a file or bytes, becomes its text in Django's fixtures.
     return value if isinstance(value, _JSON_TYPES) else field.value_to_string(instance)
 
 

@@ -59,7 +59,7 @@ class RelayMembership:
     _beat_at: float = 0.0
     hurried: bool = False
     _balanced_at: float = 0.0
-    # By relay, its last beat and when that was first seen.
+    # The last beat of each relay, and when it was first seen.
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @property

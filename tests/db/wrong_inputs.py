@@ -174,13 +174,15 @@ INPUTS: Final = (
     usage("consume --topics nonsense", "topic nonsense", "there are top-storage"),
     usage("consume --topics top-storage.export.product-cra", TOPIC),
     usage("quarantine list --reason bad_jsn", "invalid choice: 'bad_jsn'"),
-    wrong("quarantine: topic", "quarantine list --topic nonsense", "no topic 'nonsense'"),
+    wrong(
+        "quarantine: topic", "quarantine list --topic nonsense", "topic 'nonsense' does not exist"
+    ),
     wrong("retry: no such id", "quarantine retry 999999", "not in quarantine: 999999"),
     wrong("discard: all", "quarantine discard --why x", "--topic"),
     wrong("discard: no reason", "quarantine discard --reason not_json --why ''", "--why"),
     wrong("show: no such id", "quarantine show 999999", "no message 999999"),
     usage("quarantine show 99999999999999999999999", "whole number"),
-    wrong("resume: topic", "quarantine resume nonsense", "no topic 'nonsense'"),
+    wrong("resume: topic", "quarantine resume nonsense", "topic 'nonsense' does not exist"),
     wrong("acknowledge: no reason", f"ledger acknowledge {TOPIC} --why ''", "--why"),
     usage(f"ledger acknowledge {TOPIC} --partition -1 --why x", "--partition"),
     wrong("breakglass: nobody", "breakglass nobody --remove", "nobody"),

@@ -49,7 +49,7 @@ class JournalRows:
         ),
     )
     order: tuple[str, ...] = ("at", "id")
-    # What a finding calls a row: hardly two rows have the same microsecond.
+    # A finding names a row by its moment: hardly two rows have the same microsecond.
     called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
     @property

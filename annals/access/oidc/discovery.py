@@ -162,7 +162,7 @@ class ProviderDiscovery:
             except ProviderDownError as error:
                 if not self._metadata:
                     raise
-                # Read the keys all the same: a revoked key must not stay because the metadata fail.
+                # Read the keys in any case: a revoked key must not stay because the metadata fail.
                 log.warning("the provider's metadata were not read: %s", error)
                 metadata = self._metadata
             self._keys = _select_usable_keys(

@@ -123,7 +123,7 @@ def verify_id_token(token: str, discovery: ProviderDiscovery, nonce: str) -> Map
 class LogoutRequest:
     """The request of a back-channel logout token: end all sessions of a subject, or one session."""
 
-    subject: str | None  # whose sessions end; None: only `session`
+    subject: str | None  # all sessions of this person end; None: only `session` ends
     session: str | None  # which session ends; None: all of `subject`
     id: str  # the claim `jti`
     until: int  # Unix time after which the token is not accepted

@@ -95,7 +95,7 @@ def limit_waits(
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():
-            # Not rounded to 0, which is no limit.
+            # Rounded up, because 0 means no limit.
             limit = ceil(seconds * 1000)
             cursor.execute("SELECT set_config(%s, %s, false)", [name, f"{limit}ms"])
     try:

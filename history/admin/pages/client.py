@@ -145,7 +145,7 @@ def _parse_monday(request: HttpRequest) -> datetime:
     zone, today = timezone.get_current_timezone(), timezone.localdate(clock.now())
     try:
         year, number = request.GET.get(WEEK, "").split("-W")
-        # Of the first and the last year the weeks around a week may not exist.
+        # Clamped, so that the weeks before and after this one exist.
         day = date.fromisocalendar(min(max(int(year), 1900), 9000), int(number), 1)
     except (ValueError, OverflowError):
         day = today - timedelta(days=today.weekday())

@@ -26,7 +26,7 @@ from history.timeline import HistoryReader, Version
 log = logging.getLogger(__name__)
 
 SHORTEST_REASON, LONGEST_REASON = 5, 500
-# Of the reason's characters that can be seen.
+# How many visible characters the reason must have.
 FEWEST_LETTERS = 3
 
 
@@ -103,7 +103,7 @@ def _unmask_value(
     def record() -> None:
         access = reader.viewer.access
         access.unmasked, access.reason = UnmaskedValue(path, version.updated_at), reason
-        # As JSON: a line break in the reason cannot begin a line of its own.
+        # JSON escapes a line break in the reason, which would begin a new line of the log.
         document = f"{version.entity.name} {version.id}"
         names = (request.user.get_username(), document, path, reason)
         user, document, quoted_path, quoted_reason = (dumps(name).decode() for name in names)

@@ -30,7 +30,7 @@ _WEEKDAYS: Final = {
     )
     for name in names.split()
 }
-# By the first three letters, in full or short.
+# Months by their first three letters, written in full or short.
 _MONTHS: Final = {
     name: place
     for names in (

@@ -47,7 +47,8 @@ def describe_version(version: Version, path: str | None) -> Iterator[str]:
     if plain and version.missing:
         time_text = _("Not later than {day}").format(day=time_text)
     if version.type is not ChangeType.UPDATE:
-        plain = [row for row in plain if row.path]  # a document that is gone is no change of it
+        # The row of the whole document is not a change of a field.
+        plain = [row for row in plain if row.path]
         text = _("{day}, {subject}: {what}.")
         yield text.format(day=time_text, subject=subject, what=get_change_text(version.type))
     for row in _merge_rows(plain):

@@ -80,7 +80,8 @@ SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.clie
 FROM gap_state d JOIN gap_row AS above ON above.id = d.id AND above.version = d.lowest
 WHERE NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# What is missing as before stays. What arrived or is unknown now is closed; the rest is opened.
+# Gaps that are missing as before stay open. Gaps that arrived or are unknown now are closed, new
+# ones are opened.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s

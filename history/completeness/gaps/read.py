@@ -113,7 +113,7 @@ def fetch_totals() -> GapTotals:
         run.started_at if run else None,
         gaps,
         missing,
-        # An earlier release told apart those that Annals had asked for.
+        # An earlier release had an outcome of its own for gaps that Annals had asked for.
         sum(totals_by_outcome.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 

@@ -100,7 +100,7 @@ class Fate:
 
     @property
     def state(self) -> FateState:
-        """What became of it."""
+        """The state of the version or message."""
         return self.cause.state
 
 

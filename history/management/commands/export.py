@@ -163,7 +163,7 @@ def _get_span(
 
 
 def _refuse_nothing(entity: EntityKind, since: date | None, until: date | None) -> None:
-    """Raise CommandError if the command line names days and the table has no day among them."""
+    """Raise CommandError if the command line names days and the table has none of these days."""
     if since and until and since >= until:
         raise CommandError(
             f"--from {since} is not before --to {until}, which is the day after the last one.",

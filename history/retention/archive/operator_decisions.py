@@ -59,7 +59,7 @@ def forget_day(store: ArchiveStore, table: str, day: date) -> int:
     try:
         archived = manifest.load_manifest(store, table, day)
     except ArchiveError:
-        archived = None  # a manifest that nobody can use must not stay
+        archived = None  # an unusable manifest must not stay
     noted_days = ArchivedDay.objects.filter(table=table, day=day)
     has_files = any(
         not name.endswith(REASON_FILES) for name in store.list_names(build_day_folder(table, day))

@@ -89,7 +89,7 @@ def _describe_rows(
     """Describe a file by its rows.
 
     Raises:
-        ArchiveError: The file has no rows, or is not a file of the archive.
+        ArchiveError: The file is empty, or is not a file of the archive.
     """
     digest, rows = hashlib.sha256(), 0
     first = last = ""

@@ -37,7 +37,7 @@ class ExportDay:
         Args:
             table: The partitioned table.
         """
-        # By its name, so that a day that `maintain` drops meanwhile is an error, not without rows.
+        # Read by its name: a day that `maintain` drops meanwhile is an error, not an empty day.
         if self.part and (self.part.day or self.part.state is not DayState.ATTACHED):
             return sql.Identifier(self.part.name)
         start, end = map(sql.Literal, compute_bounds(self.day))

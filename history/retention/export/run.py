@@ -27,7 +27,7 @@ from history.store.days.canonical import Connection, stream_versions
 
 BUFFER = 1 << 20
 TICK_ROWS = 5_000
-# What can go wrong with one day.
+# Errors of one day; the export goes on with the next one.
 FAILURES = (ArchiveError, DatabaseError, psycopg.Error, OSError)
 
 

@@ -61,7 +61,7 @@ def decompress(dictionary: Dictionary | None, packed: bytes) -> bytes:
     number = 0 if dictionary is None else dictionary.number
     if (decompress_frame := _THREAD_DECOMPRESSORS.by_number.get(number)) is None:
         data = None if dictionary is None else dictionary.data
-        # What follows the frame would be its checksum, if nothing says any more that it has one.
+        # Bytes after the frame are its checksum, even if the frame's flag for it was damaged.
         decompress_frame = partial(
             zstandard.ZstdDecompressor(dict_data=data).decompress, allow_extra_data=False
         )

@@ -17,7 +17,7 @@ LOCK_TIMEOUT_MS = 100
 LOCK_WAIT_S = 10.0
 ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, one for each day
 
-# What Citus says when a table would get shards while others move; it has no SQLSTATE of its own.
+# Citus' message if a table gets shards while others move. It does not have its own SQLSTATE.
 _SHARDS_MOVE = "could not acquire the lock required to colocate"
 
 Connection = psycopg.Connection[Any]

@@ -333,7 +333,7 @@ def attach_table(connection: Connection, place: DayTable, day: date) -> None:
             ).format(parent=place.parent, child=place.child, **_build_bound_literals(day))
         )
     except errors.CheckViolation as error:
-        # Of the day's own rows PostgreSQL names the table of the day.
+        # For rows of the day itself PostgreSQL names the table of the day.
         schema, table_name = error.diag.schema_name, error.diag.table_name
         if (
             schema is None

@@ -82,7 +82,8 @@ class NewSearchKeys:
                 values = _decode_one_by_one(record, lookup)
         text = _encode(decoded) if values is None else repr(values)
         id, day = record.id, record.updated_at // MICROSECONDS_PER_DAY
-        # Of the text: -1 and -2 have the same hash, and an absent value must differ from its name.
+        # The text is hashed: the numbers -1 and -2 have the same hash, and an absent value
+        # must differ from its name.
         fingerprint = hash((record.entity, day, text))
         if self.fingerprints.get(id) == fingerprint or self._known.get(id) == fingerprint:
             return
@@ -140,7 +141,7 @@ def _make_lookup(pointers: tuple[str, ...]) -> PointerLookup:
     return PointerLookup([(pointer, str | int) for pointer in pointers])
 
 
-# By an entity's name; None if it declares no keys.
+# The collector of each entity, by its name; None if it does not declare keys.
 LOOKUPS = {
     entity.name: _make_lookup(tuple(pointer for _, pointer in entity.search))
     if entity.search
