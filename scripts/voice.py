@@ -57,8 +57,9 @@ VERBS = frozenset(
 FRAMEWORK_NAMES = frozenset(
     """
     admin_view bulk_create bulk_update changeform_view changelist_view choices db_for_read db_type
-    deconstruct fetchall finalize_response full_clean handle login login_failure login_success lookup_allowed lookups main media
-    name on_exit on_files on_page_markdown options queryset ready when_ready
+    deconstruct fetchall finalize_response full_clean handle login login_failure login_success
+    lookup_allowed lookups main media name on_exit on_files on_page_markdown options queryset ready
+    when_ready
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
 # A function with such a decorator is a value, or has the name that a template or test asks for.

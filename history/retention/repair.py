@@ -46,7 +46,7 @@ class NotRepairableError(ExplainedError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """The result of a repair: versions that a day had twice, and which of them stayed."""
+    """The versions that a day had twice, by what the second row of each had."""
 
     equal: list[DoubledKey] = field(default_factory=list)
     """A second row had an equal content, and was removed."""
