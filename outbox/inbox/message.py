@@ -65,7 +65,9 @@ class Message:
         except (ValueError, RecursionError) as error:
             raise Reject(f"the value is not JSON: {error}") from error
         except InvalidOperation as error:
-            raise Reject("the value cannot be read: an exponent is too large") from error
+            raise Reject(
+                "the value is not JSON that can be read: an exponent is too large"
+            ) from error
 
     def header(self, name: str) -> bytes | None:
         """Return the value of the newest header of this name."""

@@ -285,7 +285,7 @@ def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:
         assert actual is not None
         assert (actual.arrived, actual.read, actual.before) == (0, 3, 3)
         assert actual.highest_rate == pytest.approx(3 / 600, rel=0.1)
-        assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.came_path
+        assert f" {HEIGHT}v-0.0h5.0V{HEIGHT}z" in actual.arrived_path
         assert re.fullmatch(r"M71[45]\.\d -?0\.0h5\.0", actual.read_path)
         plain.execute("UPDATE ingest_pace SET at = at - interval '2 days'")
     assert draw_pace() is None
