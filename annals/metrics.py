@@ -5,7 +5,7 @@ from typing import Final
 from history.common.metric import MetricRegister, OpenValues
 from history.kinds.entities import ENTITIES
 from ingest.consumer.metric_labels import PLACE
-from ingest.messages.decode import Reason
+from ingest.messages.rejection import Reason
 
 REGISTER: Final = MetricRegister("each web process, at `/metrics`")
 

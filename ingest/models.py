@@ -22,6 +22,7 @@ class Ledger(models.Model):
         last_offset, last_leader_epoch, last_digest: The last message that was read, by which the
             log is recognised; see ingest/messages/message.py.
         noted_from: From this offset on ingest_unstored has the messages that were not stored.
+        halted_explanation: From what halted_why was written; null in rows of 0.1.0.
         forecast_at: When the consumer last asked when messages are lost.
         loss_at: When the broker deletes the oldest unread message if nothing more is read; null
             for never.
@@ -55,6 +56,7 @@ class Ledger(models.Model):
     last_digest = models.BinaryField(null=True)
     halted_at = models.DateTimeField(null=True)
     halted_why = models.CharField(max_length=200, default="", blank=True)
+    halted_explanation = models.JSONField(null=True)
     resume_until = models.BigIntegerField(null=True)
     noted_from = models.BigIntegerField(db_default=0)
     updated_at = models.DateTimeField()
@@ -287,6 +289,10 @@ class Quarantined(models.Model):
         made_at: updatedAt of the version, if it can be read.
         reason, detail: Why it was not stored at the last attempt.
         first_reason, first_detail: Why it came into quarantine, if that was another reason.
+        field: The field that is wrong, or its place in the message; empty if none is named.
+        explanation, first_explanation: From what the details were written, so that screens can
+            write them in another language; see ingest/messages/explanations.py. Null in rows of
+            0.1.0.
     """
 
     class Status(models.TextChoices):
@@ -316,6 +322,9 @@ class Quarantined(models.Model):
     detail = models.TextField(_("detail"))
     first_reason = models.CharField(max_length=40, default="", db_default="", blank=True)
     first_detail = models.TextField(default="", db_default="", blank=True)
+    field = models.CharField(max_length=200, default="", db_default="", blank=True)
+    explanation = models.JSONField(null=True)
+    first_explanation = models.JSONField(null=True)
     status = models.CharField(_("status"), max_length=10, choices=Status, default=Status.NEW)
     attempts = models.IntegerField(_("attempts"), default=0)
     first_seen = models.DateTimeField(_("first seen"))

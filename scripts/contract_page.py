@@ -13,8 +13,9 @@ from history.documents.record import (
     MAX_VERSION,
 )
 from history.kinds.entities import ENTITIES
-from ingest.messages.decode import MAX_NESTING, Reason
-from ingest.messages.envelope import RULES
+from ingest.messages.decode import MAX_NESTING
+from ingest.messages.explanations import RULES
+from ingest.messages.rejection import Reason
 from scripts import message_schema as contract
 
 NO_VALUE: Final = ""

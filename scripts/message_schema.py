@@ -14,7 +14,7 @@ from history.documents.record import (
 )
 from history.kinds.entities import ENTITIES, EntityKind
 from ingest.messages.decode import MAX_NESTING
-from ingest.messages.envelope import RULES
+from ingest.messages.explanations import RULES
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 NAME: Final = "urn:annals:message"

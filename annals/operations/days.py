@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from operator import attrgetter
@@ -35,8 +35,9 @@ from history.retention.catalog import Partition
 from history.retention.plan import PartitionPolicy, build_plans
 from history.store.database import forms
 from history.store.days.days import DayState
-from ingest.completeness.holds import find_days_to_hold
-from ingest.completeness.views import translate_reasons
+from ingest.completeness.holds import explain_days_to_hold
+from ingest.messages.explanations import Explanation, join_english
+from ingest.messages.translation import translate_all
 
 ONE_DAY: Final = timedelta(days=1)
 # If the tables of a day have different states, the calendar shows the first of these.
@@ -260,9 +261,14 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         (archived_day.table, archived_day.day): archived_day
         for archived_day in ArchivedDay.objects.defer("files").order_by("day", "table")
     }
-    plans = build_plans(
-        PartitionPolicy.at(now, find_days_to_hold), tables=journal.list_day_tables()
-    )
+    held: dict[tuple[str, date], list[Explanation]] = {}
+
+    def find_held_days(days: Collection[tuple[str, date]]) -> dict[tuple[str, date], str]:
+        reasons = explain_days_to_hold(days)
+        held.update(reasons)
+        return {place: join_english(explanations) for place, explanations in reasons.items()}
+
+    plans = build_plans(PartitionPolicy.at(now, find_held_days), tables=journal.list_day_tables())
     parts = [
         part
         for table_plan in plans
@@ -270,13 +276,13 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
         for part in table_plan.strategy.existing
     ]
     behind = packing.find_overdue_days(parts, today, settings.ANNALS.pack_after_days)
-    waiting = find_days_to_hold(set(behind))
+    waiting = explain_days_to_hold(set(behind))
     later = gettext("waits for the next annals partitions maintain")
     if behind and (sessions := forms.find_unready(connection.connection)):
         text = gettext("waits until no process of an earlier release is connected: {sessions}")
         later = text.format(sessions=", ".join(map(str, sessions)))
     unpacked = {
-        place: translate_reasons(waiting[place]) if place in waiting else later for place in behind
+        place: translate_all(waiting[place]) if place in waiting else later for place in behind
     }
     table_days: dict[tuple[date, str], TableDay] = {}
     for table_plan in plans:
@@ -291,7 +297,7 @@ def _load_table_days(now: datetime) -> dict[date, Sequence[TableDay]]:
             at, verified_at = sealed.get(place), verified.get(strategy.table)
             table_days[day, strategy.table] = TableDay(
                 *place, today, part,
-                hold_reason=translate_reasons(strategy.holds.get(day, "")),
+                hold_reason=translate_all(held.get(place, ())) if day in strategy.holds else "",
                 unpacked=unpacked.get(place, ""),
                 packed=packed.get(place),
                 sealed=at,

@@ -9,7 +9,7 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_lazy
 from msgspec import Meta
 
 from history.api import access, describe
@@ -22,7 +22,7 @@ from history.kinds.entities import BY_TOPIC
 from ingest.completeness import ledger_rows, losses
 from ingest.completeness.ledger_rows import LedgerFigures, find_faults, load_entries, make_figures
 from ingest.completeness.losses import LossForecast
-from ingest.messages.translated_sentences import translate_sentences
+from ingest.messages.translation import translate_stored
 from ingest.models import Ledger
 
 COUNTS: Final = {
@@ -137,30 +137,10 @@ def translate_duration(seconds: float) -> str:
 def list_halted(entries: Iterable[Ledger]) -> list[tuple[Ledger, str]]:
     """Return the halted topic partitions with the reason in the language of the page."""
     return [
-        (entry, translate_reasons(entry.halted_why))
+        (entry, translate_stored(entry.halted_why, entry.halted_explanation))
         for entry in entries
         if entry.current and entry.halted_at
     ]
-
-
-# The reasons of ingest.consumer.positions and ingest.completeness.holds.
-_REASON_TEMPLATES: Final = (
-    gettext_noop("{n} bad messages in a row"),
-    gettext_noop("{n} of the last {all} messages are bad"),
-    gettext_noop("{n} unresolved in quarantine"),
-    gettext_noop("{where} was never read"),
-    gettext_noop("the end of {where} is not known"),
-    gettext_noop("no consumer has seen the end of {where} since {at}"),
-    gettext_noop("no consumer has asked since {at} whether {where} exists"),
-    gettext_noop("the ledger of {where} does not add up"),
-    gettext_noop("{n} messages of {where} not read yet"),
-    gettext_noop("{n} message of {where} not read yet"),
-)
-
-
-def translate_reasons(reasons: str) -> str:
-    """Translate the reasons of a halt or a hold into the language of the page."""
-    return translate_sentences(reasons.replace(",", ""), _REASON_TEMPLATES)
 
 
 class StoreAnswer(LedgerFigures, kw_only=True):

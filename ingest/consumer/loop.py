@@ -259,7 +259,7 @@ class Consumer:
     def _halt_partition(self, claimed: ClaimedPartition) -> None:
         """Stop reading a partition that has too many bad messages."""
         topic, number = claimed.claim.source.kafka
-        reason = claimed.halted or ""
+        reason = claimed.halted.english if claimed.halted else ""
         logger.error("%s[%d] is halted at offset %d: %s", topic, number, claimed.expected, reason)
         self._member.pause([(topic, number)])
         self._periodic_work.record_halts(self._positions)

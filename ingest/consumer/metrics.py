@@ -9,7 +9,7 @@ from ingest.consumer.metric_labels import (
     PLACE,
     TOPIC,
 )
-from ingest.messages.decode import Reason
+from ingest.messages.rejection import Reason
 
 REGISTER: Final = MetricRegister("each consumer, at its `--metrics-port`")
 

@@ -19,8 +19,10 @@ from ingest.consumer.writers import WorkerThread
 from ingest.kafka.brokers import Bounds, BrokerSnapshot
 from ingest.kafka.client import Unreachable
 from ingest.kafka.source import GroupMember
-from ingest.messages.decode import ExpiredVersion, RejectedMessage, decode
+from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.explanations import Explanation
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
+from ingest.messages.rejection import RejectedMessage
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -199,8 +201,10 @@ class PeriodicWork:
 
     def record_halts(self, positions: Positions) -> None:
         """Record which partitions are halted. Repeated each time, because it may fail."""
-        halted = {
-            claimed.claim: claimed.halted or "" for claimed in positions.select_halted().values()
+        halted: dict[Claim, Explanation] = {
+            claimed.claim: claimed.halted
+            for claimed in positions.select_halted().values()
+            if claimed.halted is not None
         }
         if halted:
             self._halting = self._submit_job(partial(ledger.record_halts, halted=halted))

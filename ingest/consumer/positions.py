@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
 
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import KafkaPartition, LastMessage, TopicPartition
 from ingest.store.batch import Claim
 
@@ -48,13 +49,13 @@ class Breaker:
         for _ in range(len(recent) - self.tolerance.window):
             self._bad -= recent.popleft()
 
-    def explain_trip(self) -> str | None:
+    def explain_trip(self) -> Explanation | None:
         """Return why reading must stop, or None if it may continue."""
         if self._row >= self.tolerance.consecutive:
-            return f"{self._row} bad messages in a row"
+            return Explanation(Code.BAD_IN_A_ROW, n=self._row)
         full = len(self._recent) >= self.tolerance.window
         if full and self._bad >= self.tolerance.ratio * self.tolerance.window:
-            return f"{self._bad} of the last {self.tolerance.window} messages are bad"
+            return Explanation(Code.BAD_AMONG_LAST, n=self._bad, all=self.tolerance.window)
         return None
 
 
@@ -69,7 +70,7 @@ class ClaimedPartition:
     # once the expected message came.
     last: LastMessage | None = None
     found: bool = False  # `last` was delivered
-    halted: str | None = None  # why its reading has stopped
+    halted: Explanation | None = None  # why its reading has stopped
     lane: int = 0  # the number of the lane whose batches have its messages
 
 
@@ -99,7 +100,7 @@ class Positions:
                 claim.next_offset,
                 Breaker(tolerance),
                 claim.last,
-                halted="halted before" if claim.halted else None,
+                halted=Explanation(Code.HALTED_BEFORE) if claim.halted else None,
             )
             for claim in claims
         }

@@ -12,7 +12,6 @@ from history.kinds.entities import BY_TOPIC
 from ingest.messages import decode
 from ingest.messages.envelope import (
     PARENT,
-    EnvelopeError,
     EnvelopeParser,
     EnvelopeParsers,
     RawPlace,
@@ -21,6 +20,7 @@ from ingest.messages.envelope import (
 )
 from ingest.messages.forms import DECLARED_PARSERS
 from ingest.messages.message import Message
+from ingest.messages.rejection import RejectedMessage
 
 # How many bytes of a message that is not JSON are searched for the version.
 SEARCHED_BYTES = 65_536
@@ -90,7 +90,7 @@ def read_place(message: Message, shapes: EnvelopeParsers = DECLARED_PARSERS) -> 
         application, updated_at = (
             _read_contract_place(message) if shape is None else shape.place(message)
         )
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RejectedMessage):
         return Place("", None)
     parent_id = _accept_text(application or "") if entity.parent is not None else ""
     return Place(parent_id, _parse_moment(updated_at))
@@ -104,7 +104,7 @@ def _read_contract_place(message: Message) -> RawPlace:
 def _parse_moment(text: str | None) -> datetime | None:
     try:
         return None if text is None else _EPOCH + timedelta(microseconds=decode.parse_time(text))
-    except (decode.RejectedMessage, OverflowError):
+    except (RejectedMessage, OverflowError):
         return None
 
 
@@ -119,7 +119,7 @@ def identify_service(message: Message, shapes: EnvelopeParsers = DECLARED_PARSER
             service: object = _SERVICE.decode(message.value or b"").clientId
         else:
             service = shape.client_id(message)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RejectedMessage):
         return ""
     return _accept_text(service, CLIENT_ID_LENGTH) if isinstance(service, str) else ""
 
@@ -133,7 +133,7 @@ def _read_identity(message: Message, shape: EnvelopeParser | None) -> tuple[byte
             fields = (loose.id, loose.version)
         else:
             fields = shape.name(message)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, EnvelopeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RejectedMessage):
         match = _VERSION.search(value, 0, SEARCHED_BYTES) if shape is None else None
         return b"", match[1] if match else b""
     id, version = (b"" if each is UNSET else bytes(each) for each in fields)

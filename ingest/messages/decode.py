@@ -5,7 +5,6 @@ The snapshot stays the bytes that came: only its syntax is checked and its searc
 
 import re
 from datetime import UTC, date, datetime
-from enum import StrEnum
 
 import msgspec
 from msgspec import UNSET
@@ -18,55 +17,19 @@ from history.kinds.entities import BY_TOPIC, EntityKind
 from history.store.days.window import Window
 from history.store.search_index.keys import LOOKUPS, UNREADABLE, DecodedValues
 from ingest.messages.envelope import (
-    RULES,
-    TYPE_RULE,
     EmptyValueMeaning,
     Envelope,
-    EnvelopeError,
     EnvelopeParser,
     EnvelopeParsers,
-    explain_field_error,
     explain_syntax_error,
-    name_declared_field,
+    explain_wrong_fields,
 )
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.forms import DECLARED_PARSERS
 from ingest.messages.message import Message
+from ingest.messages.rejection import Reason, RejectedMessage, RepeatedMessage
 
 MAX_NESTING = 500
-
-
-class Reason(StrEnum):
-    """Why a message is in quarantine."""
-
-    EMPTY = "empty_value"
-    NOT_JSON = "not_json"
-    BAD_FIELD = "bad_field"
-    BAD_TYPE = "bad_type"
-    BAD_TIME = "bad_updated_at"
-    BAD_DATA = "bad_data"
-    NO_APPLICATION = "no_product_instance_id"
-    TOO_DEEP = "nested_too_deep"
-    TOO_LARGE = "too_large"
-    FUTURE = "in_the_future"
-    UNKNOWN_TOPIC = "unknown_topic"
-    BAD_TEXT = "text_not_storable"
-    BAD_NUMBER = "number_out_of_range"
-    NOT_STORABLE = "not_storable"
-    DIVERGENT = "divergent_duplicate"
-    NO_PARTITION = "no_partition"
-
-
-class RejectedMessage(Exception):
-    """Raised for a message that breaks the contract. `detail` quotes nothing of the document."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
-
-
-class RepeatedMessage(RejectedMessage):
-    """Raised for a message that says nothing new, in an envelope where that is usual."""
 
 
 class ExpiredVersion(Exception):
@@ -86,7 +49,7 @@ class DecodedMessage(msgspec.Struct, frozen=True, gc=False):
     search_keys: DecodedValues | None = None  # what the record has at its search keys, if looked up
     is_expired: bool = False  # the record is older than the window
     reason: Reason | None = None  # why the message is bad
-    detail: str = ""  # a sentence for the quarantine, without content of the document
+    explanation: Explanation | None = None  # given with a reason
 
 
 _DECODER = msgspec.json.Decoder(Envelope)
@@ -103,24 +66,6 @@ _BRACE, _BACKSLASH, _SPACE = ord("{"), ord("\\"), ord(" ")
 _DATA, _NO_DATA = b'"data":', b'"data":null}'
 # The length of the shortest envelope with all required fields, without its data.
 _SHORTEST = len('{"id":"1","version":1,"type":1,"updatedAt":"2026-01-01","clientId":"1"')
-_NOT_A_TIME = (
-    "`updatedAt` must look like 2025-07-03T11:42:48.510186035, then Z, an offset such as +03:00, or"
-    " nothing"
-)
-_NO_SUCH_TIME = (
-    "`updatedAt` is a time that does not exist: its year, month, day, hour, minute or second is out"
-    " of range"
-)
-_AHEAD = (
-    "`updatedAt` is after {} in UTC, the last day that is accepted; check the clock and the offset"
-    " of the service"
-)
-_NO_VALUE = "the message has no value; a deletion is a message whose `type` is DELETE"
-_NO_TYPE = f"`type` is missing or another word; it must be {TYPE_RULE}"
-_NO_APPLICATION = "`{field}` is missing or empty; it must be " + RULES["productInstanceId"]
-_NUL = "`id`, `clientId`, `author` or `productInstanceId` has a NUL character; only `data` may"
-_NO_DATA_RULE = f"`data` is missing or no object; it must be {RULES['data']}"
-_TOO_DEEP = f"the message is nested deeper than {MAX_NESTING} levels"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - compared with naive UTC
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # Nearly all times look like 2025-07-03T11:42:48.510186035, with or without Z. For these
@@ -159,26 +104,26 @@ class Decoder:
         entity = BY_TOPIC.get(topic)
         if entity is None:
             raise RejectedMessage(
-                Reason.UNKNOWN_TOPIC, f"no kind of entity is declared for topic {topic}"
+                Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic=topic)
             )
         shape = self._shapes.get(topic)
         if not value:
             value = _check_empty_value(message, shape)
         parts = _split_message(value, entity) if shape is None else None
         if parts is None:
-            envelope, found = _decode_envelope(message, value, shape), None
+            envelope, search_keys = _decode_envelope(message, value, shape), None
             data = None if envelope.data is UNSET else memoryview(envelope.data)
         else:
-            envelope, data, found = parts
+            envelope, data, search_keys = parts
         kind = _TYPES.get(envelope.rev_type if envelope.type is None else envelope.type)
         if kind is None:
-            raise RejectedMessage(Reason.BAD_TYPE, _name_declared_field(_NO_TYPE, shape))
+            raise _reject_field(Reason.BAD_TYPE, Explanation(Code.NO_TYPE, field="type"), shape)
         application = None
         if entity.parent is not None:
             application = envelope.product_instance_id
             if not application:
                 raise RejectedMessage(
-                    Reason.NO_APPLICATION, _NO_APPLICATION.format(field=entity.parent)
+                    Reason.NO_APPLICATION, Explanation(Code.NO_APPLICATION, field=entity.parent)
                 )
         updated_at = parse_time(envelope.updated_at, shape)
         has_nul = may_have_nul(value)
@@ -194,14 +139,14 @@ class Decoder:
             _check_snapshot(data, kind, value, has_nul, shape),
         )
         if has_nul and "\0" in f"{record.id}{record.client_id}{application}{record.author}":
-            raise RejectedMessage(Reason.BAD_TEXT, _NUL)
+            raise RejectedMessage(Reason.BAD_TEXT, Explanation(Code.NUL_CHARACTER, field="id"))
         if updated_at >= window.end:
-            raise RejectedMessage(
-                Reason.FUTURE, _name_declared_field(_AHEAD.format(window.newest), shape)
-            )
+            day = str(window.newest)
+            explanation = Explanation(Code.AFTER_LAST_DAY, field="updatedAt", day=day)
+            raise _reject_field(Reason.FUTURE, explanation, shape)
         if updated_at < window.start:
             raise ExpiredVersion(record)
-        return record, found
+        return record, search_keys
 
 
 # With the contract's envelopes.
@@ -216,7 +161,7 @@ def decode_message(message: Message, window: Window) -> DecodedMessage:
     except RepeatedMessage:
         return DecodedMessage(message, size)
     except RejectedMessage as error:
-        return DecodedMessage(message, size, reason=error.reason, detail=error.detail)
+        return DecodedMessage(message, size, reason=error.reason, explanation=error.explanation)
     except ExpiredVersion as error:
         return DecodedMessage(message, size, error.record, is_expired=True)
     return DecodedMessage(message, size, record, search_keys)
@@ -237,12 +182,14 @@ def parse_time(text: str, shape: EnvelopeParser | None = None) -> int:
     else:
         plain = separators == "--T::"
     if not plain and _TIME.fullmatch(text) is None:
-        raise RejectedMessage(Reason.BAD_TIME, _name_declared_field(_NOT_A_TIME, shape))
+        explanation = Explanation(Code.NOT_A_TIME, field="updatedAt")
+        raise _reject_field(Reason.BAD_TIME, explanation, shape)
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        wrong = _NOT_A_TIME if _TIME.fullmatch(text) is None else _NO_SUCH_TIME
-        raise RejectedMessage(Reason.BAD_TIME, _name_declared_field(wrong, shape)) from None
+        code = Code.NOT_A_TIME if _TIME.fullmatch(text) is None else Code.NO_SUCH_TIME
+        explanation = Explanation(code, field="updatedAt")
+        raise _reject_field(Reason.BAD_TIME, explanation, shape) from None
     elapsed = parsed - (_EPOCH if parsed.tzinfo is None else _EPOCH_UTC)
     return (elapsed.days * 86_400 + elapsed.seconds) * 1_000_000 + elapsed.microseconds
 
@@ -267,9 +214,13 @@ def _split_message(
         return None
 
 
-def _name_declared_field(sentence: str, shape: EnvelopeParser | None) -> str:
-    """Return the sentence with the field's name in the envelope of its topic."""
-    return sentence if shape is None else name_declared_field(sentence, shape.pointers)
+def _reject_field(
+    reason: Reason, explanation: Explanation, shape: EnvelopeParser | None
+) -> RejectedMessage:
+    """Return the error that names the field by its place in the envelope of its topic."""
+    if shape is not None:
+        explanation = explanation.name_field(shape.pointers)
+    return RejectedMessage(reason, explanation)
 
 
 def _check_empty_value(message: Message, shape: EnvelopeParser | None) -> bytes:
@@ -277,23 +228,21 @@ def _check_empty_value(message: Message, shape: EnvelopeParser | None) -> bytes:
     meaning = EmptyValueMeaning.BAD if shape is None else shape.without_value(message)
     if meaning is EmptyValueMeaning.READ:
         return b""
-    raise (RepeatedMessage if meaning is EmptyValueMeaning.REPEATED else RejectedMessage)(
-        Reason.EMPTY, _NO_VALUE
-    )
+    error = RepeatedMessage if meaning is EmptyValueMeaning.REPEATED else RejectedMessage
+    raise error(Reason.EMPTY, Explanation(Code.NO_VALUE))
 
 
 def _decode_envelope(message: Message, value: bytes, shape: EnvelopeParser | None) -> Envelope:
     try:
         return _DECODER.decode(value) if shape is None else shape.read(message)
-    except EnvelopeError as error:
-        raise RejectedMessage(Reason(error.reason), str(error)) from None
-    except msgspec.ValidationError as error:
-        pointers = None if shape is None else shape.pointers
-        raise RejectedMessage(Reason.BAD_FIELD, explain_field_error(str(error), pointers)) from None
+    except msgspec.ValidationError:
+        unclear = Explanation(Code.UNCLEAR_FIELD)
+        explanation = explain_wrong_fields(value, None) if shape is None else unclear
+        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RejectedMessage(Reason.NOT_JSON, explain_syntax_error(error, value)) from None
     except RecursionError:
-        raise RejectedMessage(Reason.TOO_DEEP, _TOO_DEEP) from None
+        raise RejectedMessage(Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING)) from None
 
 
 def _check_snapshot(
@@ -303,18 +252,15 @@ def _check_snapshot(
     if data is not None:
         if data[0] == _BRACE:
             if _may_be_deep(message) and is_deeper(bytes(data), MAX_NESTING):
-                raise RejectedMessage(Reason.TOO_DEEP, _TOO_DEEP)
+                raise RejectedMessage(Reason.TOO_DEEP, Explanation(Code.TOO_DEEP, n=MAX_NESTING))
             digits = jsonb.count_excess_digits(data)
             if digits:
-                raise RejectedMessage(
-                    Reason.TOO_LARGE,
-                    f"the exponents of the numbers in `data` stand for {digits} digits; at most"
-                    f" {jsonb.MAX_DIGITS} can be returned",
-                )
+                explanation = Explanation(Code.TOO_MANY_DIGITS, n=digits, most=jsonb.MAX_DIGITS)
+                raise RejectedMessage(Reason.TOO_LARGE, explanation)
             return to_store(bytes(data)) if has_nul else data
         if kind == ChangeType.DELETE and bytes(data) == b"null":
             return data
-    raise RejectedMessage(Reason.BAD_DATA, _name_declared_field(_NO_DATA_RULE, shape))
+    raise _reject_field(Reason.BAD_DATA, Explanation(Code.NO_DATA, field="data"), shape)
 
 
 def _may_be_deep(message: bytes) -> bool:

@@ -1,11 +1,13 @@
-"""The envelope of a snapshot: the fields of the contract, and sentences about wrong ones. Pure."""
+"""The envelope of a snapshot: the fields of the contract, and what is wrong with one. Pure."""
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Annotated, Final, Protocol, TypeAlias, get_type_hints
+from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, get_type_hints
 
 import msgspec
+import msgspec.inspect
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from history.documents.json_pointer import PointerLookup, as_pointer, split_pointer
@@ -15,7 +17,9 @@ from history.documents.record import (
     ID_LENGTH,
     MAX_VERSION,
 )
+from ingest.messages.explanations import Code, Explanation, Fault
 from ingest.messages.message import Message
+from ingest.messages.rejection import Reason, RejectedMessage
 
 PARENT: Final = "productInstanceId"
 Identifier = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
@@ -35,7 +39,7 @@ class Envelope(msgspec.Struct, gc=False, rename="camel"):
     product_instance_id: Annotated[str, Meta(max_length=ID_LENGTH)] | None = None
 
 
-_FIELDS = {each.encode_name: each for each in msgspec.structs.fields(Envelope)}
+_FIELDS = {field.encode_name: field for field in msgspec.structs.fields(Envelope)}
 _TYPES = get_type_hints(Envelope, include_extras=True)
 
 
@@ -52,18 +56,10 @@ class EmptyValueMeaning(Enum):
     READ = "read"  # its headers say all
 
 
-class EnvelopeError(ValueError):
-    """Raised for a message that is not in its envelope. `reason` is a value of decode.Reason."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 class EnvelopeParser(Protocol):
     """Parses the envelopes of one topic."""
 
-    pointers: Mapping[str, str]  # where the contract's fields are, for sentences
+    pointers: Mapping[str, str]  # where the contract's fields are, for explanations
 
     def without_value(self, message: Message, /) -> EmptyValueMeaning: ...
 
@@ -71,27 +67,31 @@ class EnvelopeParser(Protocol):
         """Return the envelope of a message.
 
         Raises:
-            msgspec.ValidationError: A field is missing or wrong; the message names it.
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: The JSON cannot be read.
-            EnvelopeError: Anything else.
+            RejectedMessage: A field is missing or wrong, or anything else.
         """
 
     def name(self, message: Message, /) -> RawIdentity:
-        """Return the raw values of id and version, whatever they are. Raises as `read` does."""
+        """Return the raw values of id and version, whatever they are.
+
+        Raises:
+            msgspec.ValidationError: Something around them is not an object.
+            msgspec.DecodeError, UnicodeDecodeError, RecursionError, RejectedMessage: See `read`.
+        """
 
     def client_id(self, message: Message, /) -> object:
         """Return what is in the place of the clientId, whatever it is.
 
         Returns:
             The service that is declared for all messages, if one is; None without either. Raises as
-            `read` does.
+            `name` does.
         """
 
     def id_of_key(self, key: bytes | None, /) -> str:
         """Return the id that the key of a message names, or an empty text if it names none."""
 
     def place(self, message: Message, /) -> RawPlace:
-        """Return the application and the updatedAt that a message names. Raises as `read` does."""
+        """Return the application and the updatedAt that a message names. Raises as `name` does."""
 
 
 EnvelopeParsers: TypeAlias = Mapping[str, EnvelopeParser]
@@ -131,13 +131,21 @@ class ContractEnvelope:
 
     def read(self, message: Message) -> Envelope:
         """Return the envelope of a message. See `EnvelopeParser.read`."""
-        found = zip(self._names, self._lookup(message.value or b""), strict=True)
-        there = {name: each for name, each in found if each is not UNSET}
+        value = message.value or b""
+        try:
+            values = self._lookup(value)
+        except msgspec.ValidationError:
+            explanation = explain_wrong_fields(value, self.pointers, _FIELD_TYPES)
+            raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
+        fields = {
+            name: field
+            for name, field in zip(self._names, values, strict=True)
+            if field is not UNSET
+        }
         for name, pointer in self.pointers.items():
-            field = _FIELDS[name]
-            if field.required and field.name not in there:
-                raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
-        return Envelope(**there)
+            if _FIELDS[name].required and _FIELDS[name].name not in fields:
+                raise make_missing_field(name, pointer)
+        return Envelope(**fields)
 
     def name(self, message: Message) -> RawIdentity:
         """Return the raw values of id and version. See `EnvelopeParser.name`."""
@@ -189,111 +197,195 @@ def json_text(value: Raw | UnsetType) -> str | None:
         return None
 
 
-TYPE_RULE: Final = "CREATE, UPDATE or DELETE, or 0, 1 or 2"
-# The rule of each field, as it ends a sentence.
-RULES: Final[Mapping[str, str]] = {
-    "id": f"a text of 1 to {ID_LENGTH} characters",
-    "version": f"a whole number from 0 to {MAX_VERSION}, written in digits without quotes",
-    "type": TYPE_RULE,
-    "revType": TYPE_RULE,
-    "updatedAt": "a text with an ISO 8601 date and time, as 2025-07-03T11:42:48.510186Z",
-    "clientId": f"a text of 1 to {CLIENT_ID_LENGTH} characters",
-    "author": f"a text of up to {AUTHOR_LENGTH} characters, null or absent",
-    "productInstanceId": f"the application's id, a text of 1 to {ID_LENGTH} characters",
-    "data": "an object, or null if `type` is DELETE",
+class _FieldType(NamedTuple):
+    """The values that a field of the contract may have."""
+
+    kinds: frozenset[str]
+    shortest: int | None = None  # of a text
+    longest: int | None = None
+    least: int | None = None  # of a number
+    most: int | None = None
+
+
+_KINDS: Final[Mapping[type[msgspec.inspect.Type], str]] = {
+    msgspec.inspect.IntType: Fault.INTEGER,
+    msgspec.inspect.StrType: Fault.TEXT,
+    msgspec.inspect.NoneType: Fault.NULL,
 }
-_KINDS: Final = {
-    "int": "a whole number",
-    "float": "a number with a fraction or an exponent",
-    "str": "a text",
-    "bool": "true or false",
-    "null": "null",
-    "array": "a list",
-    "object": "an object",
+
+
+def _describe_type(info: msgspec.inspect.Type) -> _FieldType:
+    members = info.types if isinstance(info, msgspec.inspect.UnionType) else (info,)
+    described = _FieldType(frozenset(_KINDS[type(member)] for member in members))
+    for member in members:
+        if isinstance(member, msgspec.inspect.StrType):
+            described = described._replace(shortest=member.min_length, longest=member.max_length)
+        elif isinstance(member, msgspec.inspect.IntType):
+            described = described._replace(least=member.ge, most=member.le)
+    return described
+
+
+_FIELD_TYPES: Final[Mapping[str, _FieldType]] = {
+    name: _describe_type(msgspec.inspect.type_info(_TYPES[field.name]))
+    for name, field in _FIELDS.items()
+    if name != "data"
 }
-_MSGSPEC_ERROR: Final = re.compile(
-    r"(?:Object missing required field `(?P<missing>\w+)`"
-    r"|Object has nothing at `(?P<pointer>[^`]*)`, the (?P<name>\w+)"
-    r"|Expected `[^`]+`(?:, got `(?P<got>\w+)`"
-    r"| of length (?P<size>>=|<=) (?P<length>\d+)"
-    r"| (?P<bound>>=|<=) (?P<limit>-?\d+)))"
-    r"(?: - at `\$\.?(?P<path>.*)`)?",
-    re.DOTALL,
-)
-_BEGINS_WITH_FIELD: Final = re.compile(r"`(\w+)`(?= (?:is|must) )")
-_AT_BYTE: Final = re.compile(r"(.*) \(byte (\d+)\)", re.DOTALL)
+_AT_BYTE: Final = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)", re.DOTALL)
 _LONE_SURROGATE: Final = re.compile(
     rb"\\u[dD](?:[89aAbB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|[c-fC-F][0-9a-fA-F]{2})"
 )
 
 
-def explain_field_error(error: str, pointers: Mapping[str, str] | None = None) -> str:
-    """Return a sentence for the text of a msgspec.ValidationError about an envelope.
+def make_missing_field(name: str, pointer: str | None = None) -> RejectedMessage:
+    """Return the error of a message without a field. `pointer`: its place, if it is declared."""
+    place = {} if pointer is None else {"pointer": pointer}
+    explanation = Explanation(Code.WRONG_FIELD, fault=Fault.MISSING, field=name, **place)
+    return RejectedMessage(Reason.BAD_FIELD, explanation)
+
+
+def explain_wrong_fields(
+    text: bytes | Raw,
+    pointers: Mapping[str, str] | None,
+    checked: Container[str] = (),
+    at: str = "",
+) -> Explanation:
+    """Explain why a text has no fields that msgspec accepts, by looking at them one by one.
+
+    As msgspec does, it stops at the first wrong value: what follows need not be JSON.
 
     Args:
-        pointers: Where a declared envelope has the contract's fields.
+        text: A text that msgspec refused with a ValidationError.
+        pointers: Where a declared envelope has the contract's fields. None: the contract's
+            envelope, with all of its fields checked.
+        checked: The fields with a type to check; of others only the objects around them count.
+        at: The pointer to the text itself.
     """
-    match = _MSGSPEC_ERROR.fullmatch(error)
-    if match is None:
-        return "a field is missing or wrong"
-    place = match["missing"] or match["path"] or ""
-    if match["pointer"]:
-        name, called = match["name"], f"`{match['pointer']}`, the {match['name']},"
-    elif pointers is None or not place:
-        name, called = place, f"`{place}`" if place else "the message"
-    else:
-        name = _find_field_at(place, pointers)
-        at = pointers.get(name, "/" + place.replace(".", "/"))
-        called = f"`{at}`" + (f", the {name}," if name else "")
-    rule = RULES.get(name, _describe_container(place))
-    return f"{called} {_describe_fault(match)}; it must be {rule}"
+    document, explanation = bytes(text).decode("utf-8", "surrogateescape").lstrip(), None
+    try:
+        if not document.startswith("{"):
+            explanation = _explain_no_object(_decode_first_value(document), at)
+        elif pointers is None:
+            explanation = _find_wrong_contract_field(document)
+        else:
+            places = {name: tuple(split_pointer(place)) for name, place in pointers.items()}
+            explanation = _find_wrong_value(_scan_members(document), places, checked, at)
+    except (ValueError, IndexError, RecursionError):
+        pass
+    return explanation or Explanation(Code.UNCLEAR_FIELD)
 
 
-def name_declared_field(sentence: str, pointers: Mapping[str, str]) -> str:
-    """Return the sentence with the place of its field in a declared envelope.
+_JSON_DECODER: Final = json.JSONDecoder()
+_JSON_SPACE: Final = re.compile(r"[ \t\n\r]*")
 
-    A sentence that does not begin with a field of the contract is returned unchanged.
+
+def _decode_first_value(document: str) -> object:
+    """Return the value that a text begins with; of a list only that it is one."""
+    return [] if document.startswith("[") else _JSON_DECODER.raw_decode(document)[0]
+
+
+def _scan_members(document: str) -> Iterator[tuple[str, object]]:
+    """Yield the members of the object that a text begins with, in order.
+
+    Raises:
+        ValueError, IndexError: The text is not JSON from here on.
     """
-    match = _BEGINS_WITH_FIELD.match(sentence)
-    pointer = pointers.get(match[1]) if match else None
-    if match is None or not pointer or pointer == f"/{match[1]}":
-        return sentence
-    return f"`{pointer}`, the {match[1]},{sentence[match.end() :]}"
+
+    def skip(place: int, expected: str = "") -> int:
+        """Return the place after white space, and after the character that must follow it."""
+        place = _JSON_SPACE.match(document, place).end()  # type: ignore[union-attr] # matches
+        if not document.startswith(expected, place):
+            raise ValueError
+        return _JSON_SPACE.match(document, place + len(expected)).end()  # type: ignore[union-attr]
+
+    place = skip(0, "{")
+    while document[place] != "}":
+        key, place = _JSON_DECODER.raw_decode(document, place)
+        value, place = _JSON_DECODER.raw_decode(document, skip(place, ":"))
+        yield key, value
+        place = skip(place)
+        if document[place] != "}":
+            place = skip(place, ",")
 
 
-def explain_syntax_error(error: Exception, value: bytes) -> str:
-    """Return a sentence for a value that cannot be read as JSON."""
+def _find_wrong_contract_field(document: str) -> Explanation | None:
+    names = set()
+    for name, value in _scan_members(document):
+        names.add(name)
+        wrong = _find_fault(name, value) if name in _FIELD_TYPES else None
+        if wrong is not None:
+            return Explanation(Code.WRONG_FIELD, field=name, **wrong)
+    for name, field in _FIELDS.items():
+        if field.required and name not in names:
+            return make_missing_field(name).explanation
+    return None
+
+
+def _find_wrong_value(
+    members: Iterable[tuple[str, object]],
+    places: Mapping[str, tuple[str, ...]],
+    checked: Container[str],
+    at: str,
+) -> Explanation | None:
+    """Return the first value that is not an object, or a wrong field, in the order of the text."""
+    for key, value in members:
+        pointer = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
+        inner = {name: rest[1:] for name, rest in places.items() if rest[:1] == (key,)}
+        deeper = {name: rest for name, rest in inner.items() if rest}
+        # Null stands for an absent value, but not for one that is read itself and looked into.
+        if value is None and (not deeper or len(deeper) == len(inner)):
+            continue
+        if deeper:
+            if not isinstance(value, dict):
+                return _explain_no_object(value, pointer)
+            explanation = _find_wrong_value(value.items(), deeper, checked, pointer)
+            if explanation is not None:
+                return explanation
+        for name, rest in inner.items():
+            wrong = _find_fault(name, value) if not rest and name in checked else None
+            if wrong is not None:
+                return Explanation(Code.WRONG_FIELD, field=name, pointer=pointer, **wrong)
+    return None
+
+
+def _explain_no_object(value: object, pointer: str) -> Explanation:
+    place = {"pointer": pointer} if pointer else {}
+    return Explanation(Code.WRONG_FIELD, fault=Fault.of_value(value), **place)
+
+
+def explain_wrong_value(name: str, value: object, pointer: str) -> Explanation:
+    """Explain why the contract does not allow a value for a field."""
+    fault = _find_fault(name, value)
+    if fault is None:
+        return Explanation(Code.UNCLEAR_FIELD)
+    return Explanation(Code.WRONG_FIELD, field=name, pointer=pointer, **fault)
+
+
+def _find_fault(name: str, value: object) -> dict[str, str | int] | None:
+    """Return the fault of a field's value with its limit, as parameters; None if it is right."""
+    allowed, kind = _FIELD_TYPES[name], Fault.of_value(value)
+    if kind not in allowed.kinds:
+        return {"fault": kind}
+    if isinstance(value, str):
+        if allowed.shortest and not value:
+            return {"fault": Fault.EMPTY}
+        if allowed.longest is not None and len(value) > allowed.longest:
+            return {"fault": Fault.TOO_LONG, "n": allowed.longest}
+    if isinstance(value, int):
+        if allowed.least is not None and value < allowed.least:
+            return {"fault": Fault.TOO_SMALL, "n": allowed.least}
+        if allowed.most is not None and value > allowed.most:
+            return {"fault": Fault.TOO_LARGE, "n": allowed.most}
+    return None
+
+
+def explain_syntax_error(error: Exception, value: bytes) -> Explanation:
+    """Explain why a value cannot be read as JSON."""
     if isinstance(error, UnicodeDecodeError):
-        return "a text has bytes that are not UTF-8; the message must be JSON in UTF-8"
-    match = _AT_BYTE.fullmatch(str(error))
+        return Explanation(Code.NOT_UTF8)
     if _LONE_SURROGATE.search(value):
-        return "a text has half of a surrogate pair, as \\ud800, which is no character"
+        return Explanation(Code.LONE_SURROGATE)
+    # msgspec gives the place of a mistake only in its text. Nothing depends on it but the words.
+    match = _AT_BYTE.fullmatch(str(error))
     if match is None:
-        return "the message ends before its JSON does; it was cut off"
-    problem = match[1].removeprefix("JSON is malformed: ")
-    return f"the message is not JSON in UTF-8: {problem} at byte {match[2]}, counted from 0"
-
-
-def _find_field_at(place: str, pointers: Mapping[str, str]) -> str:
-    """Return the contract's field at a place as msgspec names it, or an empty text."""
-    for name, pointer in pointers.items():
-        if f".{'.'.join(split_pointer(pointer))}".endswith(f".{place}"):
-            return name
-    return ""
-
-
-def _describe_container(place: str) -> str:
-    """Return the rule for a place that is not a field: the message, or an object around one."""
-    return "an object" if place else "a JSON object with the fields of the contract"
-
-
-def _describe_fault(match: re.Match[str]) -> str:
-    if match["missing"] or match["pointer"]:
-        return "is missing"
-    if match["got"]:
-        return f"is {_KINDS.get(match['got'], 'something else')}"
-    if match["size"] == ">=":
-        return "is empty"
-    if match["size"]:
-        return f"is longer than {match['length']} characters"
-    return f"is {'less' if match['bound'] == '>=' else 'more'} than {match['limit']}"
+        return Explanation(Code.TRUNCATED)
+    return Explanation(Code.MALFORMED, what=match[1], n=int(match[2]))

@@ -14,19 +14,22 @@ from history.kinds import EnvelopeForm
 from history.kinds.entities import BY_TOPIC, EntityKind
 from ingest.messages.envelope import (
     PARENT,
-    RULES,
     ContractEnvelope,
     EmptyValueMeaning,
     Envelope,
-    EnvelopeError,
     EnvelopeParser,
     EnvelopeParsers,
     RawIdentity,
     RawPlace,
+    explain_wrong_fields,
+    explain_wrong_value,
     json_text,
     key_text,
+    make_missing_field,
 )
+from ingest.messages.explanations import Code, Explanation, Fault
 from ingest.messages.message import Message
+from ingest.messages.rejection import Reason, RejectedMessage
 from ingest.messages.unavailable import DEFAULT_PLACEHOLDER, Placeholder
 
 _NULL: Final = b"null"
@@ -53,7 +56,7 @@ class PlainEnvelope:
         return EmptyValueMeaning.BAD
 
     def read(self, message: Message) -> Envelope:
-        values = self._lookup(message.value or b"")
+        values = _look_up_fields(self._lookup, message.value or b"")
         return self._build_envelope(values, values.get("data", UNSET))
 
     def name(self, message: Message) -> RawIdentity:
@@ -82,7 +85,7 @@ class PlainEnvelope:
             return None
         try:
             return str(self._convert_value(name, value))
-        except (msgspec.MsgspecError, EnvelopeError):
+        except (msgspec.MsgspecError, RejectedMessage):
             return None
 
     def _get_json(self, message: Message) -> bytes:
@@ -90,30 +93,32 @@ class PlainEnvelope:
         return message.value or b""
 
     def _build_envelope(self, values: Mapping[str, Raw], data: Raw | UnsetType) -> Envelope:
-        """The envelope of these values, by the contract's names; null is none. Raises
-        msgspec.ValidationError, msgspec.DecodeError, EnvelopeError."""
-        found: dict[str, Any] = {"data": data, "type": None}
+        """Return the envelope of these values, by the contract's names; null is absent.
+
+        Raises:
+            msgspec.DecodeError, RejectedMessage: See `EnvelopeParser.read`.
+        """
+        fields: dict[str, Any] = {"data": data, "type": None}
         for name, value in values.items():
             if name == "data" or bytes(value) == _NULL:
                 continue
-            found[_FIELDS[name]] = self._convert_value(name, value)
+            fields[_FIELDS[name]] = self._convert_value(name, value)
         if self._client is not None:
-            found["client_id"] = self._client
+            fields["client_id"] = self._client
         for name in ("id", "version", "updatedAt", "clientId"):
-            if _FIELDS[name] not in found:
-                pointer = self.pointers.get(name, name)
-                raise msgspec.ValidationError(f"Object has nothing at `{pointer}`, the {name}")
-        return Envelope(**found)
+            if _FIELDS[name] not in fields:
+                raise make_missing_field(name, self.pointers.get(name, name))
+        return Envelope(**fields)
 
     def _parse_change_type(self, spelling: object) -> str:
-        """CREATE, UPDATE or DELETE. Raises EnvelopeError."""
-        found = None if isinstance(spelling, bool) else self._types.get(str(spelling))
-        if found is None:
+        """Return CREATE, UPDATE or DELETE. Raises RejectedMessage."""
+        change = None if isinstance(spelling, bool) else self._types.get(str(spelling))
+        if change is None:
             words = ", ".join(self._types)
-            raise EnvelopeError(
-                "bad_type", f"the type of change is missing or another word; valid: {words}"
+            raise RejectedMessage(
+                Reason.BAD_TYPE, Explanation(Code.UNKNOWN_CHANGE_TYPE, words=words)
             )
-        return found
+        return change
 
     def _convert_value(self, name: str, value: Raw) -> Any:
         plain = msgspec.json.decode(value)
@@ -127,9 +132,11 @@ class PlainEnvelope:
             plain = int(_cut_digits(plain, 11))
         try:
             return msgspec.convert(plain, _TYPES[_FIELDS[name]])
-        except msgspec.ValidationError as error:
-            place = ".".join(split_pointer(self.pointers.get(name, f"/{name}")))
-            raise msgspec.ValidationError(f"{error} - at `$.{place}`") from None
+        except msgspec.ValidationError:
+            pointer = self.pointers.get(name, f"/{name}")
+            raise RejectedMessage(
+                Reason.BAD_FIELD, explain_wrong_value(name, plain, pointer)
+            ) from None
 
 
 class CloudEventsEnvelope(PlainEnvelope):
@@ -148,17 +155,18 @@ class CloudEventsEnvelope(PlainEnvelope):
 
     def read(self, message: Message) -> Envelope:
         try:
-            values = self._lookup(self._get_json(message))
-        except msgspec.ValidationError as error:
-            raise _explain_event_error(error, message) from None
+            values = _look_up_fields(self._lookup, self._get_json(message))
+        except RejectedMessage as error:
+            if error.explanation.parameters.get("pointer") != "/data":
+                raise
+            explanation = Explanation(Code.DATA_NOT_AN_OBJECT, field="data")
+            raise RejectedMessage(Reason.BAD_DATA, explanation) from None
         if bytes(values.pop("specversion", _NULL)) != b'"1.0"':
-            raise EnvelopeError(
-                "bad_field", "`specversion` is missing or another one; it must be 1.0"
+            raise RejectedMessage(
+                Reason.BAD_FIELD, Explanation(Code.OTHER_SPECVERSION, field="specversion")
             )
         if values.pop("base64", None) is not None:
-            raise EnvelopeError(
-                "bad_data", "the data is in `data_base64`; it must be a JSON object in `data`"
-            )
+            raise RejectedMessage(Reason.BAD_DATA, Explanation(Code.BASE64_DATA))
         return self._build_envelope(values, values.get("data", Raw(_NULL)))
 
     def _get_json(self, message: Message) -> bytes:
@@ -217,42 +225,38 @@ class DebeziumEnvelope(PlainEnvelope):
     def read(self, message: Message) -> Envelope:
         event, change, row = self._split_event(message)
         if self._placeholder.is_in(bytes(row)):
-            raise EnvelopeError(
-                "bad_data",
-                "the row lacks a large value that did not change; set REPLICA IDENTITY FULL on its "
-                "table",
-            )
-        values = self._lookup(row)
+            raise RejectedMessage(Reason.BAD_DATA, Explanation(Code.ROW_LACKS_VALUE))
+        values = _look_up_fields(self._lookup, row)
         if change == "DELETE" and bytes(values.get("version", _NULL)) == _NULL:
-            raise EnvelopeError(
-                "bad_field",
-                "the row before the deletion has no version, only its key; set REPLICA IDENTITY "
-                "FULL on its table",
-            )
+            raise RejectedMessage(Reason.BAD_FIELD, Explanation(Code.ROW_IS_ONLY_KEY))
         if isinstance(event.source, Raw) and bytes(event.source) != _NULL:
-            values |= self._of_source(event.source)
+            values |= _look_up_fields(self._of_source, event.source, at="/source")
         envelope = self._build_envelope(values, row)
         envelope.type = change
         if change == "DELETE":
             if envelope.version == MAX_VERSION:
-                raise EnvelopeError("bad_field", "the version of the deletion is out of range")
+                raise RejectedMessage(Reason.BAD_FIELD, Explanation(Code.DELETION_OUT_OF_RANGE))
             envelope.version += 1
             self._set_origin_of_deletion(envelope, event.source)
         return envelope
 
     def _set_origin_of_deletion(self, envelope: Envelope, source: Raw | UnsetType) -> None:
-        """Of a DELETE: what the event knows of it, and nothing of the change before."""
-        found = self._of_deletion(source) if isinstance(source, Raw) else {}
+        """Set what the event of a deletion knows of it, and nothing of the change before."""
+        values = (
+            _look_up_fields(self._of_deletion, source, at="/source")
+            if isinstance(source, Raw)
+            else {}
+        )
         at, name = (
-            msgspec.json.decode(found.get(each, _NULL)) for each in ("updatedAt", "clientId")
+            msgspec.json.decode(values.get(field, _NULL)) for field in ("updatedAt", "clientId")
         )
         if not isinstance(at, int) or not isinstance(name, str):
-            raise EnvelopeError(
-                "bad_field", "`source` of the deletion lacks `ts_ms` or `name`: its time and origin"
+            raise RejectedMessage(
+                Reason.BAD_FIELD, Explanation(Code.DELETION_WITHOUT_SOURCE, field="source")
             )
         envelope.author = None
         envelope.updated_at = _format_time(at, "ms")
-        envelope.client_id = self._client or self._convert_value("clientId", found["clientId"])
+        envelope.client_id = self._client or self._convert_value("clientId", values["clientId"])
 
     def name(self, message: Message) -> RawIdentity:
         _, change, row = self._split_event(message)
@@ -294,37 +298,69 @@ class DebeziumEnvelope(PlainEnvelope):
         return json_text(id) or ""
 
     def _split_event(self, message: Message) -> tuple[_DebeziumEvent, str, Raw]:
-        """The event, its type of change and its row."""
-        event = _DECODER.decode(message.value or b"")
+        """Return the event, its type of change and its row."""
+        event = _decode_event(message.value or b"")
         if event.op is None and isinstance(event.payload, Raw):
-            event = _DECODER.decode(event.payload)
+            event = _decode_event(event.payload, at="/payload")
         change = self._parse_change_type(event.op)
-        deleted = change == "DELETE"
-        row = event.before if deleted else event.after
+        row = event.before if change == "DELETE" else event.after
         if isinstance(row, Raw) and bytes(row).startswith(b"{"):
             return event, change, row
-        side, hint = "after", ""
-        if deleted:
-            side, hint = "before", "; set REPLICA IDENTITY FULL on its table"
-        raise EnvelopeError("bad_data", f"`{side}` is missing or no object; it has the row{hint}")
+        explanation = (
+            Explanation(Code.NO_ROW_BEFORE, field="before")
+            if change == "DELETE"
+            else Explanation(Code.NO_ROW, field="after")
+        )
+        raise RejectedMessage(Reason.BAD_DATA, explanation)
+
+
+def _decode_event(text: bytes | Raw, at: str = "") -> _DebeziumEvent:
+    """Decode the outer part of an event. Raises as `EnvelopeParser.read` does.
+
+    Args:
+        at: The pointer to the text.
+    """
+    try:
+        return _DECODER.decode(text)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(text)
+        if isinstance(fields, dict):
+            fault = Fault.of_value(fields.get("op"))
+            explanation = Explanation(Code.WRONG_FIELD, field="op", fault=fault)
+        else:
+            explanation = explain_wrong_fields(text, {}, at=at)
+        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
 
 
 class JsonLookup:
     """The values at pointers of a JSON text, as JSON. Several names may have one pointer."""
 
     def __init__(self, pointers: Mapping[str, str]) -> None:
-        self._pointers = dict(pointers)
+        self.pointers: Mapping[str, str] = dict(pointers)
         self._places = tuple(dict.fromkeys(pointers.values()))
         self._lookup = PointerLookup([(place, Raw) for place in self._places or ("",)])
 
     def __call__(self, text: bytes | Raw) -> dict[str, Raw]:
-        """By name, what is there. Raises msgspec.DecodeError, RecursionError."""
+        """Return by name what is there. Raises msgspec.DecodeError, RecursionError."""
         values = dict(zip(self._places, self._lookup(text), strict=False))
         return {
             name: value
-            for name, place in self._pointers.items()
+            for name, place in self.pointers.items()
             if (value := values[place]) is not UNSET
         }
+
+
+def _look_up_fields(lookup: JsonLookup, text: bytes | Raw, at: str = "") -> dict[str, Raw]:
+    """Look up fields. Raises as `EnvelopeParser.read` does.
+
+    Args:
+        at: The pointer to the text.
+    """
+    try:
+        return lookup(text)
+    except msgspec.ValidationError:
+        explanation = explain_wrong_fields(text, lookup.pointers, at=at)
+        raise RejectedMessage(Reason.BAD_FIELD, explanation) from None
 
 
 _READERS: Final = {
@@ -346,15 +382,6 @@ def _create_entity_parser(entity: EntityKind) -> EnvelopeParser | None:
     return None if entity.parent in (None, PARENT) else ContractEnvelope(entity.parent)
 
 
-def _explain_event_error(error: msgspec.ValidationError, message: Message) -> Exception:
-    """What is wrong with an event in which nothing could be looked up."""
-    if " - at `" in str(error):
-        return error
-    if (message.value or b"").lstrip().startswith(b"{") or _is_binary(message):
-        return EnvelopeError("bad_data", f"`data` is no object; it must be {RULES['data']}")
-    return error
-
-
 def _is_binary(message: Message) -> bool:
     """As the specification tells them apart: by the content type."""
     has_version = False
@@ -372,14 +399,15 @@ def _format_time(value: object, unit: str) -> str:
     if isinstance(value, str) and value.removeprefix("-").isdigit() and value.isascii():
         sign = "-" * value.startswith("-")
         value = int(sign + _cut_digits(value.removeprefix("-"), 25))
-    must = f"it must be {unit} since 1970-01-01 UTC"
     if not isinstance(value, int) or isinstance(value, bool):
-        raise EnvelopeError("bad_updated_at", f"the time is no whole number; {must}")
+        raise RejectedMessage(Reason.BAD_TIME, Explanation(Code.TIME_NOT_A_NUMBER, unit=unit))
     microseconds = value // 1_000 if unit == "ns" else value * _UNITS[unit]
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat()
     except OverflowError:
-        raise EnvelopeError("bad_updated_at", f"the time is out of range; {must}") from None
+        raise RejectedMessage(
+            Reason.BAD_TIME, Explanation(Code.TIME_OUT_OF_RANGE, unit=unit)
+        ) from None
 
 
 def _cut_digits(text: str, limit: int) -> str:
@@ -396,8 +424,8 @@ def _get_identity(values: Mapping[str, Raw]) -> RawIdentity:
 
 
 DECLARED_PARSERS: EnvelopeParsers = {
-    topic: found
+    topic: parser
     for entity in BY_TOPIC.values()
-    if (found := _create_entity_parser(entity)) is not None
+    if (parser := _create_entity_parser(entity)) is not None
     for topic in entity.topics
 }

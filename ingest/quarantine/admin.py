@@ -121,7 +121,7 @@ class QuarantinedAdmin(ReadOnly):
 
     @admin.display(description=gettext_lazy("detail"))
     def said(self, message: Quarantined) -> SafeString:
-        return details.translate_detail(message.detail)
+        return details.translate_detail(message.detail, message.explanation)
 
     @admin.display(description=gettext_lazy("document"), ordering="entity_id")
     def document(self, message: Quarantined) -> str:
@@ -144,9 +144,8 @@ class QuarantinedAdmin(ReadOnly):
         first = message.first_reason
         if not first:
             return "—"
-        return format_html(
-            "{}: {}", describe_reason(first), details.translate_detail(message.first_detail)
-        )
+        detail = details.translate_detail(message.first_detail, message.first_explanation)
+        return format_html("{}: {}", describe_reason(first), detail)
 
     @admin.display(description=gettext_lazy("first seen"), ordering="first_seen")
     def seen(self, message: Quarantined) -> str:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, Final, LiteralString, NamedTuple
 
 from psycopg import errors
 from psycopg.rows import namedtuple_row
@@ -15,7 +15,7 @@ from history.store.days.window import Window
 from ingest.kafka.names import identify_message, read_place
 from ingest.messages.message import Message
 from ingest.store import missing_days, rejects, session
-from ingest.store.batch import EntityDay
+from ingest.store.batch import BadMessage, EntityDay
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import DayRefusal
 from ingest.store.rejects import FIRST_PAUSE_SECONDS
@@ -25,17 +25,28 @@ from ingest.store.sqlstate import is_missing_partition
 MAX_ATTEMPTS = 10
 LONGEST_PAUSE_SECONDS = 86_400
 
-LedgerPlace = tuple[str, str, int]  # topic, its id, partition
+
+class LedgerPlace(NamedTuple):
+    """The key of a row of the ledger."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
 OPEN = ("new", "retrying")
 UNSETTLED = (*OPEN, "failed")
 
-_POSTPONE = """
+# Records a failed retry. What was recognised of the version before, and the first reason, are kept.
+_POSTPONE: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
     first_reason = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN reason
         ELSE first_reason END,
     first_detail = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN detail
         ELSE first_detail END,
-    reason = %(reason)s, detail = %(detail)s,
+    first_explanation = CASE WHEN first_reason = '' AND reason <> %(reason)s THEN explanation
+        ELSE first_explanation END,
+    reason = %(reason)s, detail = %(detail)s, field = %(field)s, explanation = %(explanation)s,
     entity = coalesce(nullif(%(entity)s, ''), entity),
     entity_id = coalesce(nullif(%(entity_id)s, ''), entity_id),
     version = coalesce(%(version)s, version),
@@ -43,6 +54,30 @@ UPDATE ingest_quarantine SET status = %(status)s, attempts = %(attempts)s,
     made_at = coalesce(%(made_at)s, made_at),
     next_attempt = now() + make_interval(secs => %(pause)s)
 WHERE id = %(id)s
+"""
+# Settles a message as stored, repeated or expired.
+_RESOLVE: Final[LiteralString] = """
+UPDATE ingest_quarantine SET status = 'resolved', outcome = %(outcome)s, settled_at = now(),
+    attempts = attempts + 1, next_attempt = NULL
+WHERE id = %(id)s
+"""
+# Moves settled messages of one topic partition from the count `quarantined` to their outcomes.
+_MOVE_COUNTS: Final[LiteralString] = """
+UPDATE ingest_ledger SET quarantined = quarantined - %(total)s, stored = stored + %(stored)s,
+    repeated = repeated + %(repeated)s, expired = expired + %(expired)s
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+"""
+# The offsets that the ledger counts of one topic partition; locks the row.
+_COUNTED_OFFSETS: Final[LiteralString] = """
+SELECT first_offset, next_offset FROM ingest_ledger
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+FOR UPDATE
+"""
+# Counts removed messages. Before the last of them it is not known any more what was not stored.
+_NOTE_REMOVED: Final[LiteralString] = """
+UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %(count)s,
+    noted_from = greatest(noted_from, least(%(end)s, next_offset))
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
 """
 
 
@@ -56,10 +91,6 @@ class LockedMessage:
     message: Message
 
 
-# The details of ingest.messages.decode begin with the field that is wrong.
-FIELD_OF_DETAIL = "coalesce(substring(detail from '^`([^`]{1,200})`'), '')"
-
-
 @dataclass(frozen=True, slots=True)
 class MessageSelection:
     """The messages that a command or a request selects; None means any.
@@ -69,7 +100,7 @@ class MessageSelection:
         topic: The topic of the messages.
         reason: The code of the reason.
         client_id: The service that sent them.
-        field: The field that the detail names, as FIELD_OF_DETAIL reads it.
+        field: The field that is wrong.
         last_id: Only messages up to this id.
         due_only: Only messages whose next attempt is due.
         statuses: Only messages with one of these statuses.
@@ -96,9 +127,9 @@ def lock_messages(
     where, values = _build_condition(selection)
     with connection.cursor(row_factory=namedtuple_row) as cursor:
         rows = cursor.execute(
-            f"SELECT * FROM ingest_quarantine WHERE {where} AND id > %s"  # noqa: S608 - constants
-            " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED",
-            [*values, after, limit],
+            f"SELECT * FROM ingest_quarantine WHERE {where} AND id > %(after)s"  # noqa: S608 - constants
+            " ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED",
+            {**values, "after": after, "limit": limit},
         ).fetchall()
     return [_make_locked_message(row) for row in rows]
 
@@ -111,20 +142,21 @@ def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessa
     moved: defaultdict[LedgerPlace, list[tuple[int, str]]] = defaultdict(list)
     for locked, outcome in settled:
         message = locked.message
-        moved[message.topic, locked.topic_id, message.partition].append((message.offset, outcome))
-        connection.execute(
-            "UPDATE ingest_quarantine SET status = 'resolved', outcome = %s, settled_at = now(),"
-            " attempts = attempts + 1, next_attempt = NULL WHERE id = %s",
-            (outcome, locked.id),
-        )
+        place = LedgerPlace(message.topic, locked.topic_id, message.partition)
+        moved[place].append((message.offset, outcome))
+        connection.execute(_RESOLVE, {"outcome": outcome, "id": locked.id})
     for place in sorted(moved):
         counted = filter_counted_offsets(connection, place, (offset for offset, _ in moved[place]))
         counts = Counter(outcome for offset, outcome in moved[place] if offset in counted)
         connection.execute(
-            "UPDATE ingest_ledger SET quarantined = quarantined - %s, stored = stored + %s,"
-            " repeated = repeated + %s, expired = expired + %s"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s",
-            (counts.total(), *(counts[name] for name in ("stored", "repeated", "expired")), *place),
+            _MOVE_COUNTS,
+            {
+                **place._asdict(),
+                "total": counts.total(),
+                "stored": counts["stored"],
+                "repeated": counts["repeated"],
+                "expired": counts["expired"],
+            },
         )
 
 
@@ -135,20 +167,14 @@ def filter_counted_offsets(
 
     These are all offsets, unless the topic partition is being read again.
     """
-    row = connection.execute(
-        "SELECT first_offset, next_offset FROM ingest_ledger"
-        " WHERE topic = %s AND topic_id = %s AND partition = %s FOR UPDATE",
-        place,
-    ).fetchone()
+    row = connection.execute(_COUNTED_OFFSETS, place._asdict()).fetchone()
     if row is None:
         return set()
     first, end = int(row[0]), int(row[1])  # type: ignore[call-overload]
     return {offset for offset in offsets if first <= offset < end}
 
 
-def postpone_message(
-    connection: Connection, locked: LockedMessage, reason: str, detail: str
-) -> str:
+def postpone_message(connection: Connection, locked: LockedMessage, reject: BadMessage) -> str:
     """Record why the message is still bad, which version it is, and when to retry.
 
     The first reason and a version that was recognised before are kept.
@@ -166,8 +192,7 @@ def postpone_message(
             "id": locked.id,
             "status": status,
             "attempts": attempts,
-            "reason": reason,
-            "detail": rejects.escape_unstorable(detail),
+            **rejects.make_reason_columns(reject),
             "pause": None if status == "failed" else pause,
             "entity": names.entity,
             "entity_id": names.id,
@@ -187,31 +212,32 @@ def discard_messages(connection: Connection, selection: MessageSelection, reason
     """
     where, values = _build_condition(selection)
     statement = (
-        "UPDATE ingest_quarantine SET status = 'discarded', outcome = %s, settled_at = now(),"  # noqa: S608 - constants
+        "UPDATE ingest_quarantine SET status = 'discarded', outcome = %(outcome)s,"  # noqa: S608 - constants
+        " settled_at = now(),"
         f" next_attempt = NULL WHERE {where}"
     )
-    return connection.execute(statement, [reason, *values]).rowcount
+    return connection.execute(statement, {**values, "outcome": reason}).rowcount
 
 
-def _build_condition(selection: MessageSelection) -> tuple[str, list[Any]]:
-    terms: list[str] = ["status = ANY(%s)"]
-    values: list[Any] = [list(selection.statuses)]
-    if selection.ids is not None:
-        terms.append("id = ANY(%s)")
-        values.append(list(selection.ids))
-    for term, value in (
-        ("topic = %s", selection.topic),
-        ("reason = %s", selection.reason),
-        ("client_id = %s", selection.client_id),
-        (f"{FIELD_OF_DETAIL} = %s", selection.field),
-        ("id <= %s", selection.last_id),
-    ):
+def _build_condition(selection: MessageSelection) -> tuple[LiteralString, dict[str, Any]]:
+    """Return the condition of a selection in SQL, and its parameters."""
+    terms: list[LiteralString] = ["status = ANY(%(statuses)s)"]
+    optional_terms: dict[LiteralString, tuple[LiteralString, Any]] = {
+        "ids": ("id = ANY(%(ids)s)", None if selection.ids is None else list(selection.ids)),
+        "topic": ("topic = %(topic)s", selection.topic),
+        "reason": ("reason = %(reason)s", selection.reason),
+        "client_id": ("client_id = %(client_id)s", selection.client_id),
+        "field": ("field = %(field)s", selection.field),
+        "last_id": ("id <= %(last_id)s", selection.last_id),
+    }
+    parameters: dict[str, Any] = {"statuses": list(selection.statuses)}
+    for name, (term, value) in optional_terms.items():
         if value is not None:
             terms.append(term)
-            values.append(value)
+            parameters[name] = value
     if selection.due_only:
         terms.append("next_attempt <= now()")
-    return " AND ".join(terms), values
+    return " AND ".join(terms), parameters
 
 
 def _make_locked_message(row: Any) -> LockedMessage:
@@ -261,7 +287,7 @@ def remove_old_messages(
             removed_by_place: defaultdict[LedgerPlace, dict[int, bool]] = defaultdict(dict)
             for topic, topic_id, partition, offset, status, outcome in rows:
                 if outcome != "stored":
-                    place = str(topic), str(topic_id), int(partition)  # type: ignore[call-overload]
+                    place = LedgerPlace(str(topic), str(topic_id), int(partition))  # type: ignore[call-overload]
                     removed_by_place[place][int(offset)] = status != "resolved"  # type: ignore[call-overload]
             for place in sorted(removed_by_place):
                 _note_removed(connection, place, removed_by_place[place])
@@ -280,10 +306,7 @@ def _note_removed(connection: Connection, place: LedgerPlace, removed: Mapping[i
         connection, place, (offset for offset, counts in removed.items() if counts)
     )
     connection.execute(
-        "UPDATE ingest_ledger SET quarantine_removed = quarantine_removed + %s,"
-        " noted_from = greatest(noted_from, least(%s, next_offset))"
-        " WHERE topic = %s AND topic_id = %s AND partition = %s",
-        (len(counted), max(removed) + 1, *place),
+        _NOTE_REMOVED, {**place._asdict(), "count": len(counted), "end": max(removed) + 1}
     )
 
 
@@ -358,8 +381,6 @@ def _settle_messages(
             settled.append((locked_message, outcome))
             outcomes[outcome] += 1
         else:
-            outcomes[
-                postpone_message(connection, locked_message, reject.reason, reject.detail)
-            ] += 1
+            outcomes[postpone_message(connection, locked_message, reject)] += 1
     resolve_messages(connection, settled)
     return outcomes

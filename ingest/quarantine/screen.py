@@ -1,9 +1,10 @@
 """The page "Quarantine": messages by reason, service and field, and requests to settle them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final, LiteralString
 from urllib.parse import urlencode
 
 from django import forms
@@ -11,7 +12,6 @@ from django.contrib import admin, messages
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import connection
 from django.db.models import Count, F, Max, QuerySet
-from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -31,7 +31,7 @@ from ingest.completeness import ledger_rows
 from ingest.completeness.views import COUNTS, list_halted
 from ingest.models import Quarantined, QuarantineRequest
 from ingest.quarantine import details
-from ingest.quarantine.messages import FIELD_OF_DETAIL, UNSETTLED
+from ingest.quarantine.messages import UNSETTLED
 
 ASK_PERMISSION = "ingest.ask_quarantine"
 MOST_GROUPS, MOST_REQUESTS, MOST_IDS = 200, 20, 1_000
@@ -46,13 +46,14 @@ class QuarantineGroup:
     Attributes:
         reason: The code of the reason.
         client_id: The service that sent them.
-        field: The field that the details name.
+        field: The field that is wrong.
         topic: The topic.
         count: The number of messages.
         since: When the first one came into quarantine.
         until: When the last one came.
         example: The id of the newest message.
         detail: The detail of the newest message.
+        explanation: From what the detail was written.
         asked: The newest request for the group; an open one comes before done ones.
     """
 
@@ -65,6 +66,7 @@ class QuarantineGroup:
     until: datetime
     example: int
     detail: str
+    explanation: Any
     asked: QuarantineRequest | None = None
 
     @property
@@ -88,21 +90,23 @@ class QuarantineGroup:
     @property
     def said(self) -> SafeString:
         """The detail in the language of the page."""
-        return details.translate_detail(self.detail)
+        return details.translate_detail(self.detail, self.explanation)
 
     @property
     def query(self) -> str:
         return urlencode({name: getattr(self, name) for name in GROUP_FIELDS})
 
 
-_GROUPS = f"""
-SELECT g.reason, g.client_id, g.field, g.topic, g.count, g.since, g.until, q.id, q.detail
-FROM (SELECT reason, client_id, {FIELD_OF_DETAIL} AS field, topic, count(*),
+# The largest groups of unsettled messages, each with its newest message.
+_GROUPS: Final[LiteralString] = """
+SELECT g.reason, g.client_id, g.field, g.topic, g.count, g.since, g.until, q.id, q.detail,
+    q.explanation
+FROM (SELECT reason, client_id, field, topic, count(*),
         min(first_seen) AS since, max(first_seen) AS until, max(id) AS newest
-    FROM ingest_quarantine WHERE status = ANY(%s)
-    GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT {MOST_GROUPS}) AS g
+    FROM ingest_quarantine WHERE status = ANY(%(statuses)s)
+    GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 1, 2, 3, 4 LIMIT %(groups)s) AS g
 JOIN ingest_quarantine q ON q.id = g.newest ORDER BY g.count DESC, 1, 2, 3, 4
-"""  # noqa: S608 - constants
+"""
 
 
 def describe_outcome(outcome: str) -> str:
@@ -121,8 +125,8 @@ def describe_outcome(outcome: str) -> str:
 def show_quarantine(request: HttpRequest) -> HttpResponse:
     """Show the groups of messages in quarantine and the latest requests."""
     with connection.cursor() as cursor:
-        cursor.execute(_GROUPS, [list(UNSETTLED)])
-        rows = cursor.fetchall()
+        cursor.execute(_GROUPS, {"statuses": list(UNSETTLED), "groups": MOST_GROUPS})
+        rows = [(*row[:-1], row[-1] and json.loads(row[-1])) for row in cursor.fetchall()]
     done_last = F("done_at").desc(nulls_first=True), "-id"
     latest = QuarantineRequest.objects.filter(ids=[]).order_by(*done_last)[:MOST_GROUPS]
     requests_by_group = {
@@ -229,10 +233,7 @@ def filter_by_group(
     queryset: QuerySet[Quarantined], group: Mapping[str, Any]
 ) -> QuerySet[Quarantined]:
     """Return those of the messages that have the reason, service, field and topic of a group."""
-    with_field = queryset.annotate(of=RawSQL(FIELD_OF_DETAIL, []))  # noqa: S611 - a constant
-    return with_field.filter(
-        of=group["field"], **{n: group[n] for n in GROUP_FIELDS if n != "field"}
-    )
+    return queryset.filter(**{name: group[name] for name in GROUP_FIELDS})
 
 
 def _record_request(request: HttpRequest, fields: dict[str, Any]) -> None:

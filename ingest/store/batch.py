@@ -17,8 +17,10 @@ from history.store.search_index.keys import (
     NewSearchKeys,
     SearchKeyRow,
 )
-from ingest.messages.decode import DecodedMessage, Reason
+from ingest.messages.decode import DecodedMessage
+from ingest.messages.explanations import Explanation
 from ingest.messages.message import LastMessage, Message, TopicPartition
+from ingest.messages.rejection import Reason
 
 GIANT_BYTES = 128 * 1024
 _FREED_AT_ONCE = 100
@@ -48,11 +50,11 @@ class DecodedRow(msgspec.Struct, frozen=True, gc=False):
 
 
 class BadMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message for the quarantine, with the reason and a sentence about it."""
+    """A message for the quarantine, with the reason and its explanation."""
 
     message: Message
     reason: Reason
-    detail: str
+    explanation: Explanation
 
 
 class OffsetGap(msgspec.Struct, frozen=True, gc=False):
@@ -208,10 +210,10 @@ class Batch:
             size += decoded.size
             newest_timestamp = max(newest_timestamp, message.timestamp)
             if record is None:
-                if decoded.reason is None:
+                if decoded.reason is None or decoded.explanation is None:
                     self.repeated.append(message)
                     continue
-                bad_message = BadMessage(message, decoded.reason, decoded.detail)
+                bad_message = BadMessage(message, decoded.reason, decoded.explanation)
                 self.rejects.append(bad_message)
                 break
             if decoded.is_expired:
@@ -278,10 +280,11 @@ class Batch:
             progress = self._find_progress(row)
             progress.expired, progress.good = progress.expired + 1, progress.good - 1
 
-    def refuse(self, day: EntityDay, detail: str) -> None:
-        """Move the rows of a day to the quarantine, with `detail` as the reason."""
+    def refuse(self, day: EntityDay, explanation: Explanation) -> None:
+        """Move the rows of a day to the quarantine: the day cannot be created."""
         self.unplaced += [
-            BadMessage(row.message, Reason.NO_PARTITION, detail) for row in self._remove_days({day})
+            BadMessage(row.message, Reason.NO_PARTITION, explanation)
+            for row in self._remove_days({day})
         ]
 
     def _remove_days(self, days: Container[EntityDay]) -> list[DecodedRow]:

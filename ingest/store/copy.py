@@ -9,10 +9,10 @@ import psycopg
 from msgspec.structs import astuple
 from psycopg import errors, sql
 
-from history.documents.jsonb import MAX_AFTER_POINT, MAX_BEFORE_POINT
 from history.documents.record import Record
 from history.kinds.entities import EntityKind
-from ingest.messages.decode import Reason
+from ingest.messages.explanations import Code, Explanation
+from ingest.messages.rejection import Reason
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.ledger import Connection
 from ingest.store.sqlstate import ErrorCause, classify_error, convert_shard_error
@@ -84,12 +84,6 @@ def _encode_source(client_id: str, author: str | None, kind: int) -> bytes:
 def _encode_text(value: str) -> bytes:
     encoded = value.encode()
     return _LENGTH(len(encoded)) + encoded
-
-
-_BAD_NUMBER = (
-    f"a number in `data` has more than {MAX_BEFORE_POINT} digits before its point or more than"
-    f" {MAX_AFTER_POINT} after it; send it as a text"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +166,17 @@ def isolate_bad_rows(
 
 
 def make_bad_message(refused: RefusedRow) -> BadMessage:
-    """Return a refused row as a message for the quarantine. The detail quotes nothing of it."""
+    """Return a refused row as a message for the quarantine."""
     error = refused.error
-    reason, detail = Reason.NOT_STORABLE, "PostgreSQL refuses the row"
+    reason, code = Reason.NOT_STORABLE, Code.ROW_REFUSED
+    parameters = {"sqlstate": str(error.sqlstate)}
     if isinstance(error, errors.UntranslatableCharacter | errors.CharacterNotInRepertoire):
-        reason = Reason.BAD_TEXT
-        detail = "a text in `data` has bytes that are not UTF-8; the message must be JSON in UTF-8"
+        reason, code = Reason.BAD_TEXT, Code.DATA_NOT_UTF8
     elif isinstance(error, errors.InvalidTextRepresentation):
-        reason = Reason.BAD_TEXT
-        detail = "a text in `data` has half of a surrogate pair, which is no character"
+        reason, code = Reason.BAD_TEXT, Code.DATA_LONE_SURROGATE
     elif isinstance(error, errors.NumericValueOutOfRange):
-        reason, detail = Reason.BAD_NUMBER, _BAD_NUMBER
+        reason, code = Reason.BAD_NUMBER, Code.NUMBER_TOO_LONG
     elif isinstance(error, psycopg.IntegrityError):
-        detail = f"PostgreSQL refuses the row by the constraint {error.diag.constraint_name}"
-    return BadMessage(refused.row.message, reason, f"{detail} (SQLSTATE {error.sqlstate})")
+        code = Code.CONSTRAINT
+        parameters["name"] = str(error.diag.constraint_name)
+    return BadMessage(refused.row.message, reason, Explanation(code, **parameters))

@@ -7,8 +7,10 @@ from typing import Final, LiteralString, NamedTuple
 
 import psycopg
 from msgspec.structs import astuple
+from psycopg.types.json import Jsonb
 
 from ingest.kafka.retention_forecast import Outlook
+from ingest.messages.explanations import Explanation
 from ingest.messages.message import CUT, LastMessage, TopicPartition
 from ingest.models import Pace
 from ingest.store.batch import Claim, PartitionProgress
@@ -335,25 +337,31 @@ def record_topics(
     connection.execute(_THERE, {"age": age, "topics": list(there)})
 
 
-def record_halts(connection: Connection, halted: Mapping[Claim, str]) -> None:
+# Halts a partition, unless it is halted or was resumed meanwhile.
+_HALT: Final[LiteralString] = """
+UPDATE ingest_ledger
+SET halted_at = now(), halted_why = %(reason)s, halted_explanation = %(explanation)s
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+    AND epoch = %(epoch)s AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset
+"""
+_RESUME: Final[LiteralString] = """
+UPDATE ingest_ledger SET halted_at = NULL, halted_why = '', halted_explanation = NULL,
+    resume_until = greatest(resume_until, %(until)s)
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+    AND epoch = %(epoch)s
+"""
+
+
+def record_halts(connection: Connection, halted: Mapping[Claim, Explanation]) -> None:
     """Record that reading of these partitions has stopped, with the reasons."""
-    for claim, reason in halted.items():
-        connection.execute(
-            "UPDATE ingest_ledger SET halted_at = now(), halted_why = %s"
-            " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s"
-            " AND halted_at IS NULL AND coalesce(resume_until, 0) <= next_offset",
-            (reason, *_get_key(claim)),
-        )
+    for claim, explanation in halted.items():
+        reason = {"reason": explanation.english, "explanation": Jsonb(explanation.to_json())}
+        connection.execute(_HALT, {**_get_row_key(claim), **reason})
 
 
 def record_resume(connection: Connection, claim: Claim, until: int) -> None:
     """Record that reading continues and that bad messages before `until` are quarantined."""
-    connection.execute(
-        "UPDATE ingest_ledger SET halted_at = NULL, halted_why = '',"
-        " resume_until = greatest(resume_until, %s)"
-        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
-        (until, *_get_key(claim)),
-    )
+    connection.execute(_RESUME, {**_get_row_key(claim), "until": until})
 
 
 def load_resume_until(connection: Connection, claim: Claim) -> int:
@@ -364,6 +372,12 @@ def load_resume_until(connection: Connection, claim: Claim) -> int:
         _get_key(claim),
     ).fetchone()
     return int(row[0]) if row else 0  # type: ignore[call-overload]
+
+
+def _get_row_key(claim: Claim) -> dict[str, str | int]:
+    """Return the parameters that find the row of a claim."""
+    topic, topic_id, partition, epoch = _get_key(claim)
+    return {"topic": topic, "topic_id": topic_id, "partition": partition, "epoch": epoch}
 
 
 def _get_key(claim: Claim) -> tuple[str, str, int, int]:

@@ -16,6 +16,7 @@ from history.kinds.entities import BY_NAME
 from history.store.days import days
 from history.store.days.window import Window
 from ingest.kafka.client import ThrottledLog
+from ingest.messages.explanations import Code, Explanation
 from ingest.store.batch import Batch, EntityDay
 from ingest.store.ledger import Connection
 
@@ -42,7 +43,7 @@ class MissingDayError(psycopg.ProgrammingError):
 class DayRefusal:
     """Why a day cannot be created."""
 
-    reason: str
+    explanation: Explanation
     privilege: bool  # only because this login, or this node of a cluster, may not
 
 
@@ -86,9 +87,9 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
     tomorrow = clock.now().date() + timedelta(days=1)
     for day, refusal in create_partitions(connection, missing, window).items():
         if refusal.privilege and day[1] <= tomorrow:
-            waiting.append(refusal.reason)
+            waiting.append(refusal.explanation.english)
         else:
-            batch.refuse(day, refusal.reason)
+            batch.refuse(day, refusal.explanation)
     if waiting:
         raise MissingDayError(
             f"{waiting[0]}. {pluralize(len(waiting), 'day is', 'days are')} missing: run `annals "
@@ -108,17 +109,19 @@ def create_partitions(
     young_days = {each for each in missing if each[1] >= window.oldest}
     for name, day in sorted(young_days):
         table = BY_NAME[name].table
-        why = f"{days.build_partition_name(table, day)} cannot be created: "
+        partition = days.build_partition_name(table, day)
         try:
             created = days.create_partition(connection, table, day)
         except REFUSED_ERRORS as error:
             # In a Citus cluster only the coordinator creates tables: the error is an internal one.
             privilege = isinstance(error, errors.InsufficientPrivilege | errors.InternalError_)
-            refused[name, day] = DayRefusal(why + describe(error), privilege)
+            explanation = Explanation(Code.DAY_NOT_CREATED, table=partition, error=describe(error))
+            refused[name, day] = DayRefusal(explanation, privilege)
         else:
             # The partition exists: another process created it, or it has other bounds.
             if not created and not find_attached_days(connection, {(name, day)}):
-                refused[name, day] = DayRefusal(f"{why}it has other bounds than the day", False)
+                explanation = Explanation(Code.DAY_HAS_OTHER_BOUNDS, table=partition)
+                refused[name, day] = DayRefusal(explanation, privilege=False)
     return refused
 
 

@@ -1,9 +1,8 @@
 """Writes bad messages to the quarantine, byte for byte, in the transaction of their batch."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Final, LiteralString
 
 from psycopg.types.json import Jsonb
 
@@ -11,12 +10,10 @@ from history.common import clock
 from ingest.kafka.client import Headers
 from ingest.kafka.names import identify_message, identify_service, read_place
 from ingest.messages.decode import guess_day
-from ingest.messages.message import Message, TopicPartition
+from ingest.messages.explanations import escape_unstorable
+from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import BadMessage, Claims, PartitionProgress
 from ingest.store.ledger import Connection
-
-# Characters that PostgreSQL cannot store in a text.
-_NOT_STORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def headers_to_json(headers: Headers) -> list[list[Any]]:
@@ -33,30 +30,35 @@ def headers_from_json(stored: list[list[Any]]) -> Headers:
     )
 
 
-def escape_unstorable(text: str) -> str:
-    """Replace characters that PostgreSQL cannot store by escapes."""
-    return _NOT_STORABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+# The first retry follows after this time; each later one after twice the time before it.
+FIRST_PAUSE_SECONDS: Final = 60
 
-
-FIRST_PAUSE_SECONDS = 60
-
-_ADD = """
+# Adds one bad message. If it is there already, its content and reason become those of now, and the
+# first reason is kept; if it was resolved, it is a new one again.
+_ADD_MESSAGE: Final[LiteralString] = """
 INSERT INTO ingest_quarantine AS q (topic, topic_id, partition, "offset", timestamp, key, value,
     headers, day, entity, entity_id, version, application, made_at, client_id, reason, detail,
-    status, attempts, first_seen, next_attempt, outcome)
-VALUES (%s, %s, %s, %s, CASE WHEN %s >= 0 THEN to_timestamp(%s / 1000.0) END, %s, %s,
-    %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'new', 0, now(), now() + make_interval(secs => %s), '')
+    field, explanation, status, attempts, first_seen, next_attempt, outcome)
+VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(offset)s,
+    CASE WHEN %(timestamp)s >= 0 THEN to_timestamp(%(timestamp)s / 1000.0) END,
+    %(key)s, %(value)s, %(headers)s, %(day)s, %(entity)s, %(entity_id)s, %(version)s,
+    %(application)s, %(made_at)s, %(client_id)s, %(reason)s, %(detail)s, %(field)s,
+    %(explanation)s, 'new', 0, now(), now() + make_interval(secs => %(pause)s), '')
 ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     key = excluded.key, value = excluded.value, headers = excluded.headers,
     entity = excluded.entity, entity_id = excluded.entity_id, version = excluded.version,
     application = excluded.application, made_at = excluded.made_at,
     client_id = excluded.client_id, reason = excluded.reason, detail = excluded.detail,
+    field = excluded.field, explanation = excluded.explanation,
     first_reason = CASE WHEN q.status = 'resolved' THEN ''
         WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.reason
         ELSE q.first_reason END,
     first_detail = CASE WHEN q.status = 'resolved' THEN ''
         WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.detail
         ELSE q.first_detail END,
+    first_explanation = CASE WHEN q.status = 'resolved' THEN NULL
+        WHEN q.first_reason = '' AND q.reason <> excluded.reason THEN q.explanation
+        ELSE q.first_explanation END,
     status = CASE WHEN q.status = 'resolved' THEN excluded.status ELSE q.status END,
     attempts = CASE WHEN q.status = 'resolved' THEN 0 ELSE q.attempts END,
     next_attempt = CASE WHEN q.status = 'resolved' THEN excluded.next_attempt
@@ -65,11 +67,12 @@ ON CONFLICT (topic, topic_id, partition, "offset") DO UPDATE SET
     outcome = CASE WHEN q.status = 'resolved' THEN '' ELSE q.outcome END
 """
 # Settles messages that were bad when their partition was read before, and are not bad now.
-_NOT_AGAIN = """
+_RESOLVE_READ_AGAIN: Final[LiteralString] = """
 UPDATE ingest_quarantine SET status = 'resolved', outcome = 'read again',
     settled_at = now(), next_attempt = NULL
-WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s AND "offset" < %s
-    AND status <> 'resolved' AND "offset" <> ALL(%s)
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+    AND "offset" >= %(start)s AND "offset" < %(end)s
+    AND status <> 'resolved' AND "offset" <> ALL(%(bad)s)
 """
 
 
@@ -83,33 +86,51 @@ def quarantine_messages(
     """
     if not rejects:
         return
-    ids = {(source.topic, source.partition): source.topic_id for source in claims}
+    topic_ids = {(source.topic, source.partition): source.topic_id for source in claims}
     with connection.cursor() as cursor:
         cursor.executemany(
-            _ADD,
+            _ADD_MESSAGE,
             [
-                (
-                    message.topic,
-                    ids[message.topic, message.partition],
-                    message.partition,
-                    message.offset,
-                    message.timestamp,
-                    message.timestamp,
-                    message.key,
-                    message.value,
-                    Jsonb(headers_to_json(message.headers)),
-                    _guess_message_day(message),
-                    *identify_message(message),
-                    *read_place(message),
-                    identify_service(message),
-                    str(reject.reason),
-                    escape_unstorable(reject.detail),
-                    FIRST_PAUSE_SECONDS,
-                )
+                _make_row(reject, topic_ids[reject.message.topic, reject.message.partition])
                 for reject in rejects
-                for message in (reject.message,)
             ],
         )
+
+
+def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
+    """Return the parameters of _ADD_MESSAGE."""
+    message = reject.message
+    identity, place = identify_message(message), read_place(message)
+    return {
+        "topic": message.topic,
+        "topic_id": topic_id,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp": message.timestamp,
+        "key": message.key,
+        "value": message.value,
+        "headers": Jsonb(headers_to_json(message.headers)),
+        "day": _guess_message_day(message),
+        "entity": identity.entity,
+        "entity_id": identity.id,
+        "version": identity.version,
+        "application": place.application,
+        "made_at": place.updated_at,
+        "client_id": identify_service(message),
+        "pause": FIRST_PAUSE_SECONDS,
+        **make_reason_columns(reject),
+    }
+
+
+def make_reason_columns(reject: BadMessage) -> dict[str, Any]:
+    """Return the columns that say why a message is bad."""
+    explanation = reject.explanation
+    return {
+        "reason": str(reject.reason),
+        "detail": escape_unstorable(explanation.english),
+        "field": escape_unstorable(explanation.field),
+        "explanation": Jsonb(explanation.to_json()),
+    }
 
 
 def resolve_read_again(
@@ -126,20 +147,26 @@ def resolve_read_again(
         rejects: The bad messages of the batch.
         read: The offsets that the batch covers.
     """
-    again = [
+    sources = [
         source for source, progress in read.items() if progress.start < claims[source].reread_until
     ]
-    if not again:
+    if not sources:
         return
-    bad: dict[tuple[str, int], list[int]] = {}
+    bad: dict[KafkaPartition, list[int]] = {}
     for reject in rejects:
         message = reject.message
         bad.setdefault((message.topic, message.partition), []).append(message.offset)
-    for source in again:
-        place = (source.topic, source.topic_id, source.partition)
-        offsets = (read[source].start, read[source].next)
+    for source in sources:
         connection.execute(
-            _NOT_AGAIN, (*place, *offsets, bad.get((source.topic, source.partition), []))
+            _RESOLVE_READ_AGAIN,
+            {
+                "topic": source.topic,
+                "topic_id": source.topic_id,
+                "partition": source.partition,
+                "start": read[source].start,
+                "end": read[source].next,
+                "bad": bad.get(source.kafka, []),
+            },
         )
 
 

@@ -5,13 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
-from ingest.messages.decode import (
-    ExpiredVersion,
-    Reason,
-    RejectedMessage,
-    decode,
-)
+from ingest.messages.decode import ExpiredVersion, decode
 from ingest.messages.message import Message
+from ingest.messages.rejection import Reason, RejectedMessage
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
 from ingest.store.ledger import Connection
@@ -58,7 +54,7 @@ def store_messages(
         except ExpiredVersion as error:
             old.append(DecodedRow(error.record, message))
         except RejectedMessage as error:
-            reject = BadMessage(message, error.reason, error.detail)
+            reject = BadMessage(message, error.reason, error.explanation)
             results.append((message, "rejected", reject))
     existing = missing_days.find_attached_days(connection, {row.day for row in (*good, *old)})
     if missing := {row.day for row in good} - existing - refused.keys():
@@ -70,7 +66,7 @@ def store_messages(
     results += ((row.message, "expired", None) for row in old if row.day not in existing)
     for row in good:
         if row.day not in existing:
-            reject = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].reason)
+            reject = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].explanation)
             results.append((row.message, "rejected", reject))
     for name, entity in BY_NAME.items():
         results += _store_rows(connection, entity, sorted(rows[name], key=get_key))

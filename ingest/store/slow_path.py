@@ -19,8 +19,9 @@ from history.store.days import days
 from history.store.days.days import WHOLE_ROWS
 from history.store.days.window import MICROSECONDS_PER_DAY, compute_day
 from history.store.search_index.keys import NewSearchKeys
-from ingest.messages.decode import Reason
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import Message
+from ingest.messages.rejection import Reason
 from ingest.store.batch import BadMessage, DecodedRow
 from ingest.store.copy import (
     RefusedRow,
@@ -228,12 +229,6 @@ def _get_stage_name(entity: EntityKind) -> str:
     return f"stage_{entity.table}"
 
 
-_DIVERGENT_DETAIL = (
-    "another content is stored for the same `id`, `updatedAt` and `version`; a changed document"
-    " needs a new `version`"
-)
-
-
 @dataclass(frozen=True, slots=True)
 class StoreOutcome:
     """Which rows were not stored: stored already, or not storable. All others are in the table."""
@@ -361,7 +356,7 @@ class DeduplicatingWriter:
                 self._outcome.repeated.append(row.message)
             elif number in differing or id(row) in self._gone:
                 self._outcome.rejects.append(
-                    BadMessage(row.message, Reason.DIVERGENT, _DIVERGENT_DETAIL)
+                    BadMessage(row.message, Reason.DIVERGENT, Explanation(Code.DIVERGENT))
                 )
             else:
                 self._gone.add(id(row))

@@ -63,7 +63,9 @@ def test_halt_reason_is_in_language_of_page(
     breaker = Breaker(tolerance)
     for bad in (False, False, True, True):
         breaker.note(bad)
-    Ledger.objects.update(halted_why=breaker.explain_trip())
+    explanation = breaker.explain_trip()
+    assert explanation is not None
+    Ledger.objects.update(halted_why=explanation.english, halted_explanation=explanation.to_json())
     assert expected_text in text(log_in_operator(client, "ops").get("/admin/completeness/"))
 
 

@@ -19,7 +19,8 @@ from history.models import ArchivedDay, DaySeal, SealedDay, VerifiedTable
 from history.retention.catalog import Partition
 from history.store.days import days
 from history.store.days.days import DayState
-from ingest.completeness.views import translate_reasons
+from ingest.messages.explanations import Code, Explanation
+from ingest.messages.translation import translate_all, translate_stored
 from ingest.models import RetiredTopic
 from tests.db import noted
 from tests.db.partitioned import TABLE, raw
@@ -146,15 +147,33 @@ def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "message"),
+    ("reasons", "message"),
     [
-        ("3 unresolved in quarantine", "не разобрано в карантине: 3"),
-        ("t-1 was never read; the end of t[0] is not known", "t-1 ни разу не читался; конец t[0]"),
-        ("no consumer has seen the end of t[0] since 2026-11-20 10:00 UTC", "никто не видел с 20"),
-        ("1,234 messages of t[0] not read yet", "не прочитано в t[0]: 1234"),
-        ("the ledger of t[0] does not add up", "учёт t[0] не сходится"),
-        ("something new", "something new"),
+        ([Explanation(Code.UNRESOLVED, n=3)], "не разобрано в карантине: 3"),
+        (
+            [
+                Explanation(Code.NEVER_READ, where="t-1"),
+                Explanation(Code.END_UNKNOWN, where="t[0]"),
+            ],
+            "t-1 ни разу не читался; конец t[0]",
+        ),
+        (
+            [Explanation(Code.END_NOT_SEEN, where="t[0]", at="2026-11-20 10:00 UTC")],
+            "никто не видел с 20",
+        ),
+        ([Explanation(Code.UNREAD, where="t[0]", n=1234)], "не прочитано в t[0]: 1234"),
+        ([Explanation(Code.SUMS_WRONG, where="t[0]")], "учёт t[0] не сходится"),
     ],
 )
-def test_reason_of_held_day_is_in_language_of_page(reason: str, message: str) -> None:
-    assert message in translate_reasons(reason)
+def test_reason_of_held_day_is_in_language_of_page(
+    reasons: list[Explanation], message: str
+) -> None:
+    assert message in translate_all(reasons)
+
+
+def test_reason_without_known_explanation_is_shown_as_stored() -> None:
+    stored = Explanation(Code.BAD_IN_A_ROW, n=3).to_json()
+    assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"
+    for unknown in (None, {}, {"code": "new", "parameters": {}}, {**stored, "parameters": {}}):
+        assert translate_stored("3 bad messages in a row", unknown) == "3 bad messages in a row"
+    assert translate_stored("4 bad messages in a row", stored) == "4 bad messages in a row"

@@ -17,6 +17,7 @@ from history.kinds.entities import BY_TOPIC, ROOT
 from history.store.days import days
 from history.store.days.window import Window
 from ingest.messages.decode import Reason, RejectedMessage, decode
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import Message
 from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, MessageSelection, retry_messages
@@ -96,7 +97,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     assert (came["reason"], came["first_reason"]) == ("bad_data", "")
 
     def undeclared(*_: Any) -> Record:
-        raise RejectedMessage(Reason.UNKNOWN_TOPIC, "no kind is declared")
+        raise RejectedMessage(Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t"))
 
     for failing in (undeclared, decode, undeclared):
         monkeypatch.setattr(retry_store, "decode", failing)
@@ -108,7 +109,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
         )
     assert (quarantine_rows["reason"], quarantine_rows["detail"]) == (
         "unknown_topic",
-        "no kind is declared",
+        "no kind of entity is declared for topic t",
     )
     output = command("show", str(quarantine_rows["id"]))
     assert "reason: unknown_topic" in output

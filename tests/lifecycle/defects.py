@@ -27,8 +27,9 @@ from history.store.days import days, table_swap
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
 from history.store.days.window import Window
-from ingest.messages.decode import ExpiredVersion, RejectedMessage, decode
+from ingest.messages.decode import ExpiredVersion, decode
 from ingest.messages.message import Message
+from ingest.messages.rejection import RejectedMessage
 from ingest.quarantine import messages
 from ingest.store import fast_path, missing_days, retry_store, transaction
 

@@ -11,8 +11,8 @@ from django.utils.translation import override
 
 from history.kinds.entities import BY_NAME, ENTITIES
 from history.store.days.window import Window
-from ingest.messages.decode import Reason, RejectedMessage, decode
-from ingest.messages.envelope import name_declared_field
+from ingest.messages.decode import decode
+from ingest.messages.rejection import Reason, RejectedMessage
 from ingest.quarantine.details import translate_detail
 from scripts import message_schema as contract
 from scripts import pages as docs
@@ -36,10 +36,12 @@ def test_example_message_has_its_reason(reason: Reason) -> None:
     with pytest.raises(RejectedMessage) as caught:
         decode(make_message(expand_example(example), topic=CHILD_TOPIC), WINDOW)
     assert caught.value.reason is reason
-    detail = caught.value.detail
-    places = {name: f"/at/{name}" for name in re.findall("`([A-Za-z]+)`", detail)}
+    explanation = caught.value.explanation
+    declared = explanation.name_field({explanation.field: f"/at/{explanation.field}"})
     with override("ru"):
-        pair = f"{translate_detail(detail)} {translate_detail(name_declared_field(detail, places))}"
+        pair = " ".join(
+            translate_detail(shown.english, shown.to_json()) for shown in (explanation, declared)
+        )
     page_text = re.sub(r"<code>.*?</code>|JSON|UTF-8|null|\([A-Za-z]+\)", "", pair)
     assert not re.search(r"[a-z]{3}", page_text), page_text
 

@@ -30,6 +30,7 @@ from ingest.consumer.state_machine import (
     StateMachine,
 )
 from ingest.messages.decode import Reason, decode_message
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import (
     KafkaPartition,
     LastMessage,
@@ -752,6 +753,9 @@ def test_large_batches_do_not_hold_back_a_small_one() -> None:
     assert machine.choose_due_lane(7 + SMALL_BATCH_SECONDS) is works
 
 
+TOO_LONG = Explanation(Code.NUMBER_TOO_LONG)
+
+
 def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
     """The database found the bad messages, in the batch that reading paused for."""
     machine = make_claimed_machine(LIMITS, partitions=2, lanes=1)
@@ -762,7 +766,7 @@ def test_partition_halted_while_reading_pauses_is_not_resumed() -> None:
     machine.launch(lane, 0)
     assert machine.pause() == [(TOPIC, 0), (TOPIC, 1)]
     machine.take_written_flight(lane)
-    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, "") for item in bad)
+    assert machine.judge(BadMessage(item, Reason.BAD_NUMBER, TOO_LONG) for item in bad)
     assert machine.resume() == [(TOPIC, 1)]
 
 

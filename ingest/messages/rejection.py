@@ -1,0 +1,47 @@
+"""The reasons for which a message goes to quarantine, and the error that carries one."""
+
+from enum import StrEnum
+
+from ingest.messages.explanations import Explanation
+
+
+class Reason(StrEnum):
+    """Why a message is in quarantine."""
+
+    EMPTY = "empty_value"
+    NOT_JSON = "not_json"
+    BAD_FIELD = "bad_field"
+    BAD_TYPE = "bad_type"
+    BAD_TIME = "bad_updated_at"
+    BAD_DATA = "bad_data"
+    NO_APPLICATION = "no_product_instance_id"
+    TOO_DEEP = "nested_too_deep"
+    TOO_LARGE = "too_large"
+    FUTURE = "in_the_future"
+    UNKNOWN_TOPIC = "unknown_topic"
+    BAD_TEXT = "text_not_storable"
+    BAD_NUMBER = "number_out_of_range"
+    NOT_STORABLE = "not_storable"
+    DIVERGENT = "divergent_duplicate"
+    NO_PARTITION = "no_partition"
+
+
+class RejectedMessage(Exception):
+    """Raised for a message that breaks the contract."""
+
+    def __init__(self, reason: Reason, explanation: Explanation) -> None:
+        super().__init__(reason, explanation)
+        self.reason = reason
+        self.explanation = explanation
+
+    def __str__(self) -> str:
+        return self.detail
+
+    @property
+    def detail(self) -> str:
+        """The explanation in English. It quotes nothing of the document."""
+        return self.explanation.english
+
+
+class RepeatedMessage(RejectedMessage):
+    """Raised for a message that says nothing new, in an envelope where that is usual."""

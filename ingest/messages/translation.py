@@ -1,0 +1,33 @@
+"""Explanations in the language of the page."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.utils.translation import gettext
+
+from ingest.messages.explanations import Explanation
+
+
+def translate_stored(text: str, stored: Any) -> str:
+    """Return a stored sentence in the language of the page.
+
+    It stays in English if it was stored without an explanation, or if the explanation is that of
+    another sentence: a process of an earlier release writes the sentence alone.
+
+    Args:
+        text: The sentence in English.
+        stored: What `Explanation.to_json` gave, or None.
+    """
+    explanation = Explanation.from_json(stored)
+    if explanation is None:
+        return text
+    try:
+        is_same = explanation.english == text
+    except (KeyError, ValueError):  # another release stored other parameters
+        return text
+    return explanation.write(gettext) if is_same else text
+
+
+def translate_all(explanations: Iterable[Explanation]) -> str:
+    """Return the sentences in the language of the page, as one text."""
+    return "; ".join(explanation.write(gettext) for explanation in explanations)
