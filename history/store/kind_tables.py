@@ -1,11 +1,12 @@
 """The tables of declared kinds without migrations: made where they are missing, never dropped."""
 
 import sys
-from typing import Any, TextIO, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 from django.core.checks import CheckMessage, Warning
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from psycopg import sql
 
 from history.kinds import load_shipped_kinds
 from history.kinds.entities import ENTITIES, EntityKind
@@ -28,6 +29,7 @@ SELECT relname FROM pg_class WHERE relkind = 'p' AND right(relname, 4) = '_aud'
 _LZ4 = """
 SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'
 """
+_COMPRESS_WITH_LZ4: Final = sql.SQL("ALTER TABLE {table} ALTER COLUMN data SET COMPRESSION lz4")
 
 
 def create_missing(
@@ -48,22 +50,29 @@ def create_missing(
         _add_columns(connection, table)
 
 
-# In no model: Django neither writes nor reads blocks. They are compressed already.
-_COLUMNS = """
+# The columns of packed blocks. They are in no model: Django neither writes nor reads blocks.
+_ADD_BLOCK_COLUMNS: Final = sql.SQL("""
 ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
-    ADD versions int4[], ADD names varchar, ADD packed bytea;
-ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL
-"""
-_HAS_COLUMNS = """
-SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'keys')
+    ADD versions int4[], ADD names varchar, ADD packed bytea
+""")
+# PostgreSQL need not try to compress blocks: they are compressed already.
+_STORE_BLOCKS_AS_THEY_ARE: Final = sql.SQL("ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL")
+# Whether a table has the columns of blocks.
+_HAS_BLOCK_COLUMNS: Final = """
+SELECT EXISTS (SELECT FROM pg_attribute
+    WHERE attrelid = %(table)s::regclass AND attname = 'keys' AND NOT attisdropped)
 """
 
 
 def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
+    name = sql.Identifier(table)
     with transaction.atomic(connection.alias), connection.cursor() as cursor:
-        cursor.execute(_HAS_COLUMNS, [table])
-        if cursor.fetchone() == (False,):
-            cursor.execute(_COLUMNS.format(table=table))
+        cursor.execute(_HAS_BLOCK_COLUMNS, {"table": name.as_string()})
+        if cursor.fetchone() == (True,):
+            return
+        # One at a time: a prepared statement has one command.
+        cursor.execute(_ADD_BLOCK_COLUMNS.format(table=name))
+        cursor.execute(_STORE_BLOCKS_AS_THEY_ARE.format(table=name))
 
 
 def _list_tables(connection: BaseDatabaseWrapper) -> Tables:
@@ -79,7 +88,7 @@ def _create_table(connection: BaseDatabaseWrapper, entity: EntityKind) -> None:
         cursor.execute(_LZ4)
         (has_lz4,) = cursor.fetchone() or (False,)
         if has_lz4:
-            cursor.execute(f"ALTER TABLE {entity.table} ALTER COLUMN data SET COMPRESSION lz4")
+            cursor.execute(_COMPRESS_WITH_LZ4.format(table=sql.Identifier(entity.table)))
 
 
 def report_undeclared(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
