@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from annals import __version__
 
@@ -157,10 +157,21 @@ def create_command_parser(program: str, name: str) -> ArgumentParser | None:
     if folder is None or name in EXTENDS_DJANGO or not name.replace("-", "").isalpha():
         return None
     module = import_module(f"{folder.replace('/', '.')}.management.commands.{name}")
-    command = module.Command()
-    command._called_from_command_line = True
-    command_parser: ArgumentParser = command.create_parser(program, name)
+    command_parser: ArgumentParser = _make_exiting(module.Command)().create_parser(program, name)
     return command_parser
+
+
+def _make_exiting(command_class: Any) -> Any:
+    """Return the command with a parser that ends the process if an argument is wrong.
+
+    Otherwise Django raises CommandError. Parsers of subcommands take this over when they are added.
+    """
+
+    def add_arguments(command: Any, parser: Any) -> None:
+        parser.called_from_command_line = True
+        command_class.add_arguments(command, parser)
+
+    return type("Command", (command_class,), {"add_arguments": add_arguments})
 
 
 def format_overview(program: str) -> str:

@@ -32,6 +32,10 @@ class FingerprintCache:
             self._old, self._new = self._new, {}
 
 
+class NoFlightError(RuntimeError):
+    """Raised if the batch in flight of a lane is taken although there is none: a program error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flight:
     """A batch that is being written, and the claims under which it was read."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
 
-from ingest.consumer.lanes import Flight, Lane, assign_lanes
+from ingest.consumer.lanes import Flight, Lane, NoFlightError, assign_lanes
 from ingest.consumer.positions import ClaimedPartition, Positions, Tolerance
 from ingest.messages.decode import DecodedMessage
 from ingest.messages.message import KafkaPartition, LastMessage, Message
@@ -258,7 +258,8 @@ class StateMachine:
     def take_written_flight(self, lane: Lane) -> Flight:
         """Take the written batch out of a lane, so that its next one can be launched."""
         flight, lane.flight = lane.flight, None
-        assert flight is not None  # noqa: S101 - the caller's contract
+        if flight is None:
+            raise NoFlightError(f"lane {lane.number} has no batch in flight")
         return flight
 
     def judge(self, rejects: Iterable[BadMessage]) -> list[ClaimedPartition]:

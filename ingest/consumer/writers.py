@@ -17,7 +17,7 @@ from history.common.complaints import ExplainedError
 from history.common.database_errors import explain_no_connection, is_refused
 from history.common.error_text import describe
 from ingest.consumer import metrics
-from ingest.consumer.lanes import Flight
+from ingest.consumer.lanes import Flight, NoFlightError
 from ingest.messages.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import Batch, Claim, Claims, Ends
@@ -69,7 +69,8 @@ class WriterThreads:
         """Take the result of a finished write. Raises what `RetryingWriter.write` raised."""
         thread = self._threads[number]
         written, thread.written = thread.written, None
-        assert written is not None  # noqa: S101 - the caller's contract
+        if written is None:
+            raise NoFlightError(f"writer {number} has no write whose result was not taken")
         return written.result()
 
     def wait_for_one(self, seconds: float) -> bool:

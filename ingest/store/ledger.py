@@ -9,6 +9,7 @@ import psycopg
 from msgspec.structs import astuple
 from psycopg.types.json import Jsonb
 
+from history.common.single_row import require_row
 from ingest.kafka.retention_forecast import Outlook
 from ingest.messages.explanations import Explanation
 from ingest.messages.message import CUT, LastMessage, TopicPartition
@@ -101,8 +102,7 @@ def _claim_row(connection: Connection, source: TopicPartition, earliest: int) ->
             "earliest": earliest,
         },
     ).fetchone()
-    assert row is not None  # RETURNING of an upsert  # noqa: S101
-    epoch, next_offset, resume_until, halted, *remembered = row
+    epoch, next_offset, resume_until, halted, *remembered = require_row(row)
     place = (source.topic, source.topic_id, source.partition, next_offset)
     (reread_until,) = connection.execute(_REREAD, place).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]

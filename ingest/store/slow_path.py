@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.rows import tuple_row
 
+from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
 from history.store.blocks.codec import DamagedBlockError
 from history.store.blocks.queries import build_damage_error, build_versions_query, read_documents
@@ -116,11 +117,9 @@ def _look_up(
         table=table, same=sql.SQL(same), stored_at=sql.Identifier(stored_at)
     )
     arrays = [msgspec.json.encode(column).decode() for column in zip(*keys, strict=True)]
-    found = connection.execute(
-        query, (*arrays, *days.compute_bounds(day)), prepare=False
-    ).fetchone()
-    assert found is not None  # an aggregate is one row  # noqa: S101
-    return frozenset(_NUMBERS.decode(str(found[0])))
+    cursor = connection.execute(query, (*arrays, *days.compute_bounds(day)), prepare=False)
+    (numbers,) = require_row(cursor.fetchone())
+    return frozenset(_NUMBERS.decode(str(numbers)))
 
 
 def create_staging_table(connection: Connection, entity: EntityKind) -> None:

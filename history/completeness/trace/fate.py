@@ -132,15 +132,16 @@ def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: in
     """
     name = VersionName(entity.name, id, number)
     try:
-        return _trace_version(reader, entity, name)
+        return _trace_version(reader, entity, name, number)
     except DamagedBlockError as error:
         reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))
         return Fate(cause=FateCause.CANNOT_BE_READ, name=name, day=error.day)
 
 
-def _trace_version(reader: HistoryReader, entity: EntityKind, name: VersionName) -> Fate:
-    _, id, number = name
-    assert number is not None  # of a version it is known  # noqa: S101
+def _trace_version(
+    reader: HistoryReader, entity: EntityKind, name: VersionName, number: int
+) -> Fate:
+    id = name.id
     keys = timeline.fetch_keys(reader.hide_old_service(), entity, [id]).get(id, [])
     is_answered = bool(keys) or reader.shown_old.request(entity, id)
     reader.viewer.access.note_read(reader.policy.check_visible((entity, id)))

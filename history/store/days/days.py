@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors, sql
 
 from history.common.complaints import ExplainedError
+from history.common.single_row import require_row
 from history.store import distribution
 from history.store.days.day_locks import ADVISORY_SPACE as ADVISORY_SPACE
 from history.store.days.day_locks import LOCK_TIMEOUT_MS as LOCK_TIMEOUT_MS
@@ -230,8 +231,8 @@ def locate_day(connection: Connection, table: str, day: date) -> DayTable:
     row = connection.execute(
         _LOCATE_DAY, {"name": build_partition_name(table, day), "table": table}
     ).fetchone()
-    assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
-    schema, exists, linked, pending, comment, key = row
+    # The cast to regclass raises if there is no such table.
+    schema, exists, linked, pending, comment, key = require_row(row)
     if not exists:
         state = DayState.ABSENT
     elif not linked:

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.copy import Writer
 
+from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
 from history.store.blocks import queries
 from history.store.blocks.codec import BlockColumns, CanonicalRow
@@ -333,9 +334,8 @@ def _stop_watch(connection: Connection, table: sql.Identifier) -> None:
 
 def _load_state(connection: Connection, place: DayTable) -> TableWatch:
     values = {"triggers": list(_TRIGGERS), "table": place.child.as_string(connection)}
-    row = connection.execute(_STATE, values).fetchone()
-    assert row is not None  # noqa: S101 - the cast to regclass raises where there is no table
-    return TableWatch(*row)
+    # The cast to regclass raises if there is no such table.
+    return TableWatch(*require_row(connection.execute(_STATE, values).fetchone()))
 
 
 def _build_changed_error(place: DayTable, reason: str) -> ChangedMeanwhileError:
