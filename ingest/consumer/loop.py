@@ -25,7 +25,7 @@ from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThread
 from ingest.kafka.client import Unreachable
 from ingest.messages.decode import DecodedMessage, decode_message
 from ingest.messages.message import KafkaPartition, Message
-from ingest.store.batch import Limits
+from ingest.store.batch import Batch, Limits
 from ingest.store.ledger import FencedError
 
 logger = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ class Consumer:
         if verdict is AdmissionVerdict.FULL:
             return self._make_room(self._machine.get_lane(partition))
         if verdict is AdmissionVerdict.GAP:
-            return self._load_low_watermark(partition, message.offset) is not None
+            return self._load_low_watermark(partition) is not None
         where = f"{message.topic}[{message.partition}]"
         if verdict is AdmissionVerdict.CUT:
             problem = "the log at the broker is not the one that was read"
@@ -210,7 +210,7 @@ class Consumer:
         for partition, end in self._member.take_reached_ends().items():
             verdict = self._machine.advance_to_end(partition, end)
             if verdict is AdmissionVerdict.GAP:
-                low = self._load_low_watermark(partition, end)
+                low = self._load_low_watermark(partition)
                 if low is None:
                     return
                 verdict = self._machine.advance_to_end(partition, end, low)
@@ -222,11 +222,8 @@ class Consumer:
                 )
                 return
 
-    def _load_low_watermark(self, partition: KafkaPartition, offset: int) -> int | None:
+    def _load_low_watermark(self, partition: KafkaPartition) -> int | None:
         """Return the first offset of a partition at the broker, asked for once in each poll.
-
-        Args:
-            offset: The offset that came in place of the expected one.
 
         Returns:
             None if it is not known or the consumer must end; then everything is claimed again.
@@ -246,14 +243,6 @@ class Consumer:
                 self._claimer.claim_again(f"topic {partition[0]} does not exist any more")
                 return None
             low = self._low_watermarks[partition] = low_watermarks[0]
-        expected = self._positions.claimed[partition].expected
-        if low > expected:
-            logger.error(
-                "%s[%d]: the broker deleted offsets %d to %d before they were read",
-                *partition,
-                expected,
-                min(low, offset) - 1,
-            )
         return low
 
     def _halt_partition(self, claimed: ClaimedPartition) -> None:
@@ -271,6 +260,7 @@ class Consumer:
     def _write_batch(self, lane: Lane) -> None:
         """Give the filled batch of a lane to its writer."""
         flight = self._machine.launch(lane, time.monotonic())
+        _log_lost_offsets(flight.batch)
         high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
         self._writers.write(lane.number, flight, high)
 
@@ -353,3 +343,17 @@ class Consumer:
             return False
         since = self._machine.get_idle_start()
         return since is not None and now - since >= limit
+
+
+def _log_lost_offsets(batch: Batch) -> None:
+    """Log each range of offsets that the broker deleted before this batch could read it."""
+    for source, progress in batch.progress.items():
+        for gap in progress.gaps:
+            if gap.lost:
+                logger.error(
+                    "%s[%d]: the broker deleted offsets %d to %d before they were read",
+                    source.topic,
+                    source.partition,
+                    gap.start,
+                    gap.end - 1,
+                )

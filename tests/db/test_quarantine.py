@@ -125,8 +125,8 @@ def test_retry_keeps_version_of_message_when_its_kind_is_gone(
     assert labels["entity_id"] == "a"
     # Its own copy: an entry that is put back comes last, and other tests see the order.
     others = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
-    for module in ("decode", "names"):
-        monkeypatch.setattr(f"ingest.kafka.{module}.BY_TOPIC", others)
+    for module in ("messages.decode", "kafka.names"):
+        monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", others)
     assert retry_selected() == {"retrying": 1}
     [quarantine_rows] = quarantined()
     assert (quarantine_rows["reason"], quarantine_rows["first_reason"]) == (
