@@ -118,6 +118,10 @@ KAFKA = {
     **env.read_librdkafka_settings(os.environ, ANNALS.librdkafka_file),
 }
 
+# What a consumer calls while its group gives it no partitions. It does nothing unless the broker is
+# the embedded one.
+FORGET_STUCK_GROUP = "annals.embedded.stuck_group.forget_stuck_group"
+
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.load_providers(ANNALS)
 # How many logins one browser can have begun in its tabs. One cookie holds them.

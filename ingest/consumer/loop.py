@@ -19,7 +19,7 @@ from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.periodic_work import PeriodicWork, Probe
 from ingest.consumer.positions import ClaimedPartition, Tolerance
 from ingest.consumer.state_machine import AdmissionVerdict, StateMachine
-from ingest.consumer.topic_watch import TopicWatch
+from ingest.consumer.topics import TopicWatch
 from ingest.consumer.totals import RunMeter, Totals
 from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
 from ingest.kafka.client import Unreachable
@@ -260,7 +260,7 @@ class Consumer:
     def _write_batch(self, lane: Lane) -> None:
         """Give the filled batch of a lane to its writer."""
         flight = self._machine.launch(lane, time.monotonic())
-        _log_lost_offsets(flight.batch)
+        log_lost_offsets(flight.batch)
         high = {source: self._member.get_high_watermark(source.kafka) for source in flight.claims}
         self._writers.write(lane.number, flight, high)
 
@@ -345,7 +345,7 @@ class Consumer:
         return since is not None and now - since >= limit
 
 
-def _log_lost_offsets(batch: Batch) -> None:
+def log_lost_offsets(batch: Batch) -> None:
     """Log each range of offsets that the broker deleted before this batch could read it."""
     for source, progress in batch.progress.items():
         for gap in progress.gaps:

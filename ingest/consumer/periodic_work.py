@@ -14,7 +14,7 @@ from ingest.consumer import metrics
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.positions import Positions, StandstillTimer, Tolerance
-from ingest.consumer.topic_census import TopicCensus
+from ingest.consumer.topics import TopicCensus
 from ingest.consumer.writers import WorkerThread
 from ingest.kafka.brokers import Bounds, BrokerSnapshot
 from ingest.kafka.client import Unreachable

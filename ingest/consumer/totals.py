@@ -12,7 +12,6 @@ from ingest.store.transaction import WriteResult
 
 # The senders of messages choose the names of services, so their number must be limited.
 MOST_CLIENTS, OTHER_CLIENTS = 50, "other"
-_CLIENTS: set[str] = set()
 _CLIENT_ID = attrgetter("record.client_id")
 
 
@@ -38,6 +37,7 @@ class RunMeter:
 
     def __init__(self) -> None:
         self.totals = Totals()
+        self._clients: set[str] = set()  # the services with a label of their own
         self._began: tuple[float, float] | None = None
 
     def start_clocks(self) -> None:
@@ -68,16 +68,15 @@ class RunMeter:
         totals.largest_batch = max(totals.largest_batch, batch.messages)
         clients = Counter(map(_CLIENT_ID, chain.from_iterable(batch.rows.values())))
         for client_id, count in clients.items():
-            metrics.CLIENTS.labels(_choose_client_label(client_id)).inc(count)
+            metrics.CLIENTS.labels(self._choose_client_label(client_id)).inc(count)
         for reject in (*batch.rejects, *written.rejects):
             metrics.REJECTS.labels(reject.message.topic, str(reject.reason)).inc()
 
-
-def _choose_client_label(client_id: str) -> str:
-    """Return the value of the label `client`: the first services that are seen keep their name."""
-    if client_id in _CLIENTS:
+    def _choose_client_label(self, client_id: str) -> str:
+        """Return the value of the label `client`: the first services keep their name."""
+        if client_id in self._clients:
+            return client_id
+        if len(self._clients) >= MOST_CLIENTS:
+            return OTHER_CLIENTS
+        self._clients.add(client_id)
         return client_id
-    if len(_CLIENTS) >= MOST_CLIENTS:
-        return OTHER_CLIENTS
-    _CLIENTS.add(client_id)
-    return client_id

@@ -17,7 +17,6 @@ from ingest.kafka.client import (
     Config,
     ConnectionStatus,
     Unreachable,
-    client_logger,
     create_client,
 )
 from ingest.messages.message import KafkaPartition, TopicPartition
@@ -215,18 +214,6 @@ class Brokers:
         if time.monotonic() > self._leaders_until:
             self._admin.list_topics(timeout=LEADERS_TIMEOUT_SECONDS)
             self._leaders_until = time.monotonic() + LEADERS_KNOWN_SECONDS
-
-    def forget_stuck_group(self, group: str) -> None:
-        """Delete a group at the embedded broker. Other brokers never get this request."""
-
-        def forget(described: Future[Any]) -> None:
-            # The embedded broker's cluster id is its directory.
-            if described.exception() is None and str(described.result().cluster_id).startswith("/"):
-                client_logger.warning("the embedded broker's group %s is stuck: deleting it", group)
-                self._admin.delete_consumer_groups([group])
-
-        described = self._admin.describe_cluster(request_timeout=TIMEOUT_SECONDS)
-        described.add_done_callback(forget)
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Futures:

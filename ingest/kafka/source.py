@@ -69,6 +69,7 @@ class GroupMember:
 
     Callbacks run within `poll`. `on_assigned` gets the partitions, which are not read before
     `start`. `on_revoked` runs while the partitions are still ours, `on_lost` when they are not.
+    `on_stuck` runs each time the brokers answered for long and the group gave no partitions.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class GroupMember:
         on_assigned: Callable[[list[KafkaPartition]], None],
         on_revoked: Callable[[], None],
         on_lost: Callable[[], None],
+        on_stuck: Callable[[], None] | None = None,
     ) -> None:
         common: Config = {**COMMON_CONFIG, "bootstrap.servers": bootstrap, **given}
         self._settings: Config = {**READING_CONFIG, **common, **FIXED_CONFIG, "group.id": group}
         self._heard = ConnectionStatus(". Nothing is lost; trying again")
         self._brokers = Brokers(bootstrap, given)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
+        self._on_stuck = on_stuck
         self._paused: set[KafkaPartition] = set()
         self._ends: dict[KafkaPartition, int] = {}
         self._denied: dict[str, None] = {}
@@ -237,17 +240,14 @@ class GroupMember:
         return leaving
 
     def _unstick(self) -> None:
-        """Replace a client that has no partitions for long although the brokers answer.
-
-        The embedded broker is also told to delete the group, because it waits forever for a lost
-        leader (docs/decisions/0030-stuck-clients.md).
-        """
+        """Replace a client that has no partitions for long although the brokers answer."""
         if not self._patience.is_due(time.monotonic()):
             return
         if not self._are_brokers_reachable():
             self._patience.note_unanswered(time.monotonic())
         elif self._patience.note_answered(time.monotonic()):
-            self._brokers.forget_stuck_group(self._group)
+            if self._on_stuck is not None:
+                self._on_stuck()
             if self._was_member:  # else the topics may be missing
                 self._replace_client("no partitions")
 

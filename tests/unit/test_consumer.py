@@ -17,6 +17,7 @@ from msgspec import structs
 from history.kinds.entities import ENTITIES
 from ingest.consumer import loss_forecaster
 from ingest.consumer.lanes import FingerprintCache
+from ingest.consumer.loop import log_lost_offsets
 from ingest.consumer.loss_forecaster import LossForecaster
 from ingest.consumer.periodic_work import PeriodicWork, select_claimed_ends
 from ingest.consumer.positions import Breaker, Positions, StandstillTimer, Tolerance
@@ -117,7 +118,19 @@ def test_breaker_explains_why_it_tripped(pattern: str, sentence: str | None) -> 
     breaker = Breaker(TOLERANCE)
     for item in pattern:
         breaker.note(item == "x")
-    assert breaker.explain_trip() == sentence
+    explanation = breaker.explain_trip()
+    assert (explanation and explanation.english) == sentence
+
+
+def test_each_range_of_lost_offsets_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Also the second one of a partition in one poll."""
+    batch = Batch(Limits(10, 1_000))
+    batch.skip(ONE, 0, 9, (OffsetGap(0, 4, True), OffsetGap(4, 5, False), OffsetGap(5, 9, True)))
+    log_lost_offsets(batch)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
+        "the broker deleted offsets 0 to 3 before they were read",
+        "the broker deleted offsets 5 to 8 before they were read",
+    ]
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(1, 8), st.integers(1, 20))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.utils.module_loading import import_string
 
 from history.common import memory
 from history.kinds.entities import BY_TOPIC
@@ -169,10 +170,17 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
         until_idle=until_idle,
     )
     bootstrap, client_settings = load_broker_settings()
+    forget_stuck_group = import_string(settings.FORGET_STUCK_GROUP)
     beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         policy,
-        partial(source.GroupMember, bootstrap, group, topics, client_settings),
+        partial(
+            source.GroupMember,
+            *(bootstrap, group, topics, client_settings),
+            on_stuck=partial(
+                forget_stuck_group, {"bootstrap.servers": bootstrap, **client_settings}, group
+            ),
+        ),
         [RetryingWriter(BatchWriter(open_connection), until_idle) for _ in range(annals.writers)],
         Probe(
             partial(open_connection, "annals-probe"),
