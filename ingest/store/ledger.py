@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Final, LiteralString, NamedTuple
 
 import psycopg
-from msgspec.structs import astuple
+from msgspec.structs import asdict
 from psycopg.types.json import Jsonb
 
 from history.common.single_row import require_row
@@ -35,6 +35,15 @@ class LedgerMove(NamedTuple):
     high_watermark: int | None  # the end offset at the broker, if known
 
 
+# Under which id the log of a topic partition was read last: each cut of the log gives another one.
+_NEWEST_TOPIC_ID: Final[LiteralString] = """
+SELECT topic_id FROM ingest_ledger
+WHERE topic = %(topic)s AND partition = %(partition)s
+    AND split_part(topic_id, %(cut)s, 1) = %(broker_id)s
+ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1
+"""
+
+
 def claim_partition(
     connection: Connection,
     source: TopicPartition,
@@ -54,10 +63,13 @@ def claim_partition(
         cut: Claimed partitions whose log turned out not to be the one that was read.
     """
     row = connection.execute(
-        "SELECT topic_id FROM ingest_ledger WHERE topic = %s AND partition = %s"
-        " AND split_part(topic_id, %s, 1) = %s"
-        " ORDER BY length(topic_id) DESC, topic_id DESC LIMIT 1",
-        (source.topic, source.partition, CUT, source.topic_id),
+        _NEWEST_TOPIC_ID,
+        {
+            "topic": source.topic,
+            "partition": source.partition,
+            "cut": CUT,
+            "broker_id": source.topic_id,
+        },
     ).fetchone()
     newest = source if row is None else TopicPartition(source.topic, str(row[0]), source.partition)
     claimed = _claim_row(connection, newest, earliest)
@@ -75,7 +87,8 @@ def claim_partition(
     return _claim_row(connection, newest.make_successor(), earliest)
 
 
-_CLAIM = """
+# Takes a partition over from its owner, or adds its row.
+_CLAIM: Final[LiteralString] = """
 INSERT INTO ingest_ledger AS l
     (topic, topic_id, partition, first_offset, next_offset, epoch, read, stored, repeated,
      expired, quarantined, skipped, lost, halted_why, updated_at, checked_at)
@@ -85,10 +98,12 @@ ON CONFLICT (topic, topic_id, partition) DO UPDATE SET epoch = l.epoch + 1
 RETURNING epoch, next_offset, coalesce(resume_until, 0), halted_at IS NOT NULL,
     last_offset, last_leader_epoch, last_digest
 """
-# Not within the INSERT: Citus refuses that.
-_REREAD = """
+# Up to which offset the quarantine has messages that are read again. Not within the INSERT: Citus
+# refuses that.
+_REREAD: Final[LiteralString] = """
 SELECT coalesce(max("offset") + 1, 0) FROM ingest_quarantine
-WHERE topic = %s AND topic_id = %s AND partition = %s AND "offset" >= %s
+WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s
+    AND "offset" >= %(next_offset)s
 """
 
 
@@ -103,7 +118,12 @@ def _claim_row(connection: Connection, source: TopicPartition, earliest: int) ->
         },
     ).fetchone()
     epoch, next_offset, resume_until, halted, *remembered = require_row(row)
-    place = (source.topic, source.topic_id, source.partition, next_offset)
+    place = {
+        "topic": source.topic,
+        "topic_id": source.topic_id,
+        "partition": source.partition,
+        "next_offset": next_offset,
+    }
     (reread_until,) = connection.execute(_REREAD, place).fetchone() or (0,)
     last = None if remembered[0] is None else LastMessage(*remembered)  # type: ignore[arg-type]
     return Claim(
@@ -118,7 +138,8 @@ def _claim_row(connection: Connection, source: TopicPartition, earliest: int) ->
     )
 
 
-_ADVANCE = """
+# Moves partitions by what their batch read, if this consumer still owns them.
+_ADVANCE: Final[LiteralString] = """
 UPDATE ingest_ledger l SET
     next_offset = v.next, read = l.read + v.read, stored = l.stored + v.stored,
     repeated = l.repeated + v.repeated, expired = l.expired + v.expired,
@@ -132,17 +153,21 @@ UPDATE ingest_ledger l SET
     last_leader_epoch = CASE WHEN v.last IS NULL THEN l.last_leader_epoch ELSE v.leader END,
     last_digest = coalesce(v.digest, l.last_digest),
     updated_at = now(), checked_at = now()
-FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[],
-            %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
-            %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::int[], %s::bytea[])
+FROM unnest(%(topic)s::text[], %(topic_id)s::text[], %(partition)s::int[],
+            %(epoch)s::bigint[], %(start)s::bigint[], %(next)s::bigint[], %(read)s::bigint[],
+            %(stored)s::bigint[], %(repeated)s::bigint[], %(expired)s::bigint[],
+            %(quarantined)s::bigint[], %(skipped)s::bigint[], %(lost)s::bigint[],
+            %(stamp)s::bigint[], %(high)s::bigint[], %(last)s::bigint[], %(leader)s::int[],
+            %(digest)s::bytea[])
     AS v(topic, topic_id, partition, epoch, start, next, read, stored, repeated, expired,
          quarantined, skipped, lost, stamp, high, last, leader, digest)
 WHERE l.topic = v.topic AND l.topic_id = v.topic_id AND l.partition = v.partition
     AND l.epoch = v.epoch AND l.next_offset = v.start
 """
-_GAP = """
+# Records offsets that the broker deleted before they were read.
+_ADD_LOST_OFFSETS: Final[LiteralString] = """
 INSERT INTO ingest_gap (topic, topic_id, partition, start_offset, end_offset, lost, noticed_at)
-VALUES (%s, %s, %s, %s, %s, true, now())
+VALUES (%(topic)s, %(topic_id)s, %(partition)s, %(start)s, %(end)s, true, now())
 """
 
 
@@ -152,32 +177,40 @@ def advance_partitions(connection: Connection, moves: Sequence[LedgerMove]) -> N
     Raises:
         FencedError: Another consumer owns one of them now. The transaction must be rolled back.
     """
-    rows = [
-        (
-            *_get_key(claim),
-            progress.start,
-            progress.next,
-            progress.read,
-            stored,
-            repeated,
-            progress.expired,
-            progress.read - progress.expired - stored - repeated,
-            sum(gap.end - gap.start for gap in progress.gaps if not gap.lost),
-            sum(gap.end - gap.start for gap in progress.gaps if gap.lost),
-            progress.newest_timestamp,
-            high,
-            *(astuple(LastMessage.of(progress.last)) if progress.last else (None, None, None)),
-        )
-        for claim, progress, stored, repeated, high in moves
-    ]
-    cursor = connection.execute(_ADVANCE, [list(column) for column in zip(*rows, strict=True)])
+    rows = [_make_advance(move) for move in moves]
+    cursor = connection.execute(_ADVANCE, _make_columns(rows))
     if cursor.rowcount != len(moves):
         raise FencedError
     # Offsets that never were messages are counted only: a transaction marker would be a row each.
     for move in moves:
         for gap in move.progress.gaps:
             if gap.lost:
-                connection.execute(_GAP, (*astuple(move.claim.source), gap.start, gap.end))
+                place = asdict(move.claim.source)
+                connection.execute(_ADD_LOST_OFFSETS, {**place, "start": gap.start, "end": gap.end})
+
+
+def _make_advance(move: LedgerMove) -> dict[str, object]:
+    """Return what _ADVANCE needs of one partition."""
+    progress = move.progress
+    settled = progress.expired + move.stored + move.repeated
+    last = LastMessage.of(progress.last) if progress.last else None
+    return {
+        **_get_row_key(move.claim),
+        "start": progress.start,
+        "next": progress.next,
+        "read": progress.read,
+        "stored": move.stored,
+        "repeated": move.repeated,
+        "expired": progress.expired,
+        "quarantined": progress.read - settled,
+        "skipped": sum(gap.end - gap.start for gap in progress.gaps if not gap.lost),
+        "lost": sum(gap.end - gap.start for gap in progress.gaps if gap.lost),
+        "stamp": progress.newest_timestamp,
+        "high": move.high_watermark,
+        "last": last and last.offset,
+        "leader": last and last.leader_epoch,
+        "digest": last and last.digest,
+    }
 
 
 # Citus refuses now() in a CASE of what an UPDATE sets.
@@ -187,10 +220,12 @@ WITH mine AS (
         CASE WHEN v.answered OR NOT EXISTS (SELECT FROM ingest_ledger other
                 WHERE other.topic = l.topic AND other.partition = l.partition
                 AND other.checked_at > l.checked_at)
-            THEN now() - make_interval(secs => %s::float8) END AS checked,
+            THEN now() - make_interval(secs => %(age)s::float8) END AS checked,
         CASE WHEN v.high IS NULL OR NOT v.answered THEN l.end_known_at
-            ELSE greatest(l.end_known_at, now() - make_interval(secs => %s::float8)) END AS known
-    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bool[])
+            ELSE greatest(l.end_known_at, now() - make_interval(secs => %(age_of_end)s::float8))
+            END AS known
+    FROM unnest(%(topic)s::text[], %(topic_id)s::text[], %(partition)s::int[],
+            %(epoch)s::bigint[], %(high)s::bigint[], %(answered)s::bool[])
         AS v(topic, topic_id, partition, epoch, high, answered)
     JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
     FOR UPDATE OF l SKIP LOCKED
@@ -207,15 +242,15 @@ WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine
 _FORESEE = """
 WITH mine AS (
     SELECT l.topic, l.topic_id, l.partition, v.loss, v.kept, v.arriving
-    FROM unnest(%s::text[], %s::text[], %s::int[], %s::bigint[], %s::float8[], %s::float8[],
-                %s::float8[])
+    FROM unnest(%(topic)s::text[], %(topic_id)s::text[], %(partition)s::int[],
+            %(epoch)s::bigint[], %(loss)s::float8[], %(kept)s::float8[], %(arriving)s::float8[])
         AS v(topic, topic_id, partition, epoch, loss, kept, arriving)
     JOIN ingest_ledger l USING (topic, topic_id, partition, epoch)
     FOR UPDATE OF l SKIP LOCKED
 )
 UPDATE ingest_ledger l SET
     forecast_at = now(), loss_at = to_timestamp(mine.loss), kept_seconds = mine.kept,
-    arriving_rate = mine.arriving, reading_rate = coalesce(%s, l.reading_rate)
+    arriving_rate = mine.arriving, reading_rate = coalesce(%(reading_rate)s, l.reading_rate)
 FROM mine
 WHERE l.topic = mine.topic AND l.topic_id = mine.topic_id AND l.partition = mine.partition
 """
@@ -232,13 +267,17 @@ def record_forecast(
         reading_rate: Offsets per second of this consumer; None if it was not measured.
     """
     rows = [
-        (*_get_key(claim), outlook.forecast.at, outlook.forecast.kept, outlook.log.arriving)
+        {
+            **_get_row_key(claim),
+            "loss": outlook.forecast.at,
+            "kept": outlook.forecast.kept,
+            "arriving": outlook.log.arriving,
+        }
         for claim, outlook in outlooks.items()
         if outlook.forecast is not None
     ]
     if rows:
-        columns = [list(column) for column in zip(*rows, strict=True)]
-        connection.execute(_FORESEE, [*columns, reading_rate])
+        connection.execute(_FORESEE, {**_make_columns(rows), "reading_rate": reading_rate})
 
 
 def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
@@ -248,9 +287,9 @@ def is_at_offsets(connection: Connection, ends: Mapping[Claim, int]) -> bool:
     """
     for claim, end in ends.items():
         row = connection.execute(
-            "SELECT 1 FROM ingest_ledger WHERE topic = %s AND topic_id = %s AND partition = %s"
-            " AND epoch = %s AND next_offset = %s",
-            (*_get_key(claim), end),
+            "SELECT 1 FROM ingest_ledger WHERE topic = %(topic)s AND topic_id = %(topic_id)s"
+            " AND partition = %(partition)s AND epoch = %(epoch)s AND next_offset = %(end)s",
+            {**_get_row_key(claim), "end": end},
         ).fetchone()
         if row is None:
             return False
@@ -282,11 +321,14 @@ def record_heartbeat(
     age = 0.0 if given_at is None else max(0.0, now - given_at)
     age_of_end = None if seen_at is None else max(0.0, now - seen_at)
     rows = [
-        (*_get_key(claim), end, answered is None or claim in answered)
+        {
+            **_get_row_key(claim),
+            "high": end,
+            "answered": answered is None or claim in answered,
+        }
         for claim, end in ends.items()
     ]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    connection.execute(_HEARTBEAT, [age, age_of_end, *columns])
+    connection.execute(_HEARTBEAT, {**_make_columns(rows), "age": age, "age_of_end": age_of_end})
 
 
 # The first record of each ten minutes counts. The order does not matter: the sums only grow.
@@ -368,18 +410,18 @@ def load_resume_until(connection: Connection, claim: Claim) -> int:
     """Return the offset before which bad messages are allowed, or 0."""
     row = connection.execute(
         "SELECT coalesce(resume_until, 0) FROM ingest_ledger"
-        " WHERE topic = %s AND topic_id = %s AND partition = %s AND epoch = %s",
-        _get_key(claim),
+        " WHERE topic = %(topic)s AND topic_id = %(topic_id)s AND partition = %(partition)s"
+        " AND epoch = %(epoch)s",
+        _get_row_key(claim),
     ).fetchone()
     return int(row[0]) if row else 0  # type: ignore[call-overload]
 
 
+def _make_columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
+    """Return the values of at least one row by their names, as `unnest` takes them."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
 def _get_row_key(claim: Claim) -> dict[str, str | int]:
     """Return the parameters that find the row of a claim."""
-    topic, topic_id, partition, epoch = _get_key(claim)
-    return {"topic": topic, "topic_id": topic_id, "partition": partition, "epoch": epoch}
-
-
-def _get_key(claim: Claim) -> tuple[str, str, int, int]:
-    source = claim.source
-    return source.topic, source.topic_id, source.partition, claim.epoch
+    return {**asdict(claim.source), "epoch": claim.epoch}

@@ -16,6 +16,7 @@ from ingest.completeness import ledger_rows
 from ingest.consumer.periodic_work import Probe
 from ingest.consumer.positions import Tolerance
 from ingest.consumer.writers import RetryingWriter
+from ingest.messages.explanations import Code, Explanation
 from ingest.messages.message import Message, TopicPartition
 from ingest.store import ledger
 from ingest.store.batch import OffsetGap
@@ -282,7 +283,7 @@ def test_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
     claim_all()
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {old: 7}, None)
-        ledger.record_halts(plain, {old: "late"})
+        ledger.record_halts(plain, {old: Explanation(Code.HALTED_BEFORE)})
         ledger.record_resume(plain, old, 99)
     [row] = query("SELECT high_watermark, halted_at, resume_until FROM ingest_ledger"
                   " WHERE topic = %s", SOURCE.topic)  # fmt: skip
@@ -341,7 +342,7 @@ def test_halted_partition_resumes_when_messages_ahead_are_good(
 def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with open_connection() as plain:
-        ledger.record_halts(plain, {claim: "bad"})
+        ledger.record_halts(plain, {claim: Explanation(Code.HALTED_BEFORE)})
         ledger.record_heartbeat(plain, {claim: 70}, None)
     run_on_own_thread("quarantine", "resume", SOURCE.topic)
     until = run_probe("x" * 60, claim)
