@@ -19,6 +19,7 @@ from history.common import clock
 from history.common.error_sentences import explain_error
 from history.kinds.entities import ENTITIES, ROOT
 from history.retention.seals.seal import seal_day
+from ingest.messages.explanations import Code, Explanation
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
@@ -271,7 +272,7 @@ def test_consumer_login_can_run_its_commands(
     ingested.write(make_value(id="a"), b"bad", b"worse")
     [first, second] = (str(pending["id"]) for pending in quarantined())
     with open_connection("test-owner") as owner:
-        ledger.record_halts(owner, {ingested.claims[SOURCE]: "bad"})
+        ledger.record_halts(owner, {ingested.claims[SOURCE]: Explanation(Code.HALTED_BEFORE)})
     commands = (
         ("ledger", "--offline"),
         ("ledger", "--offline", "--json"),

@@ -293,7 +293,7 @@ def test_fenced_consumer_notes_nothing(ingested: Ingested) -> None:
 def test_partition_is_halted_and_resumed(ingested: Ingested) -> None:
     claim = ingested.claims[SOURCE]
     with open_connection() as plain:
-        ledger.record_halts(plain, {claim: "5 bad messages in a row"})
+        ledger.record_halts(plain, {claim: Explanation(Code.BAD_IN_A_ROW, n=5)})
         [entry] = [entry for entry in ledger_rows.load_entries() if entry.topic == SOURCE.topic]
         assert entry.state == "halted: 5 bad messages in a row"
         assert ledger.claim_partition(plain, SOURCE, 0).halted
