@@ -120,7 +120,7 @@ KAFKA = {
 
 # What a consumer calls while its group gives it no partitions. It does nothing unless the broker is
 # the embedded one.
-FORGET_STUCK_GROUP = "annals.embedded.stuck_group.forget_stuck_group"
+STUCK_GROUP = "annals.embedded.stuck_group.StuckGroup"
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.load_providers(ANNALS)

@@ -15,20 +15,32 @@ logger = logging.getLogger(__name__)
 ANSWER_SECONDS: Final = 10
 
 
-def forget_stuck_group(config: Mapping[str, str], group: str) -> None:
-    """Delete a group at the embedded broker. Other brokers never get this request.
+class StuckGroup:
+    """A group that is deleted at the embedded broker when it is called. It never waits.
 
-    Does not wait for the brokers.
+    Other brokers never get this request.
 
     Args:
         config: The librdkafka settings with which the brokers are reached.
+        group: The name of the group.
     """
-    admin = AdminClient(dict(config))
 
-    def delete(described: Future[Any]) -> None:
+    def __init__(self, config: Mapping[str, str], group: str) -> None:
+        self._config: dict[str, str | int | float | bool] = {**config}
+        self._group = group
+        # Kept after the answer: librdkafka must not end a client in the client's own thread.
+        self._admin: AdminClient | None = None
+
+    def __call__(self) -> None:
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
+        described = self._admin.describe_cluster(request_timeout=ANSWER_SECONDS)
+        described.add_done_callback(self._delete)
+
+    def _delete(self, described: Future[Any]) -> None:
         # The embedded broker's cluster id is its directory.
-        if described.exception() is None and str(described.result().cluster_id).startswith("/"):
-            logger.warning("the embedded broker's group %s is stuck: deleting it", group)
-            admin.delete_consumer_groups([group])
-
-    admin.describe_cluster(request_timeout=ANSWER_SECONDS).add_done_callback(delete)
+        if self._admin is None or described.exception() is not None:
+            return
+        if str(described.result().cluster_id).startswith("/"):
+            logger.warning("the embedded broker's group %s is stuck: deleting it", self._group)
+            self._admin.delete_consumer_groups([self._group])

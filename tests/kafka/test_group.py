@@ -4,7 +4,6 @@ lost, or to which nothing is delivered any more, is replaced."""
 import os
 import time
 from collections.abc import Iterable
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 
 from annals.embedded.broker import KafkaServer
-from annals.embedded.stuck_group import forget_stuck_group
+from annals.embedded.stuck_group import StuckGroup
 from ingest.kafka import source as kafka_source
 from ingest.messages.message import KafkaPartition
 from tests.apache.broker import Apache
@@ -39,7 +38,7 @@ class GroupMember:
         self.source = kafka_source.GroupMember(
             *(broker.get_bootstrap_servers(), group, [SHARED], GIVEN),
             *(self._take, self.partitions.clear, self.partitions.clear),
-            on_stuck=partial(forget_stuck_group, broker.make_client_config(), group),
+            on_stuck=StuckGroup(broker.make_client_config(), group),
         )
 
     def _take(self, places: Iterable[KafkaPartition]) -> None:
@@ -141,7 +140,7 @@ def test_offsets_of_group_on_apache_kafka_are_kept(
     source = kafka_source.GroupMember(
         *(apache.get_bootstrap_servers(), group, ["missing"], {}),
         *(lambda _: None, lambda: None, lambda: None),
-        on_stuck=partial(forget_stuck_group, apache.make_client_config(), group),
+        on_stuck=StuckGroup(apache.make_client_config(), group),
     )
     for _ in range(20):
         source.poll(1, 0.1)

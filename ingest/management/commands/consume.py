@@ -170,15 +170,14 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
         until_idle=until_idle,
     )
     bootstrap, client_settings = load_broker_settings()
-    forget_stuck_group = import_string(settings.FORGET_STUCK_GROUP)
     beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         policy,
         partial(
             source.GroupMember,
             *(bootstrap, group, topics, client_settings),
-            on_stuck=partial(
-                forget_stuck_group, {"bootstrap.servers": bootstrap, **client_settings}, group
+            on_stuck=import_string(settings.STUCK_GROUP)(
+                {"bootstrap.servers": bootstrap, **client_settings}, group
             ),
         ),
         [RetryingWriter(BatchWriter(open_connection), until_idle) for _ in range(annals.writers)],
