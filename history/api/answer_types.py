@@ -18,7 +18,7 @@ from history.common.answer_types import (
     VersionNumber,
     choose_from,
 )
-from history.models import FieldLabel, Person
+from history.models import LabelKind, PersonKind
 from history.store.quarantine_reasons import REASONS
 from history.timeline import Absence
 from history.timeline.query import FallbackState
@@ -38,7 +38,7 @@ PageToken: TypeAlias = Annotated[str, Meta(pattern="^v1:")]
 ClientName: TypeAlias = Annotated[
     str, Meta(description="Name of the service; its client id if it has none.")
 ]
-AuthorKind: TypeAlias = Annotated[str, choose_from([*Person.Kind.values, "unknown"])]
+AuthorKind: TypeAlias = Annotated[str, choose_from([*PersonKind.values, "unknown"])]
 IsExact: TypeAlias = Annotated[
     bool, Meta(description="false: an older version that is not in the store may have set it.")
 ]
@@ -84,7 +84,7 @@ class ChangeAnswer(Answer, gc=False):
         ),
     ]
     label: str | None
-    field_kind: Annotated[str, choose_from(FieldLabel.Kind.values)] | None
+    field_kind: Annotated[str, choose_from(LabelKind.values)] | None
     kind: Annotated[str, choose_from(["added", "removed", "changed", "moved"])]
     old: Any = UNSET
     new: Any = UNSET
