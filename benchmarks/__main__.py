@@ -1,4 +1,4 @@
-"""`python -m benchmarks ingest|timeline|pages|diff|pack|start|against`."""
+"""`python -m benchmarks ingest|timeline|pages|diff|pack|changes|start|against`."""
 
 import argparse
 import os
@@ -79,6 +79,12 @@ def _make_parser() -> argparse.ArgumentParser:
         "pack",
         "Measure packed days next to plain ones: size, speed, reading.",
         ("--versions", 120_000, "versions in each day whose size is measured"),
+    )
+    add_bench(
+        "changes",
+        "Measure lists of changes of all documents next to hand-written SQL.",
+        ("--versions", 1_000_000, "versions in each of seven days"),
+        ("--rounds", 200, "how often each question is asked"),
     )
     add_bench(
         "pages",

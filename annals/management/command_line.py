@@ -36,6 +36,7 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Look": {
         "ledger": "what was read and stored of each topic; do the sums add up?",
         "quarantine": "list, show, retry and discard bad messages",
+        "changes": "what a person or a service changed, in any document",
         "trace": "what became of one version or message",
         "gaps": "versions that never arrived",
         "capacity": "the disk space that the history needs",

@@ -331,6 +331,34 @@ class TimelineAnswer(Answer, kw_only=True):
     completeness: CompletenessAnswer
 
 
+class ChangedVersionAnswer(VersionMembers, kw_only=True):
+    """A version in a list of changes, with the application that it belongs to."""
+
+    fallback: Fallback | UnsetType = UNSET
+    application_id: Annotated[
+        str | None, Meta(description="null: documents of this kind belong to no application.")
+    ]
+    application_title: Annotated[
+        str | None, Meta(description="null: its document has none, or is not in the store.")
+    ]
+
+
+class ChangesAnswer(Answer, kw_only=True):
+    """A page of the changes of all documents in a window of time."""
+
+    from_: Moment = msgspec.field(name="from")
+    to: Moment
+    history: list[ChangedVersionAnswer]
+    complete: Annotated[
+        bool,
+        Meta(description="false: the page used its time before it was full; go on with its token."),
+    ]
+    damaged: DamagedVersions | UnsetType = UNSET
+    next_page_token: PageToken | UnsetType = UNSET
+    fallback: Fallback | UnsetType = UNSET
+    completeness: CompletenessAnswer
+
+
 class ComparisonAnswer(Answer, kw_only=True):
     """Two versions and how they differ."""
 

@@ -160,7 +160,7 @@ class ApiRequest:
         """
         return TimelineQuery(
             id=self.id,
-            filters=self._make_filters(),
+            filters=self.make_filters(),
             order=self.parameters.read_choice("order", TimelineOrder, TimelineOrder.DESC),
             page_size=self.read_page_size(),
             page_token=self.read_page_token(),
@@ -168,7 +168,8 @@ class ApiRequest:
             **more,
         )
 
-    def _make_filters(self) -> VersionFilters:
+    def make_filters(self) -> VersionFilters:
+        """Return the filters of the request, as in a timeline."""
         parameters, zone = self.parameters, self.output.zone
         type_name = parameters.read_text("type")
         if type_name is not None and type_name not in ChangeType.__members__:

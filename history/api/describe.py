@@ -158,6 +158,25 @@ FILTERS = (FROM, TO, AUTHOR, CLIENT, CHANGE_TYPE, PATH)
 PAGING = (SIZE, TOKEN)
 ANSWER_FORM = (INCLUDE, ZONE)
 ENTITY_PATH = (ENTITY, IDENTIFIER)
+CHANGES = (
+    *PAGING,
+    ORDER,
+    _make_query_parameter(
+        "from", Moment, "From this moment on; where not given, a day before `to`."
+    ),
+    _make_query_parameter(
+        "to",
+        Moment,
+        "Before this moment; where not given, now. With order=asc no page passes completeTo: "
+        "without `to` every page has a token, which gives what came since.",
+    ),
+    AUTHOR,
+    CLIENT,
+    _make_query_parameter("entity", KindName, "Only versions of this kind."),
+    CHANGE_TYPE,
+    PATH,
+    *ANSWER_FORM,
+)
 TIMELINE = (*ENTITY_PATH, *PAGING, SORT, ORDER, *FILTERS, ARCHIVE, *ANSWER_FORM)
 
 IF_NONE_MATCH = OpenApiParameter(

@@ -6,7 +6,7 @@ from django.http import HttpResponseBase
 from django.urls import path, re_path
 from django.utils.decorators import decorator_from_middleware
 
-from history.api import applications, trace, views
+from history.api import applications, changes, trace, views
 from history.api.base_view import ApiView
 from history.api.compression import Compression
 from history.common.addresses import APPLICATION_ID, ID
@@ -36,6 +36,7 @@ urlpatterns = [
     path(f"{ENTITY}/versions/<str:version>", _make_view(views.VersionView)),
     path(ENTITY, _make_view(views.TimelineView)),
     *(of_applications if ROOT else []),
+    path("changes", _make_view(changes.ChangesView)),
     path("search", _make_view(applications.SearchView)),
     path("trace", _make_view(trace.TraceView)),
     re_path("", _make_view(views.UnknownAddressView)),

@@ -23,6 +23,8 @@ class AccessRecord:
     reason: str = ""  # why it was unmasked, in the person's words
     refused: str = ""  # what kept the viewer from these applications, or empty
     hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
+    # The answer is about a person or a time, not about applications: the journal gets one entry.
+    is_one_entry: bool = False
     listed: bool = False  # the first page shows what the login opened before
 
     def note_read(self, applications: Iterable[str]) -> None:

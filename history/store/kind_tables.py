@@ -11,6 +11,7 @@ from psycopg import sql
 from history.kinds import load_shipped_kinds
 from history.kinds.entities import ENTITIES, EntityKind
 from history.models import VERSION_MODELS
+from history.store import change_indexes, distribution
 
 Tables: TypeAlias = set[str]
 
@@ -36,7 +37,8 @@ def create_missing(
     *, using: str, verbosity: int = 0, stdout: TextIO | None = None, **_: Any
 ) -> None:
     """Make the tables of the declared kinds that have none, each with its indexes in a
-    transaction; and give each of them, and of the shipped kinds, the columns of blocks."""
+    transaction; and give each of them, and of the shipped kinds, the columns of blocks and the
+    indexes of changes."""
     connection = connections[using]
     existing_tables = _list_tables(connection)
     for entity in ENTITIES:
@@ -48,6 +50,7 @@ def create_missing(
     known_tables = {entity.table for entity in (*ENTITIES, *load_shipped_kinds())}
     for table in sorted(known_tables & _list_tables(connection)):
         _add_columns(connection, table)
+        _add_indexes(connection, table)
 
 
 # The columns of packed blocks. They are in no model: Django neither writes nor reads blocks.
@@ -73,6 +76,16 @@ def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
         # One at a time: a prepared statement has one command.
         cursor.execute(_ADD_BLOCK_COLUMNS.format(table=name))
         cursor.execute(_STORE_BLOCKS_AS_THEY_ARE.format(table=name))
+
+
+def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
+    """Give a table the indexes of changes, but none of its days: `maintain` adds them there."""
+    connection.ensure_connection()
+    if distribution.is_distributed(connection.connection):
+        return
+    with connection.cursor() as cursor:
+        for command in change_indexes.build_commands(table):
+            cursor.execute(command)
 
 
 def _list_tables(connection: BaseDatabaseWrapper) -> Tables:

@@ -7,6 +7,7 @@ pairs them in `version_index.py` and compares them in `compose.py`.
 
 from history.store.versions import VersionNumberRef
 from history.timeline.absence import may_be_archived
+from history.timeline.changes import ChangesPage, ChangesQuery, fetch_changes_page
 from history.timeline.compose import LabelledChange, ValueOrigin, Version
 from history.timeline.moments import (
     ApplicationState,
@@ -30,6 +31,7 @@ from history.timeline.open_messages import (
     select_open_messages,
 )
 from history.timeline.pages import TimelinePage, fetch_newest_version, fetch_page
+from history.timeline.person_activity import PersonActivity, fetch_person_activity
 from history.timeline.query import (
     Absence,
     ArchiveUnavailableError,

@@ -119,7 +119,7 @@ def _fill_page(
             deadline.check()
             if examined and budget_left.is_late:
                 return versions, position
-            if path is None or _is_path_touched(path, pair, composer):
+            if path is None or is_path_touched(path, pair, composer):
                 if len(versions) == query.page_size:
                     return versions, position
                 version = composer.compose_version(pair)
@@ -149,9 +149,10 @@ def _is_known(reader: HistoryReader, query: TimelineQuery) -> bool:
     return bool(fetch_keys(reader, query.entity, [query.id]))
 
 
-def _is_path_touched(
+def is_path_touched(
     path: str, pair: VersionWithPrevious, composer: compose.VersionComposer
 ) -> bool:
+    """Return whether a version changed something at, below or around a path."""
     if pair.previous is None:
         return False
     snapshots = composer.snapshots.parse_pair(pair.previous.data, pair.row.data)

@@ -32,6 +32,8 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "admin/history/<entity:entity>/<id:id>/compare/": (f"admin/{ENTITY}/compare/", READERS),
     "admin/history/<entity:entity>/<id:id>/field/": (f"admin/{ENTITY}/field/?path=/rate", READERS),
     "admin/client/": ("admin/client/?q=none-such", READERS),
+    "admin/changes/": ("admin/changes/?author=m.ivanov", READERS),
+    "admin/person/<path:login>/": ("admin/person/m.ivanov/", READERS),
     "admin/history/<entity:entity>/<id:id>/state/": (f"admin/{ENTITY}/state/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/": (f"admin/{ENTITY}/versions/", READERS),
     "admin/history/<entity:entity>/<id:id>/versions/<int:version>/": (
@@ -93,6 +95,7 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     "api/v1/completeness": ("api/v1/completeness", COMPLETENESS),
     "api/v1/trace": ("api/v1/trace?entity=product-instance&id=A1&version=0", READERS),
     "api/v1/search": ("api/v1/search?q=A1", READERS),
+    "api/v1/changes": ("api/v1/changes?author=m.ivanov", READERS),
     "api/v1/applications/<id:productInstanceId>/history": (
         "api/v1/applications/A1/history",
         READERS,

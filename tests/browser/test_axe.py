@@ -33,6 +33,7 @@ PAGES = {
         f"{R1}versions/9/",
         "/admin/applications/unseen/",
         "/admin/completeness/",
+        *("/admin/changes/", "/admin/changes/?author=m.ivanov", "/admin/person/m.ivanov/"),
     ],
     "privacy": ["/admin/journal/", f"{R1}versions/0/", f"{R1}versions/0/unmask/?path=/passport"],
     "admin": [

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,18 @@ from pytest_django.live_server_helper import LiveServer
 
 from history.api.errors import ERROR_KINDS
 from history.api.urls import urlpatterns
+from history.completeness import complete_to
+from history.kinds.entities import ENTITIES
 from tests import required_programs
-from tests.db.store import Store
+from tests.db.store import Store, minute
 
 # These tests fill more than the partitions, so pytest-django's fixture empties every table.
 __all__ = ["transactional_db"]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = BLOCK.findall(PAGE)
+FEED = next(text for _, text in BLOCK.findall(PAGE) if '"order": "asc"' in text)
+BLOCKS = [(language, text) for language, text in BLOCK.findall(PAGE) if text != FEED]
 
 
 @pytest.fixture
@@ -55,12 +59,45 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
         assert finished.stdout.count('{"status":"success"') == text.count("curl ")
 
 
+def test_documented_feed_keeps_a_copy_in_step_and_restarts(
+    served_address: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = complete_to.read_completeness(ENTITIES)
+    copy = tmp_path / "copy"
+
+    def run(complete: float | None) -> set[str]:
+        moment = None if complete is None else minute(complete)
+        state = replace(known, complete_to=moment)
+        monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)
+        environment = {**served_address, "COPY": str(copy)}
+        done = subprocess.run(
+            [sys.executable, "-c", FEED],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return {file.name for file in copy.iterdir()} - {"token"}
+
+    first = {"product-instance A1 0"}
+    assert run(None) == set()
+    assert run(1) == first
+    assert run(1) == first
+    second = {*first, *(f"product-instance A1 {number}" for number in (1, 2, 3))}
+    assert run(4) == {*second, "participant-role P1 0"}
+    Store().add("A2", 0, {"rate": 1}, 4)
+    assert run(5) == {*second, "participant-role P1 0", "product-instance A2 0"}
+
+
 def test_documentation_has_examples_of_both_languages() -> None:
     assert {language for language, _ in BLOCKS} == {"sh", "python"}
 
 
 def test_documentation_lists_every_call() -> None:
-    rows = set(re.findall(r"`((?:history|applications|search|completeness|trace)[^`]*)`", PAGE))
+    rows = set(
+        re.findall(r"`((?:history|applications|search|completeness|trace|changes)[^`]*)`", PAGE)
+    )
     served = {
         str(pattern.pattern).replace("<str:", "{").replace("<id:", "{").replace(">", "}")
         for pattern in urlpatterns

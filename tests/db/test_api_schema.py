@@ -16,7 +16,7 @@ from tests.db.store import Store, minute
 
 V1 = "/api/v1"
 # Answers of the store alone.
-NOT_OLD = ("search", "completeness", "history/{entity}/{id}/versions")
+NOT_OLD = ("search", "changes", "completeness", "history/{entity}/{id}/versions")
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_answer_fits_its_schema(
         f"{parts}/history": "applications/A1/history",
         f"{parts}/at": f"applications/A1/at?time={minute(9):%Y-%m-%dT%H:%MZ}",
         "search": "search?q=A1",
+        "changes": "changes?author=m.ivanov&from=2020-01-01",
         "trace": "trace?entity=product-instance&id=A1&version=3",
         "completeness": "completeness",
     }

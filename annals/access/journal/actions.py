@@ -72,6 +72,8 @@ _ACTIONS_BY_ROUTE_START: Final = (
     ("applications/", AccessAction.APPLICATION),
     ("history/<", AccessAction.TIMELINE),
     ("search", AccessAction.SEARCH),
+    ("changes", AccessAction.SEARCH),
+    ("person/", AccessAction.SEARCH),
     ("gaps/", AccessAction.SEARCH),
     ("client/", AccessAction.SEARCH),
     ("trace", AccessAction.VERSION),

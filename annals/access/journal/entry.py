@@ -49,6 +49,9 @@ def generate_entries(
     Yields one entry for each application that the request read, or one entry without an
     application. Then one REFUSED entry for each of the first applications that a list left out
     because the viewer may not see them.
+
+    A page of changes is one entry, whatever it shows: `query` has the person and the service, and
+    the reason says how many applications the page left out.
     """
     actor, login, identity = _identify_actor(request)
     entity, identifier, application = _find_subject(request, action)
@@ -68,12 +71,17 @@ def generate_entries(
         "entity": entity,
         "entity_id": identifier,
         "method": request.method or "",
-        "query": _format_query(request, action, outcome),
+        "query": _format_query(request, action, outcome, access),
     }
     if access.unmasked:
         fields["path"] = access.unmasked.path
         fields["moment"] = access.unmasked.moment.astimezone(UTC).isoformat()
     reason = _format_reason(request, access)
+    if access.is_one_entry:
+        yield JournalEntry(
+            **fields, application="", outcome=outcome, reason=_add_hidden_count(reason, access)
+        )
+        return
     # A child that moved shows the application to which it belonged before, too.
     applications = dict.fromkeys(filter(None, (application, *access.applications)))
     for opened_application in applications or [""]:
@@ -89,6 +97,13 @@ def _format_reason(request: HttpRequest, access: AccessRecord) -> str:
     """Return why the request was refused, followed by the reason that the person gave."""
     words = access.reason or unquote(request.headers.get(REASON, ""))
     return ": ".join(text for text in (access.refused, words) if count_letters(text))
+
+
+def _add_hidden_count(reason: str, access: AccessRecord) -> str:
+    """Return the reason with the number of applications that the viewer may not see."""
+    count = len(access.hidden)
+    hidden = f"{need_to_know.REFUSED_BY_RULE}: {count} left out of the list" if count else ""
+    return ": ".join(filter(None, [hidden, reason]))
 
 
 def _identify_actor(request: HttpRequest) -> tuple[ActorKind, str, str]:
@@ -148,7 +163,9 @@ def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
     return AccessOutcome.REFUSED if is_login_redirect else AccessOutcome.SHOWN
 
 
-def _format_query(request: HttpRequest, action: AccessAction, outcome: AccessOutcome) -> str:
+def _format_query(
+    request: HttpRequest, action: AccessAction, outcome: AccessOutcome, access: AccessRecord
+) -> str:
     """Return the path with the parameters that cannot hold data of a client."""
     if outcome is not AccessOutcome.SHOWN:
         return request.path
@@ -157,5 +174,7 @@ def _format_query(request: HttpRequest, action: AccessAction, outcome: AccessOut
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
         or (name == "login" and action is AccessAction.JOURNAL)  # never a client
+        # The person and the service that are asked about: logins, which are cut to their length.
+        or (name in ("author", "clientId") and access.is_one_entry)
     )
     return f"{request.path}?{parameters}" if parameters else request.path

@@ -25,7 +25,7 @@ from history.common import clock
 from history.common.complaints import ExplainedError
 from history.kinds.entities import BY_TABLE, ENTITIES
 from history.models import ArchivedDay
-from history.retention import catalog, packing, runs, search_keys
+from history.retention import catalog, indexing, packing, runs, search_keys
 from history.retention.archive.manifest import Manifest
 from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver
@@ -215,6 +215,13 @@ def pack_finished_days(context: NightContext) -> StepResult:
     return result
 
 
+def add_missing_indexes(context: NightContext) -> StepResult:  # noqa: ARG001 - every day is looked at
+    """Give days that are older than the indexes of changes these indexes, one at a time."""
+    result = StepResult()
+    indexing.add_missing_indexes(connection.connection, result)
+    return result
+
+
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than every day that is kept."""
     result = StepResult()
@@ -267,6 +274,7 @@ STEPS: tuple[Step, ...] = (
     seal_finished_days,
     forget_late_rows_of_dropped_days,
     pack_finished_days,
+    add_missing_indexes,
     remove_old_search_keys,
     remove_old_messages,
     remove_old_empty_offsets,

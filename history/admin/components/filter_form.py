@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -135,6 +135,8 @@ class FilterForm(ZonedForm):
         meant: Name and path of each field that fits an ambiguous name of a field.
     """
 
+    conditions: ClassVar[tuple[str, ...]] = CONDITIONS
+
     author = forms.CharField(
         label=_("Person"),
         required=False,
@@ -245,13 +247,13 @@ class FilterForm(ZonedForm):
     @property
     def refused(self) -> list[str]:
         """The labels of the conditions that are wrong."""
-        return [str(self.fields[name].label) for name in CONDITIONS if name in self.errors]
+        return [str(self.fields[name].label) for name in self.conditions if name in self.errors]
 
     @property
     def applied(self) -> int:
         """How many conditions are used."""
         self.is_valid()
-        return sum(1 for name in CONDITIONS if self.cleaned_data.get(name))
+        return sum(1 for name in self.conditions if self.cleaned_data.get(name))
 
     @property
     def applied_text(self) -> str:
@@ -261,7 +263,7 @@ class FilterForm(ZonedForm):
         """Return name and value of each used condition, and the timeline without it."""
         parameters = self.get_parameters()
         chips = []
-        for name in CONDITIONS:
+        for name in self.conditions:
             if name in parameters:
                 other_parameters = {
                     key: text for key, text in parameters.items() if key not in (name, "tz")
@@ -277,13 +279,19 @@ class FilterForm(ZonedForm):
                     else parameters[name]
                 )
                 label = str(self.fields[name].label)
-                value_text = dict(TYPES).get(value, value) if name == "type" else value
-                chips.append((label, str(value_text), f"{address}?{query}" if query else address))
+                value_text = self._get_choice_text(name, value)
+                chips.append((label, value_text, f"{address}?{query}" if query else address))
         return chips
+
+    def _get_choice_text(self, name: str, value: str) -> str:
+        """Return the words of a choice; any other value as it is."""
+        field = self.fields[name]
+        choices: Any = field.choices if isinstance(field, forms.ChoiceField) else ()
+        return str(dict(choices).get(value, value))
 
     def get_parameters(self) -> dict[str, str]:
         """Return the used conditions as query parameters, for links that keep them."""
-        names = (*CONDITIONS, "tz") if self.applied else ()
+        names = (*self.conditions, "tz") if self.applied else ()
         parameters = {
             name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)
         }

@@ -8,11 +8,12 @@ from functools import cache
 
 from history.catalogue import people
 from history.catalogue.labels import FieldText, LabelCatalogue
-from history.documents.exactjson import Json
 from history.documents.record import AUTHOR_LENGTH
 from history.kinds.entities import ENTITIES
 from history.policy import masking
 from history.timeline import HistoryReader
+from history.timeline.titles import HEADLINE_KEYS, MODEL, NUMBER
+from history.timeline.titles import get_headline as get_headline
 
 _MONEY = re.compile(
     r"(amount|sum|price|cost|income|expense|payment|debt|balance|fee|premium|salary)s?$",
@@ -99,11 +100,9 @@ class FieldTexts:
         return self.catalogue.find(self.entity, path)
 
 
-HEADLINE_KEYS = ("fullName", "name", "title", "brand", "type")
 STATUS_KEYS = ("stage", "status", "state")
-NUMBER, MODEL, ROLE = "number", "model", "role"
+ROLE = "role"
 CLIENT = "clientId"  # the key of the client's number among the kinds that come with Annals
-MAX_LENGTH = 120
 
 
 @cache
@@ -119,18 +118,6 @@ def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
     Large documents then stay in the database.
     """
     return reader.limit_to_fields(_list_title_fields())
-
-
-def get_headline(data: object) -> str:
-    """Return the first text among HEADLINE_KEYS, with the number or model if there is one.
-
-    Empty if no key has a text. A masked text does not count.
-    """
-    if not isinstance(data, dict):
-        return ""
-    name = next((text for key in HEADLINE_KEYS if (text := _get_text(data.get(key)))), "")
-    extra = data.get(NUMBER) or (data.get(MODEL) if "brand" in data else None)
-    return " ".join(part for part in (name, _get_text(extra)) if part)[:MAX_LENGTH]
 
 
 def find_shared_names(documents: Iterable[tuple[str, str, str]]) -> set[tuple[str, str]]:
@@ -150,9 +137,3 @@ def get_status(data: object, fields: FieldTexts) -> str:
             if isinstance(value, str) and value and not masking.is_token(value):
                 return fields.get_word(f"/{key}", value) or value
     return ""
-
-
-def _get_text(value: Json) -> str:
-    if isinstance(value, dict):
-        value = next((text for text in value.values() if isinstance(text, str) and text), "")
-    return value if isinstance(value, str) and not masking.is_token(value) else ""

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 
 from history.documents.record import MAX_VERSION
 from history.kinds.entities import EntityKind
@@ -51,6 +52,31 @@ def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
     return _add_query(timeline, {**query, **maker})
+
+
+def build_changes_url(query: Mapping[str, str]) -> str:
+    """Return the list of changes of all documents, with these conditions."""
+    return _add_query(reverse("admin:history_changes"), query)
+
+
+def build_day_url(version: Version, *, by_service: bool = False) -> str:
+    """Return all changes of the person of a version, or of its service, on that day."""
+    moment = timezone.localtime(version.updated_at)
+    person = None if by_service else version.author
+    maker = {"author": person.login} if person else {"clientId": version.client_id}
+    following = moment.date() + timedelta(days=1)
+    return build_changes_url(
+        {
+            **maker,
+            "from": f"{moment:%d.%m.%Y}",
+            "to": f"{following:%d.%m.%Y}",
+            "tz": timezone.get_current_timezone_name(),
+        }
+    )
+
+
+def build_person_url(login: str) -> str:
+    return reverse("admin:history_person_page", args=[login])
 
 
 def build_application_url(id: str) -> str:

@@ -11,10 +11,19 @@ from typing import NamedTuple
 from psycopg.types.numeric import Int4
 
 from history.kinds.entities import CHILDREN, ENTITIES, ROOT, EntityKind
-from history.store.versions import Damaged, EntityRef, NewestVersion, SourceRow, VersionKey
-from history.timeline.sources import statements
+from history.store.blocks.codec import DamagedBlockError
+from history.store.versions import (
+    Damaged,
+    DamagedPlace,
+    EntityRef,
+    NewestVersion,
+    SourceRow,
+    VersionKey,
+)
+from history.timeline.sources import changes, statements
 from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
+from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
 
 # The newest version of each of these entities, and the application that it names.
 _NEWEST_KEYS = """
@@ -196,3 +205,23 @@ class StoreLists:
         return {
             entity_ref: int(size) for entity_ref, [(size,)] in zip(entity_refs, sizes, strict=True)
         }
+
+    # Lists of changes.
+
+    def fetch_changes(self, question: ChangesQuestion) -> list[Change]:
+        """Return versions of all documents in a slice of time. See changes.fetch_changes."""
+        return changes.fetch_changes(question)
+
+    def fetch_activity(
+        self, kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str
+    ) -> list[ActivityRow]:
+        """Count the versions that a person made. See changes.fetch_activity."""
+        return changes.fetch_activity(kinds, author, part, zone)
+
+    def fetch_keys(self, entity: EntityKind, ids: Collection[str]) -> dict[str, list[VersionKey]]:
+        """Return the keys of all versions of these entities. See TableSource.fetch_keys."""
+        return TableSource(self.fields, self.damaged).fetch_keys(entity, ids)
+
+    def note_damage(self, place: DamagedPlace, error: DamagedBlockError) -> None:
+        """Note in `damaged` what a list lacks because it cannot be read."""
+        statements.note_damage(self.damaged, place, error)

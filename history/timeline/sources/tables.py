@@ -55,7 +55,7 @@ def _make_page_values(
         "since": since,
         "until": until,
         "low": low,
-        "high": _find_next_day(high),
+        "high": find_next_day(high),
         **after_values,
         # The type as text, which has no other type than NULL.
         "author": filters.author,
@@ -240,7 +240,7 @@ class _KeyRow(NamedTuple):
     is_damaged: bool
 
 
-def _find_next_day(moment: datetime) -> datetime:
+def find_next_day(moment: datetime) -> datetime:
     """Return the first moment of the UTC day after this one."""
     if moment >= LAST.updated_at - timedelta(days=1):
         return LAST.updated_at
@@ -260,7 +260,7 @@ def _make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
     if blocks:
         spans: dict[tuple[str, datetime], list[datetime]] = defaultdict(list)
         for _, id, key in refs:
-            spans[id, _find_next_day(key.updated_at)].append(key.updated_at)
+            spans[id, find_next_day(key.updated_at)].append(key.updated_at)
         ids, ends = zip(*spans, strict=True)
         values |= {
             "of": list(ids),

@@ -1,0 +1,188 @@
+"""Prints the pages of a list of changes until its window ends, for `annals changes`."""
+
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import translation
+
+from annals.access.journal.actions import AccessAction
+from annals.access.journal.write import record_operator_access
+from history import timeline
+from history.api.answers import AnswerFormat
+from history.api.changes import list_changed_versions
+from history.common.plain_text import escape_formulas, to_one_line
+from history.completeness import complete_to
+from history.documents.exactjson import dumps
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ENTITIES
+from history.management.progress import show_progress
+from history.timeline import (
+    BadParameterError,
+    ChangesPage,
+    ChangesQuery,
+    HistoryReader,
+    Include,
+    NotFoundError,
+    TimelineOrder,
+    Version,
+    VersionFilters,
+)
+
+_PAGE_SIZE: Final = 200
+_COLUMNS: Final = (
+    *("time", "author", "authorName", "clientId", "kind", "id", "version", "type"),
+    *("applicationId", "path", "old", "new"),
+)
+_INTERRUPTED: Final = 130  # as a shell reports Ctrl-C
+# What the parameters of the API are called here.
+_OPTIONS: Final = {"clientId": "client-id", "pageToken": "page-token"}
+
+PrintPage = Callable[[HistoryReader, ChangesPage], None]
+
+
+def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Print the changes that the options of `annals changes` ask for. Raises CommandError."""
+    query = _make_query(options)
+    record_operator_access(AccessAction.SEARCH, _describe_query(query))
+    print_page = _choose_printer(command, options)
+    pages = _generate_pages(query)
+    token = query.page_token
+    with translation.override("en"):
+        try:
+            with show_progress("changes", None, sys.stderr) as advance:
+                for reader, page in pages:
+                    print_page(reader, page)
+                    command.stdout.flush()
+                    token = page.next_token
+                    advance(len(page.versions))
+        except KeyboardInterrupt:
+            if token:
+                command.stderr.write(f"Interrupted. Go on with: --page-token {token}")
+            sys.exit(_INTERRUPTED)
+        except BadParameterError as error:
+            option = _OPTIONS.get(error.name, error.name)
+            reason = str(error).removeprefix(f"{error.name}: ").replace("clientId", "--client-id")
+            raise CommandError(f"--{option} {reason}", returncode=2) from None
+        except NotFoundError as error:
+            raise CommandError(str(error), returncode=2) from None
+    if query.is_feed and token:
+        command.stderr.write(f"What comes later is given by: --page-token {token}")
+
+
+def _make_query(options: dict[str, Any]) -> ChangesQuery:
+    entity = BY_NAME[options["entity"]] if options["entity"] else None
+    order = TimelineOrder(options["order"])
+    return ChangesQuery(
+        filters=VersionFilters(
+            since=options["from"],
+            until=options["to"],
+            author=options["author"],
+            client_id=options["client_id"],
+            type=ChangeType[options["type"]] if options["type"] else None,
+            path=options["path"],
+        ),
+        entity=entity,
+        order=order,
+        page_size=_PAGE_SIZE,
+        page_token=options["page_token"],
+        include=frozenset(Include) if options["json"] else frozenset({Include.CHANGES}),
+    )
+
+
+def _describe_query(query: ChangesQuery) -> str:
+    """Return the call for the access journal. A path and a token may have data of a client."""
+    filters = query.filters
+    words = {
+        "from": filters.since and filters.since.isoformat(),
+        "to": filters.until and filters.until.isoformat(),
+        "author": filters.author,
+        "client-id": filters.client_id,
+        "entity": query.entity and query.entity.name,
+        "type": filters.type and filters.type.name,
+    }
+    options = [f"--{name} {value}" for name, value in words.items() if value]
+    return " ".join(["changes", *options])
+
+
+def _generate_pages(query: ChangesQuery) -> Iterator[tuple[HistoryReader, ChangesPage]]:
+    """Generate the pages of the window. Only one of them is in memory."""
+    while True:
+        if query.order is TimelineOrder.ASC:
+            kinds = [query.entity] if query.entity else ENTITIES
+            complete = complete_to.read_completeness(kinds).complete_to
+            query = replace(query, complete_to=complete)
+        reader = timeline.make_host_reader()
+        page = timeline.fetch_changes_page(reader, query)
+        yield reader, page
+        is_feed_read = query.order is TimelineOrder.ASC and page.is_complete
+        if page.next_token is None or (is_feed_read and len(page.versions) < query.page_size):
+            return
+        query = replace(query, page_token=page.next_token)
+
+
+def _choose_printer(command: BaseCommand, options: dict[str, Any]) -> PrintPage:
+    write = command.stdout.write
+    if options["json"]:
+        output = AnswerFormat(include=frozenset(Include), zone=UTC, language="en")
+
+        def print_objects(reader: HistoryReader, page: ChangesPage) -> None:
+            for entry in list_changed_versions(reader, page, output):
+                write(dumps(entry).decode())
+
+        return print_objects
+    if options["csv"]:
+        out: Any = command.stdout  # it ends each line that does not end yet
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+
+        def print_rows(_reader: HistoryReader, page: ChangesPage) -> None:
+            for version in page.versions:
+                for row in _generate_rows(version):
+                    writer.writerow(map(escape_formulas, row))
+
+        return print_rows
+
+    def print_lines(_reader: HistoryReader, page: ChangesPage) -> None:
+        for version in page.versions:
+            write(to_one_line(_format_line(version)))
+
+    return print_lines
+
+
+def _generate_rows(version: Version) -> Iterator[list[str]]:
+    """Yield a row for each changed field; one row of a version without a change."""
+    author = version.author
+    identity = [
+        version.updated_at.isoformat(),
+        author.login if author else "",
+        author.name if author else "",
+        version.client_id,
+        version.entity.name,
+        version.id,
+        str(version.version),
+        version.type.name,
+        "" if version.entity.alone else version.product_instance_id or version.id,
+    ]
+    if not version.changes:
+        yield [*identity, "", "", ""]
+    for labelled in version.changes:
+        change = labelled.change
+        yield [*identity, change.path, dumps(change.old).decode(), dumps(change.new).decode()]
+
+
+def _format_line(version: Version) -> str:
+    """Return a line for people: columns of a fixed width, so that lines can be printed at once."""
+    who = version.author.name if version.author else version.service.name
+    document = f"{version.entity.name} {version.id}"
+    fields = [labelled.change.path for labelled in version.changes if not labelled.technical]
+    more = f" +{len(fields) - 3}" if len(fields) > 3 else ""
+    moment = f"{version.updated_at:%Y-%m-%d %H:%M:%S}"
+    action = f"v{version.version} {version.type.name.lower()}"
+    return (
+        f"{moment}  {who:<24}  {document:<46}  {action:<14}  {' '.join(fields[:3])}{more}".rstrip()
+    )

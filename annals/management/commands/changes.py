@@ -1,0 +1,57 @@
+"""`annals changes`: versions of all documents in a window of time."""
+
+from argparse import ArgumentParser, ArgumentTypeError
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME
+
+
+class Command(BaseCommand):
+    help = (
+        "Print what was changed in a window of time, whatever document it was in: by a person "
+        "(--author), by a service (--client-id), or by everybody within an hour. Sensitive fields "
+        "are masked. When it is interrupted, it prints the token to go on with; exit 0: all was "
+        "printed, 2: it failed, 130: it was interrupted."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add = parser.add_argument
+        moment = "ISO 8601; without an offset it is UTC"
+        add(
+            "--from", type=parse_moment, help=f"first moment, {moment} (default: a day before --to)"
+        )
+        add("--to", type=parse_moment, help=f"moment after the last one, {moment} (default: now)")
+        add("--author", metavar="LOGIN", help="only versions that this person made")
+        add("--client-id", metavar="SERVICE", help="only versions that this service made")
+        add("--entity", choices=BY_NAME, metavar="KIND", help="only versions of this kind")
+        add(
+            "--type", choices=[*ChangeType.__members__], help="only creations, changes or deletions"
+        )
+        add("--path", help="only versions that changed this field: /rate")
+        add("--order", choices=("desc", "asc"), default="desc", help="desc: newest first (default)")
+        add("--page-token", metavar="TOKEN", help="go on where an earlier call stopped")
+        form = parser.add_mutually_exclusive_group()
+        form.add_argument(
+            "--json", action="store_true", help="one JSON object a line, as in GET changes"
+        )
+        form.add_argument("--csv", action="store_true", help="CSV, one line for each changed field")
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Print the changes."""
+        from annals.management.change_listing import print_changes
+
+        print_changes(self, options)
+
+
+def parse_moment(text: str) -> datetime:
+    """Read a moment in ISO 8601."""
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ArgumentTypeError(f"{text!r} is not a moment as 2026-11-24T09:30") from None

@@ -1,0 +1,268 @@
+"""`python -m benchmarks changes`: lists of changes next to hand-written SQL over a plain table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock
+from statistics import quantiles
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness import create_database, print_json, run_command, use_database
+from benchmarks.timeline import HOST_READER
+from benchmarks.timeline_data import _make_environment
+from history import timeline
+from history.kinds.entities import get_root
+from history.retention import packing
+from history.store import change_indexes
+from history.store.days import days
+from history.timeline import ChangesQuery, VersionFilters
+from history.timeline import budget as page_budget
+
+ROOT: Final = get_root()
+NAME: Final = "annals_changes"
+DAYS, PACKED_DAYS, ALL_DAYS = 7, 4, 90
+PEOPLE, SERVICES = 3_000, 40
+PAGE_SIZE: Final = 50
+
+Figures = dict[str, Any]
+
+# Nine versions of each document, spread over the day; people and services at random.
+_FILL: Final = """
+INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
+SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
+    jsonb_build_object('name', 'Loan ' || n / 9, 'rate', n %% 9 / 3, 'stage', n %% 9,
+        'text', repeat(md5((n / 9)::text), 30), 'sum', n / 9 * 1000),
+    %(start)s::timestamptz + (n %% 9 + random()) * interval '1 day' / 9.001,
+    'service-' || (random() * %(services)s)::int, 'person-' || (random() * %(people)s)::int,
+    (n %% 9 > 0)::int
+FROM generate_series(0, %(versions)s - 1) AS n
+"""
+_REFERENCE: Final = """
+CREATE TABLE reference AS SELECT id, version, data, updated_at, client_id, author, type
+    FROM {table} ORDER BY updated_at;
+CREATE UNIQUE INDEX ON reference (id, version);
+CREATE INDEX ON reference (author, updated_at);
+CREATE INDEX ON reference (client_id, updated_at);
+"""
+_REFERENCE_PAGE: Final = """
+SELECT page.*, before.data FROM (
+    SELECT * FROM reference
+    WHERE {maker} = %(maker)s AND updated_at >= %(low)s AND updated_at < %(high)s
+    ORDER BY updated_at DESC, id DESC, version DESC LIMIT 50
+) AS page
+LEFT JOIN reference AS before ON before.id = page.id AND before.version = page.version - 1
+"""
+
+
+class Latency(NamedTuple):
+    """Milliseconds of a question that was asked many times."""
+
+    p50: float
+    p99: float
+
+
+def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> int:
+    """Measure and print.
+
+    Args:
+        versions: The versions of each of the days.
+        rounds: How often each question is asked, each time of another person or service.
+    """
+    with create_database(NAME) as conninfo:
+        figures = _measure(conninfo, versions, rounds)
+    figures["targets"] = _list_targets(figures)
+    is_met = all(target["met"] for target in figures["targets"])
+    if as_json:
+        print_json("changes", figures, is_met)
+    else:
+        _print_figures(figures)
+    return 0 if is_met else 1
+
+
+def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
+    say = Console(stderr=True).print
+    run_command(_make_environment(conninfo, ALL_DAYS), "migrate")
+    use_database(conninfo)
+    today = datetime.now(UTC).date()
+    full_days = [today - timedelta(days=number) for number in range(DAYS, 0, -1)]
+    figures: Figures = {"versions": versions * DAYS, "rounds": rounds}
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        for number in range(1, ALL_DAYS + 1):
+            days.create_partition(connection, ROOT.table, today - timedelta(days=number))
+        for number, day in enumerate(full_days):
+            say(f"{day}: {versions:,} versions ...")
+            connection.execute(
+                _FILL.format(table=ROOT.table),
+                {
+                    "day": number,
+                    "start": datetime.combine(day, clock(), UTC),
+                    "services": SERVICES - 1,
+                    "people": PEOPLE - 1,
+                    "versions": versions,
+                },
+            )
+        say("the reference ...")
+        connection.execute(_REFERENCE.format(table=ROOT.table))
+        for day in full_days[:PACKED_DAYS]:
+            say(f"{day}: packing ...")
+            packing.pack_day(connection, ROOT, day)
+        connection.execute("VACUUM (ANALYZE)")
+        figures["share"] = _measure_index_share(connection, full_days[0])
+        figures |= _measure_pages(connection, full_days, rounds)
+    figures["path"] = _measure_path(full_days[-1])
+    return figures
+
+
+def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> float:
+    """Return the size of what is added to a packed day as a share of its size."""
+    names = [
+        change_indexes.build_index_name(ROOT.table, index)
+        for index in change_indexes.CHANGE_INDEXES
+    ]
+    row = connection.execute(
+        """
+        SELECT sum(pg_relation_size(part.inhrelid)) / pg_total_relation_size(%(day)s::regclass)
+        FROM pg_inherits AS part JOIN pg_index ON indexrelid = part.inhrelid
+        WHERE indrelid = %(day)s::regclass AND inhparent = ANY(%(names)s::text[]::regclass[])
+        """,
+        {"day": days.build_partition_name(ROOT.table, day), "names": names},
+    ).fetchone()
+    return float(row[0]) if row else 0.0
+
+
+def _measure_pages(
+    connection: psycopg.Connection[Any], full_days: Sequence[date], rounds: int
+) -> Figures:
+    start = datetime.combine(full_days[0], clock(), UTC)
+    end = datetime.combine(full_days[-1] + timedelta(days=1), clock(), UTC)
+    packed_hour = datetime.combine(full_days[1], clock(12), UTC)
+    plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
+
+    def list_changes(**filters: Any) -> None:
+        query = ChangesQuery(filters=VersionFilters(**filters), page_size=PAGE_SIZE)
+        timeline.fetch_changes_page(HOST_READER, query)
+
+    def ask_reference(maker: str, name: str, low: datetime, high: datetime) -> None:
+        values = {"maker": name, "low": low, "high": high}
+        connection.execute(_REFERENCE_PAGE.format(maker=maker), values).fetchall()
+
+    def name_person(number: int) -> str:
+        return f"person-{number * 7 % PEOPLE}"
+
+    def name_service(number: int) -> str:
+        return f"service-{number % SERVICES}"
+
+    hour = timedelta(hours=1)
+    return {
+        "person": _time(
+            rounds, lambda n: list_changes(author=name_person(n), since=start, until=end)
+        ),
+        "person, packed day": _time(
+            rounds,
+            lambda n: list_changes(
+                author=name_person(n), since=start, until=start + timedelta(days=1)
+            ),
+        ),
+        "person, 90 days, nothing": _time(
+            rounds,
+            lambda n: list_changes(
+                author=f"nobody-{n}", since=end - timedelta(days=ALL_DAYS), until=end
+            ),
+        ),
+        "service, plain hour": _time(
+            rounds,
+            lambda n: list_changes(
+                client_id=name_service(n), since=plain_hour, until=plain_hour + hour
+            ),
+        ),
+        "service, packed hour": _time(
+            rounds,
+            lambda n: list_changes(
+                client_id=name_service(n), since=packed_hour, until=packed_hour + hour
+            ),
+        ),
+        "SQL: person": _time(rounds, lambda n: ask_reference("author", name_person(n), start, end)),
+        "SQL: service, hour": _time(
+            rounds,
+            lambda n: ask_reference("client_id", name_service(n), plain_hour, plain_hour + hour),
+        ),
+    }
+
+
+def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
+    for number in range(5):
+        ask(number)
+    times = []
+    for number in range(rounds):
+        began = time.perf_counter()
+        ask(number)
+        times.append((time.perf_counter() - began) * 1000)
+    percentiles = quantiles(times, n=100)
+    return Latency(round(percentiles[49], 1), round(percentiles[98], 1))
+
+
+def _measure_path(day: date) -> Figures:
+    """Read half an hour of everything with a filter by a field that nothing changes."""
+    start = datetime.combine(day, clock(12), UTC)
+    filters = VersionFilters(since=start, until=start + timedelta(minutes=30), path="/sum")
+    began = time.perf_counter()
+    page = timeline.fetch_changes_page(HOST_READER, ChangesQuery(filters=filters))
+    looked_at = page_budget.SCAN_VERSIONS
+    seconds = time.perf_counter() - began
+    if page.next_token is None:
+        every = VersionFilters(since=start, until=start + timedelta(minutes=30))
+        looked_at = 0
+        token = None
+        while True:
+            query = ChangesQuery(
+                filters=every, page_size=500, page_token=token, include=frozenset()
+            )
+            every_page = timeline.fetch_changes_page(HOST_READER, query)
+            looked_at += len(every_page.versions)
+            token = every_page.next_token
+            if token is None:
+                break
+    filters = VersionFilters(since=start, until=start + timedelta(minutes=30), path="/rate")
+    began = time.perf_counter()
+    timeline.fetch_changes_page(HOST_READER, ChangesQuery(filters=filters, page_size=1))
+    return {
+        "versions a second": round(looked_at / seconds),
+        "first entry, ms": round((time.perf_counter() - began) * 1000),
+    }
+
+
+def _list_targets(figures: Figures) -> list[Figures]:
+    path = figures["path"]
+    return [
+        {"name": name, "value": value, "limit": limit, "met": value <= limit}
+        for name, value, limit in (
+            ("person, 7 days: p50, ms", figures["person"].p50, 60),
+            ("person, 7 days: p99, ms", figures["person"].p99, 200),
+            ("person, 90 days: p99, ms", figures["person, 90 days, nothing"].p99, 150),
+            ("service, plain hour: p99, ms", figures["service, plain hour"].p99, 150),
+            ("service, packed hour: p99, ms", figures["service, packed hour"].p99, 150),
+            ("added to a packed day, %", round(100 * figures["share"], 2), 3),
+            ("field: first entry, ms", path["first entry, ms"], 1_000),
+            ("field: µs a version", round(1e6 / max(1, path["versions a second"])), 50),
+        )
+    ]
+
+
+def _print_figures(figures: Figures) -> None:
+    console = Console()
+    table = Table("question", "p50, ms", "p99, ms")
+    for name, value in figures.items():
+        if isinstance(value, Latency):
+            table.add_row(name, str(value.p50), str(value.p99))
+    console.print(table)
+    targets = Table("target", "measured", "at most", "met")
+    for target in figures["targets"]:
+        met = "yes" if target["met"] else "NO"
+        targets.add_row(target["name"], str(target["value"]), str(target["limit"]), met)
+    console.print(targets)

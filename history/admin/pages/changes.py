@@ -1,0 +1,307 @@
+"""The page of changes of all documents, and the page of a person."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from history import timeline
+from history.admin.components import gaps, links
+from history.admin.components.cards import CardBuilder, get_kind_title
+from history.admin.components.filter_form import CONDITIONS, FilterForm, sort_by_name
+from history.admin.components.links import PAGE, build_page_urls
+from history.admin.pages.permission import require_history_permission
+from history.admin.reading_aids import activity, timeline_export
+from history.admin.reading_aids.picture import DayBar, draw_day_bars
+from history.catalogue import people
+from history.common.worker_shares import mark_expensive
+from history.completeness import complete_to
+from history.kinds.entities import BY_NAME, ENTITIES
+from history.policy import masking
+from history.store.quarantined_messages import NO_OPEN_MESSAGES
+from history.timeline import (
+    ChangesPage,
+    ChangesQuery,
+    HistoryReader,
+    Include,
+    TimelinePage,
+    VersionFilters,
+    absence,
+)
+from history.timeline.titles import fetch_application_titles
+
+PAGE_SIZE: Final = 50
+SHOWN: Final = frozenset({Include.CHANGES})
+
+
+class ChangesForm(FilterForm):
+    """The conditions of a list of changes: those of a timeline, and the kind."""
+
+    conditions = (*CONDITIONS, "entity")
+    entity = forms.ChoiceField(label=gettext_lazy("Kind"), required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, kinds=ENTITIES, **kwargs)
+        kinds = [(kind.name, get_kind_title(kind)) for kind in ENTITIES]
+        self.fields["entity"].choices = [("", _("any kind")), *kinds]  # type: ignore[attr-defined]
+        self.order_fields(["author", "clientId", "from", "to", "entity", "type", "path", "tz"])
+
+
+@require_history_permission
+@mark_expensive
+def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
+    """Show the changes of all documents that fit the filter, newest first.
+
+    ?as= gives the page as a file.
+    """
+    form = ChangesForm(request.GET)
+    # Before the versions: what is promised is there.
+    completeness = complete_to.read_completeness(ENTITIES)
+    address = links.build_changes_url({})
+    token = request.GET.get(PAGE) or None
+    page, token, notes = _read_page(reader, form, token)
+    parameters = form.get_parameters()
+    chips = form.make_chips(address)
+    versions = page.versions if page else ()
+    if page and timeline_export.FORM_PARAMETER in request.GET and not notes:
+        shown_page = TimelinePage(versions, page.next_token, page.damaged)
+        about = timeline_export.describe_export(
+            request, chips, shown_page, completeness, NO_OPEN_MESSAGES
+        )
+        export = timeline_export.TimelineExport(
+            "changes", _("Changes"), about, versions, form.to_filters().path, NO_OPEN_MESSAGES
+        )
+        return timeline_export.make_response(export, request.GET[timeline_export.FORM_PARAMETER])
+    filters = form.to_filters()
+    builder = CardBuilder(
+        maker_filter=links.build_day_url,
+        merged=True,
+        path=filters.path,
+        unmask=masking.has_explicit_permission(request.user, masking.UNMASK),
+        titles=_load_titles(reader, page),
+    )
+    author = people.fetch_named_logins([filters.author]).get(filters.author or "")
+    return render(
+        request,
+        "history/all_changes.html",
+        {
+            **admin.site.each_context(request),
+            **build_page_urls(
+                request, address, parameters, token, page.next_token if page else None
+            ),
+            "title": _("Changes"),
+            "complete": completeness,
+            "subject": {"url": address},
+            "form": form,
+            "notes": notes,
+            "chips": chips,
+            "files": timeline_export.list_file_links(address, parameters, token)[:-1]
+            if versions
+            else [],
+            "meant": [
+                (name, path, links.build_timeline_url_for_path(address, path, parameters))
+                for name, path in form.meant
+            ],
+            "days": _group_by_day(builder.build_cards(versions)),
+            "empty": "" if versions else _explain_empty(form, page, bool(notes)),
+            "cut": bool(page and not page.is_complete),
+            "author": author,
+            "author_url": links.build_person_url(author.login) if author else "",
+            "known_authors": sort_by_name(version.author for version in versions),
+            "known_services": sort_by_name(version.service for version in versions),
+        },
+    )
+
+
+def _read_page(
+    reader: HistoryReader, form: ChangesForm, token: str | None
+) -> tuple[ChangesPage | None, str | None, list[str]]:
+    """Read the page; None if the conditions name nothing that can be read.
+
+    Returns:
+        The page, the token that was used, and notes on what was wrong.
+    """
+    notes: list[str] = []
+    reader.viewer.access.is_one_entry = True
+    while True:
+        filters = form.to_filters()
+        if form.refused:
+            text = _("Wrong: {conditions}. The filter says what is wrong.")
+            notes.append(text.format(conditions=", ".join(form.refused)))
+            return None, None, notes
+        if not form.applied:
+            return None, None, []
+        kind = form.cleaned_data.get("entity")
+        query = ChangesQuery(
+            filters=_widen(filters),
+            entity=BY_NAME[kind] if kind else None,
+            page_size=PAGE_SIZE,
+            page_token=token,
+            include=SHOWN,
+        )
+        try:
+            return timeline.fetch_changes_page(reader, query), token, notes
+        except timeline.OlderThanRetentionError:
+            notes.append(gaps.explain_retention(filters.until))
+            return None, None, notes
+        except timeline.BadParameterError as error:
+            if error.name == "author":
+                notes.append(_("Without a person or a service the time must be at most an hour."))
+                return None, None, notes
+            if error.name == "path" and form.refuse_condition("path"):
+                continue
+            if token is None:
+                notes.append(str(error))
+                return None, None, notes
+            notes.append(_("The page in the address is not valid. The newest versions are shown."))
+            token = None
+
+
+def _widen(filters: VersionFilters) -> VersionFilters:
+    """Return the filters of a person or a service without dates for all days that are kept."""
+    if filters.since is not None or (filters.author is None and filters.client_id is None):
+        return filters
+    return VersionFilters(
+        since=absence.get_retention_start(),
+        until=filters.until,
+        author=filters.author,
+        client_id=filters.client_id,
+        type=filters.type,
+        path=filters.path,
+    )
+
+
+def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, str]:
+    """Return the titles of the applications of a page; their ids where they have none."""
+    versions = page.versions if page else ()
+    applications = {
+        version.product_instance_id or version.id
+        for version in versions
+        if not version.entity.alone
+    }
+    return {id: id for id in applications} | fetch_application_titles(reader, applications)
+
+
+def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Group cards by day, and those of one document on a day together, in order."""
+    days = []
+    for day, day_cards in groupby(
+        cards, lambda card: timezone.localdate(card["version"].updated_at)
+    ):
+        documents: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for card in day_cards:
+            version = card["version"]
+            documents.setdefault((version.entity.name, version.id), []).append(card)
+        days.append(
+            {
+                "day": date_format(day, _("j F Y")),
+                "documents": [
+                    {
+                        "cards": its,
+                        "url": links.build_timeline_url(
+                            its[0]["version"].entity, its[0]["version"].id
+                        ),
+                        "id": its[0]["version"].id,
+                    }
+                    for its in documents.values()
+                ],
+            }
+        )
+    return days
+
+
+def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
+    """Return why nothing is shown; empty if a note or the next page says it."""
+    if page is None:
+        if is_noted:
+            return ""
+        return _("Enter a person or a service, or a time of at most an hour.")
+    if page.next_token:
+        return _("Nothing was found up to here. The search can go on among older ones.")
+    if form.strangers:
+        return _(
+            "The list of people and services has no name or login “{name}”, and no version has "
+            "this login."
+        ).format(name=form.strangers[0])
+    return _("Nothing changed in this time that fits the filter.")
+
+
+@require_history_permission
+@mark_expensive
+def show_person(request: HttpRequest, reader: HistoryReader, login: str) -> HttpResponse:
+    """Show a person: name, first and last change, days of activity and services."""
+    login = login.replace("\0", "")
+    person = people.fetch_named_logins([login])[login]
+    zone_name = timezone.get_current_timezone_name()
+    counted = timeline.fetch_person_activity(reader, login, zone_name)
+    changes_url = links.build_changes_url({"author": login})
+    context: dict[str, object] = {}
+    if counted is not None:
+        context = {
+            "first": counted.first,
+            "last": counted.last,
+            "services": [
+                (
+                    service,
+                    count,
+                    links.build_changes_url({"author": login, "clientId": service.login}),
+                )
+                for service, count in counted.services
+            ],
+            "is_whole": counted.is_whole,
+            **_draw_days(counted, changes_url),
+        }
+    return render(
+        request,
+        "history/person.html",
+        {
+            **admin.site.each_context(request),
+            "complete": complete_to.read_completeness(ENTITIES),
+            "title": person.name,
+            "person": person,
+            "is_counted": counted is not None,
+            "changes_url": changes_url,
+            **context,
+        },
+    )
+
+
+def _draw_days(counted: timeline.PersonActivity, address: str) -> dict[str, object]:
+    """Return the picture of the days, as a timeline has it."""
+    if not counted.days:
+        return {}
+    kinds = [kind for kind in ENTITIES if any(kind in counts for counts in counted.days.values())]
+    days = []
+    for day, counts in sorted(counted.days.items()):
+        total = sum(counts.values())
+        words = ngettext("{n} version", "{n} versions", total).format(n=total)
+        text = f"{_format_day(day)}: {words}"
+        days.append(
+            DayBar(day, [counts.get(kind, 0) for kind in kinds], _build_day_url(address, day), text)
+        )
+    first, last = days[0].day, days[-1].day
+    return {
+        "picture": draw_day_bars(days, first, last) if len(days) > 1 else "",
+        "picture_ends": [_format_day(first), _format_day(last)],
+        "picture_days": days[::-1][: activity.MOST_ROWS],
+        "picture_kinds": [get_kind_title(kind) for kind in kinds],
+    }
+
+
+def _build_day_url(address: str, day: date) -> str:
+    following = day + timedelta(days=1)
+    zone_name = timezone.get_current_timezone_name()
+    return f"{address}&from={day:%d.%m.%Y}&to={following:%d.%m.%Y}&tz={zone_name}"
+
+
+def _format_day(day: date) -> str:
+    return date_format(day, _("j F Y"))

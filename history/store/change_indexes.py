@@ -1,0 +1,122 @@
+"""The indexes by which changes are found, whatever document they are of.
+
+They belong to the partitioned tables, so each new day has them. `migrate` makes them there without
+reading a day (ON ONLY). Days that are older than the indexes get them one at a time from
+`maintain`, while they are read and written. docs/decisions/0049-changes.md has the measurements.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+# The people and services of a block: those of its newest version, and the lines of `names`.
+BLOCK_NAMES: Final = "((string_to_array(names, E'\\n') || author::text) || client_id::text)"
+
+
+class ChangeIndex(NamedTuple):
+    """An index of a table of versions. `suffix` ends its name."""
+
+    suffix: str
+    definition: str
+
+
+CHANGE_INDEXES: Final = (
+    # Versions of a person on plain days, in the order of time.
+    ChangeIndex(
+        "by_author", "USING btree (author, updated_at) WHERE author IS NOT NULL AND packed IS NULL"
+    ),
+    # All versions of a time on plain days: rows are stored in about the order of time.
+    ChangeIndex(
+        "by_time",
+        "USING brin (updated_at) WITH (pages_per_range = 32, autosummarize = on)"
+        " WHERE packed IS NULL",
+    ),
+    # The blocks in which a person or service made a version.
+    ChangeIndex("by_names", f"USING gin ({BLOCK_NAMES}) WHERE packed IS NOT NULL"),
+)
+
+_MAX_NAME = 63  # bytes of a name in PostgreSQL
+
+
+def build_index_name(table: str, index: ChangeIndex) -> str:
+    """Return the name of an index. A long name keeps the end of the table's name: the day."""
+    suffix = f"_{index.suffix}"
+    return table.removesuffix("_aud")[len(suffix) - _MAX_NAME :] + suffix
+
+
+class MissingIndex(NamedTuple):
+    """An index of a table that one of its days lacks."""
+
+    schema: str
+    partition: str
+    parent_index: str
+    wanted: ChangeIndex
+
+
+_MISSING: Final = """
+SELECT parent.relname, child_schema.nspname, child.relname
+FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted(table_name, index_name)
+JOIN pg_class AS parent ON parent.relname = wanted.index_name AND parent.relkind = 'I'
+    AND parent.relnamespace = current_schema()::regnamespace
+JOIN pg_index AS definition ON definition.indexrelid = parent.oid
+JOIN pg_inherits AS days ON days.inhparent = definition.indrelid AND NOT days.inhdetachpending
+JOIN pg_class AS child ON child.oid = days.inhrelid AND child.relkind = 'r'
+JOIN pg_namespace AS child_schema ON child_schema.oid = child.relnamespace
+WHERE NOT EXISTS (
+    SELECT FROM pg_inherits AS attached JOIN pg_index AS part ON part.indexrelid = attached.inhrelid
+    WHERE attached.inhparent = parent.oid AND part.indrelid = child.oid)
+ORDER BY right(child.relname, 8) DESC, child.relname, parent.relname
+"""
+
+
+def find_missing(connection: psycopg.Connection[Any], tables: list[str]) -> list[MissingIndex]:
+    """Return the indexes that days of these tables lack, those of the newest days first."""
+    wanted = {
+        build_index_name(table, index): (table, index)
+        for table in tables
+        for index in CHANGE_INDEXES
+    }
+    values = {"tables": [table for table, _ in wanted.values()], "names": list(wanted)}
+    rows = connection.execute(_MISSING, values).fetchall()
+    return [
+        MissingIndex(schema, partition, name, wanted[name][1]) for name, schema, partition in rows
+    ]
+
+
+def add_to_day(connection: psycopg.Connection[Any], missing: MissingIndex) -> None:
+    """Make an index of a day while it is read and written, and attach it to the table's index.
+
+    `connection` is in autocommit mode. An index that a killed run left unfinished is replaced.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: A transaction that uses the day stays open. Nothing is
+            left of the index.
+    """
+    index_name = build_index_name(missing.partition, missing.wanted)
+    name = sql.Identifier(missing.schema, index_name)
+    # CREATE INDEX takes the schema of its table.
+    command = sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} " + missing.wanted.definition).format(
+        sql.Identifier(index_name), sql.Identifier(missing.schema, missing.partition)
+    )
+    drop = sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(name)
+    connection.execute(drop)
+    try:
+        connection.execute(command)
+    except psycopg.Error:
+        if not connection.broken:
+            connection.execute(drop)
+        raise
+    attach = sql.SQL("ALTER INDEX {} ATTACH PARTITION {}")
+    connection.execute(attach.format(sql.Identifier(missing.parent_index), name))
+
+
+def build_commands(table: str) -> list[str]:
+    """Return the commands that give a partitioned table its indexes, but none of its days."""
+    return [
+        f'CREATE INDEX IF NOT EXISTS "{build_index_name(table, index)}" ON ONLY "{table}"'
+        f" {index.definition}"
+        for index in CHANGE_INDEXES
+    ]

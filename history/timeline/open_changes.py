@@ -1,0 +1,83 @@
+"""The changes in a slice of time that the viewer may see, without their documents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from history.kinds.entities import ENTITIES, EntityKind
+from history.policy import need_to_know
+from history.store.blocks.queries import build_damage_error
+from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
+from history.timeline.reader import HistoryReader
+from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
+
+
+class FetchedChanges(NamedTuple):
+    """Changes that a viewer may see, in the order of a list of changes."""
+
+    refs: list[VersionRef]
+    keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
+    last: TimelinePosition | None  # of the last change that was read; None if the slice has no more
+
+
+def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedChanges:
+    """Return changes of all documents in a slice of time. See sources.changes.fetch_changes.
+
+    What the viewer may not see is left out, and so is what cannot be read, which is noted in
+    `reader.damaged`.
+    """
+    changes = reader.lists.fetch_changes(question)
+    last = changes[-1].position if len(changes) == question.limit else None
+    refs: list[VersionRef] = []
+    for change in _select_open_changes(reader, changes):
+        entity, id, _key = change.ref
+        if change.is_damaged:
+            error = build_damage_error(entity.table, id, change.position.updated_at)
+            reader.lists.note_damage((entity, id, None), error)
+        else:
+            refs.append(change.ref)
+    ids: defaultdict[EntityKind, dict[str, None]] = defaultdict(dict)
+    for entity, id, _key in refs:
+        ids[entity][id] = None
+    keys = {
+        (entity, id): document_keys
+        for entity, kind_ids in ids.items()
+        for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
+    }
+    return FetchedChanges(refs, keys, last)
+
+
+def fetch_activity(
+    reader: HistoryReader, author: str, part: TimeSlice, zone: str
+) -> list[ActivityRow] | None:
+    """Count the versions that a person made. See sources.changes.fetch_activity.
+
+    None if a rule decides what the viewer sees: a count would tell of closed applications.
+    """
+    if need_to_know.is_rule_applied(reader.viewer):
+        return None
+    return reader.lists.fetch_activity(ENTITIES, author, part, zone)
+
+
+def _select_open_changes(reader: HistoryReader, changes: Sequence[Change]) -> Sequence[Change]:
+    """Return the changes of documents of which the viewer may see every application."""
+    if not need_to_know.is_rule_applied(reader.viewer):
+        return changes
+    ids: defaultdict[EntityKind, set[str]] = defaultdict(set)
+    for entity, id, _key in (change.ref for change in changes):
+        if not entity.alone:
+            ids[entity].add(id)
+    owners = {
+        (entity, id): set(applications)
+        for entity, kind_ids in ids.items()
+        for id, applications in reader.source.fetch_owners(entity, kind_ids).items()
+    }
+    open_applications = reader.policy.select_visible(set().union(*owners.values()))
+    return [
+        change
+        for change in changes
+        if change.ref[0].alone
+        or ({change.application} | owners.get(change.ref[:2], set())) <= open_applications
+    ]

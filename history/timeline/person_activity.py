@@ -1,0 +1,68 @@
+"""When a person made changes, and through which services, over all documents."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Final, NamedTuple
+
+from history.catalogue import people
+from history.catalogue.people import NamedLogin
+from history.common import clock, deadline
+from history.kinds.entities import ENTITIES, EntityKind
+from history.timeline import absence
+from history.timeline.open_changes import fetch_activity
+from history.timeline.query import TimelineOrder
+from history.timeline.reader import HistoryReader
+from history.timeline.time_slices import ActivityRow, TimeSlice
+
+# Older days are left out when the count has taken this long.
+_COUNT_SECONDS: Final = 3.0
+
+
+class PersonActivity(NamedTuple):
+    """The changes that a person made in the days that are kept, as far as they were counted."""
+
+    days: Mapping[date, Mapping[EntityKind, int]]
+    services: list[tuple[NamedLogin, int]]  # with the number of versions, the most first
+    first: datetime | None
+    last: datetime | None
+    is_whole: bool  # False if older days were not counted
+
+
+def fetch_person_activity(reader: HistoryReader, author: str, zone: str) -> PersonActivity | None:
+    """Count the changes of a person by day, the newest days first.
+
+    Args:
+        zone: IANA name of the zone of the days.
+
+    Returns:
+        None if a rule of need-to-know decides what the viewer sees.
+    """
+    reader.viewer.access.is_one_entry = True
+    rows: list[ActivityRow] = []
+    until = time.monotonic() + _COUNT_SECONDS
+    window = TimeSlice(absence.get_retention_start(), clock.now(), TimelineOrder.DESC)
+    while not window.is_empty and time.monotonic() < until:
+        deadline.check()
+        first, began = window.cut_first(), time.monotonic()
+        slice_rows = fetch_activity(reader, author, first, zone)
+        if slice_rows is None:
+            return None
+        rows += slice_rows
+        window = window.skip(first, 0.0, time.monotonic() - began)
+    days: dict[date, Counter[EntityKind]] = defaultdict(Counter)
+    counts: Counter[str] = Counter()
+    for row in rows:
+        days[row.day][ENTITIES[row.kind]] += row.versions
+        counts[row.client_id] += row.versions
+    named = people.fetch_named_logins(counts)
+    return PersonActivity(
+        days,
+        [(named[client_id], count) for client_id, count in counts.most_common()],
+        min((row.first for row in rows), default=None),
+        max((row.last for row in rows), default=None),
+        window.is_empty,
+    )

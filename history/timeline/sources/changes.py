@@ -1,0 +1,173 @@
+"""The source of a list of changes: versions of all documents in a slice of time.
+
+Plain rows are found by the index on author and time, or by BRIN on time. Blocks are found by the
+people and services in them. history.store.change_indexes makes these indexes. Only keys are read
+here: the documents of a page are read afterwards, by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from heapq import merge
+from itertools import islice
+
+from psycopg.types.numeric import Int4
+
+from history.kinds.entities import EntityKind
+from history.store.blocks import queries
+from history.store.change_indexes import BLOCK_NAMES
+from history.store.database.prepared import Statement
+from history.store.versions import TimelinePosition
+from history.timeline.query import MICROSECOND, TimelineOrder
+from history.timeline.sources import statements
+from history.timeline.sources.statements import FILTERS, format_sql
+from history.timeline.sources.tables import find_next_day
+from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
+
+
+def fetch_changes(question: ChangesQuestion) -> list[Change]:
+    """Return up to `limit` versions of a slice after a position, in the order of the list.
+
+    One round trip with a statement for each kind.
+    """
+    reverse = question.slice.order is TimelineOrder.DESC
+    rows_by_kind = statements.fetch_pipelined(
+        [make_statement(entity, question) for entity in question.kinds]
+    )
+    changes_by_kind = (
+        [
+            Change(TimelinePosition(updated_at, kind, id, version), application or id, damaged)
+            for kind, id, version, updated_at, application, damaged in rows
+        ]
+        for rows in rows_by_kind
+    )
+    merged = merge(*changes_by_kind, key=_get_position, reverse=reverse)
+    return list(islice(merged, question.limit))
+
+
+def _get_position(change: Change) -> TimelinePosition:
+    return change.position
+
+
+# `packed IS NULL` and the author alone, or PostgreSQL would not use the indexes.
+_PLAIN = """
+    (SELECT {kind} AS kind, id, version, updated_at, {product} AS product, false AS damaged
+    FROM {table}
+    WHERE packed IS NULL AND updated_at >= %(low)s AND updated_at < %(high)s {by_author} {filters}
+        AND (updated_at, {kind}, id, version) {sign} (%(after_moment)s, %(after_kind)s::int4,
+            %(after_id)s::varchar, %(after_version)s::int4)
+    ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
+"""
+# A block is stored where its newest version is. `end` is the end of the last day of the slice.
+_BLOCK_ROWS = """(
+    SELECT * FROM {table}
+    WHERE packed IS NOT NULL AND updated_at >= %(low)s AND updated_at < %(end)s
+        AND coalesce({oldest}, updated_at) < %(high)s {by_names}
+)"""
+_BLOCKS = """
+    (SELECT {kind} AS kind, id, version, updated_at, product, position = 0 AS damaged
+    FROM {versions} AS stored
+    WHERE updated_at >= %(low)s AND updated_at < %(high)s
+        AND (updated_at, {kind}, id, version) {sign} (%(after_moment)s, %(after_kind)s::int4,
+            %(after_id)s::varchar, %(after_version)s::int4)
+        AND (position = 0 OR true {filters})
+    ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s)
+"""
+_BOTH = """
+    SELECT kind, id, version, updated_at, product, damaged
+    FROM ({plain} UNION ALL {blocks}) AS merged
+    ORDER BY updated_at {order}, id {order}, version {order} LIMIT %(limit)s
+"""
+
+
+@cache
+def make_changes_sql(
+    entity: EntityKind, order: TimelineOrder, by_author: bool, by_client: bool
+) -> str:
+    """Make the statement for the changes of one kind in a slice."""
+    names = [
+        f"%({name})s::text"
+        for name, is_used in (("author", by_author), ("client_id", by_client))
+        if is_used
+    ]
+    by_names = f"AND {BLOCK_NAMES} @> ARRAY[{', '.join(names)}]" if names else ""
+    words = {
+        "filters": FILTERS,
+        "order": order.value,
+        "sign": "<" if order is TimelineOrder.DESC else ">",
+        "by_author": "AND author = %(author)s" if by_author else "",
+    }
+    rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
+    versions = queries.build_versions_query(entity, rows)
+    return _BOTH.format(
+        plain=format_sql(_PLAIN, entity, **words),
+        blocks=format_sql(_BLOCKS, entity, **words, versions=versions),
+        order=order.value,
+    )
+
+
+def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
+    """Make the statement of one kind for a question."""
+    filters, part, after = question.filters, question.slice, question.after
+    text = make_changes_sql(
+        entity, part.order, filters.author is not None, filters.client_id is not None
+    )
+    return text, {
+        "low": part.low,
+        "high": part.high,
+        "end": find_next_day(part.high - MICROSECOND),
+        "after_moment": after.updated_at,
+        "after_kind": Int4(after.kind),
+        "after_id": after.id,
+        "after_version": Int4(after.version),
+        "author": filters.author,
+        "client_id": filters.client_id,
+        "type": None if filters.type is None else str(filters.type.value),
+        "limit": Int4(question.limit),
+    }
+
+
+_ACTIVITY = """
+    SELECT {kind}, (updated_at AT TIME ZONE %(zone)s)::date, client_id, count(*), min(updated_at),
+        max(updated_at)
+    FROM (
+        SELECT updated_at, client_id FROM {table}
+        WHERE packed IS NULL AND author = %(author)s AND updated_at >= %(low)s
+            AND updated_at < %(high)s
+        UNION ALL
+        SELECT updated_at, client_id FROM {versions} AS stored
+        WHERE author = %(author)s AND position > 0 AND updated_at >= %(low)s
+            AND updated_at < %(high)s
+    ) AS version
+    GROUP BY 2, 3
+"""
+
+
+@cache
+def make_activity_sql(entity: EntityKind) -> str:
+    """Make the statement that counts the versions of a person by day and service."""
+    by_names = f"AND {BLOCK_NAMES} @> ARRAY[%(author)s::text]"
+    rows = format_sql(_BLOCK_ROWS, entity, by_names=by_names)
+    return format_sql(_ACTIVITY, entity, versions=queries.build_versions_query(entity, rows))
+
+
+def fetch_activity(
+    kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str
+) -> list[ActivityRow]:
+    """Count the versions that a person made in a slice of time. One round trip.
+
+    Args:
+        zone: IANA name of the zone of the days.
+    """
+    values = {
+        "author": author,
+        "low": part.low,
+        "high": part.high,
+        "end": find_next_day(part.high - MICROSECOND),
+        "zone": zone,
+    }
+    rows_by_kind = statements.fetch_pipelined(
+        [(make_activity_sql(entity), values) for entity in kinds]
+    )
+    return [ActivityRow(*row) for rows in rows_by_kind for row in rows]

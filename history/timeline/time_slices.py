@@ -1,0 +1,111 @@
+"""Slices of a window of time, and what is asked and answered about the changes in one.
+
+Slices of a window follow one another in the order of the list, so that no statement sorts more
+than one slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Final, NamedTuple
+
+from history.kinds.entities import ENTITIES, EntityKind
+from history.store.versions import TimelinePosition, VersionKey, VersionRef
+from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
+
+FIRST_SLICE: Final = timedelta(minutes=15)
+_SHORTEST_SLICE: Final = timedelta(seconds=1)
+_LONGEST_SLICE: Final = timedelta(days=400)
+_MAX_GROWTH: Final = 8.0  # of a slice after one that had no version
+_SLOW_SECONDS: Final = 1.0
+_SLOW_GROWTH: Final = 0.5
+
+
+class Change(NamedTuple):
+    """A version in a list of changes, without its document."""
+
+    position: TimelinePosition
+    application: str  # its own id where it is not a child
+    is_damaged: bool  # its block cannot be read; the version number is not known
+
+    @property
+    def ref(self) -> VersionRef:
+        entity = ENTITIES[self.position.kind]
+        return entity, self.position.id, VersionKey(self.position.version, self.position.updated_at)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSlice:
+    """A part of a window of time: low <= updated_at < high. Slices of a window follow one another
+    in the order of the list, so that no statement sorts more than one slice."""
+
+    low: datetime
+    high: datetime
+    order: TimelineOrder
+    width: timedelta = FIRST_SLICE
+
+    @property
+    def is_empty(self) -> bool:
+        return self.low >= self.high
+
+    def narrow(self, after: TimelinePosition) -> TimeSlice:
+        """Return what is left of the window or slice after a position."""
+        if self.order is TimelineOrder.DESC:
+            if after.updated_at >= self.high:
+                return self
+            return replace(self, high=after.updated_at + MICROSECOND)
+        return replace(self, low=max(self.low, after.updated_at))
+
+    def cut_first(self) -> TimeSlice:
+        """Return the first slice of this window, `width` long."""
+        if self.high - self.low <= self.width:
+            return self
+        if self.order is TimelineOrder.DESC:
+            return replace(self, low=self.high - self.width)
+        return replace(self, high=self.low + self.width)
+
+    def skip(self, first: TimeSlice, share: float, seconds: float) -> TimeSlice:
+        """Return the window without its first slice.
+
+        The next slice is longer, the fewer versions the first one had, and shorter if it was slow.
+
+        Args:
+            share: The versions of the first slice for each one that a page wants; below 1.
+            seconds: How long the first slice took to read.
+        """
+        growth = _SLOW_GROWTH if seconds > _SLOW_SECONDS else min(_MAX_GROWTH, 1 / (share + 0.01))
+        width = min(max(self.width * growth, _SHORTEST_SLICE), _LONGEST_SLICE)
+        if self.order is TimelineOrder.DESC:
+            return replace(self, high=first.low, width=width)
+        return replace(self, low=first.high, width=width)
+
+    @property
+    def end(self) -> TimelinePosition:
+        """The position behind all versions of the slice and before all others of the window."""
+        moment = self.low if self.order is TimelineOrder.DESC else self.high
+        return TimelinePosition(moment, -1, "", -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesQuestion:
+    """Which versions of a slice are asked for. Times in `filters` are not looked at, nor is the
+    path."""
+
+    kinds: Sequence[EntityKind]
+    filters: VersionFilters
+    slice: TimeSlice
+    after: TimelinePosition
+    limit: int
+
+
+class ActivityRow(NamedTuple):
+    """How many versions a person made on one day through one service, of one kind."""
+
+    kind: int  # an index of ENTITIES
+    day: date  # in the zone that was asked for
+    client_id: str
+    versions: int
+    first: datetime
+    last: datetime

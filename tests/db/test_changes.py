@@ -1,0 +1,293 @@
+"""Lists of changes give what a naive program over the same versions gives."""
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from history import timeline
+from history.documents.record import ChangeType
+from history.kinds.entities import BY_NAME, ENTITIES, EntityKind, get_root
+from history.retention.indexing import add_missing_indexes
+from history.retention.packing import pack_day
+from history.retention.runs import StepResult
+from history.store import change_indexes
+from history.store.days import days
+from history.store.versions import LAST, TimelinePosition
+from history.timeline import ChangesPage, ChangesQuery, VersionFilters
+from history.timeline.query import TimelineOrder
+from history.timeline.sources.changes import ChangesQuestion, TimeSlice, make_statement
+from tests.db.partitioned import raw
+from tests.db.store import HOST, T0, Store, minute
+
+KINDS = [get_root(), BY_NAME["product-task"], BY_NAME["product-car"]]
+AUTHORS = ["m.ivanov", "m.prygunov", None]
+SERVICES = ["top-crm", "top-robot"]
+HOUR = 60
+
+
+class ModelChange(NamedTuple):
+    """A version of the model; its fields are in the order of a list of changes."""
+
+    moment: datetime
+    kind: int
+    id: str
+    version: int
+    author: str | None
+    client: str
+    type: ChangeType
+
+    @property
+    def entity(self) -> EntityKind:
+        return ENTITIES[self.kind]
+
+
+def make_changes(seed: int) -> list[ModelChange]:
+    """Make versions of 20 documents in three days; many share a moment."""
+    random = Random(seed)
+    changes = []
+    for number in range(20):
+        entity = random.choice(KINDS)
+        at = random.randrange(0, 2 * 24 * HOUR)
+        for version in range(random.randrange(1, 15)):
+            at += random.choice([0, 0, 1, 5, 90])
+            changes.append(
+                ModelChange(
+                    minute(at - at % random.choice([1, 10])),
+                    ENTITIES.index(entity),
+                    f"D{number}",
+                    version,
+                    random.choice(AUTHORS),
+                    random.choice(SERVICES),
+                    ChangeType.UPDATE if version else ChangeType.CREATE,
+                )
+            )
+    return changes
+
+
+def store_changes(store: Store, changes: list[ModelChange]) -> None:
+    for change in changes:
+        store.add(
+            *(change.id, change.version, {"value": change.version // 3}, change.moment),
+            entity=change.entity,
+            type=change.type,
+            author=change.author,
+            client=change.client,
+        )
+
+
+@pytest.fixture(
+    params=itertools.product(range(1), ["plain", "packed", "packed, late", "mixed"]), ids=str
+)
+def changes(request: pytest.FixtureRequest, tables: None) -> list[ModelChange]:
+    """Versions in days that are plain, packed, packed with late rows, or some of each."""
+    seed, form = request.param
+    changes = make_changes(seed)
+    places = sorted({(change.entity.table, change.moment.date()) for change in changes})
+    kinds = {entity.table: entity for entity in KINDS}
+    late = changes[::4] if form == "packed, late" else []
+    with raw() as plain:
+        for table, day in places:
+            days.create_partition(plain, table, day)
+        store_changes(Store(), [change for change in changes if change not in late])
+        for table, day in places:
+            if form != "plain" and not (form == "mixed" and day == T0.date()):
+                pack_day(plain, kinds[table], day)
+    store_changes(Store(), late)
+    return changes
+
+
+def generate_filters() -> Iterator[tuple[VersionFilters, EntityKind | None]]:
+    windows = [(minute(-1), minute(5 * 24 * HOUR)), (minute(30), minute(26 * HOUR))]
+    for since, until in windows:
+        for author, client, type in [
+            ("m.ivanov", None, None),
+            (None, "top-robot", None),
+            ("m.prygunov", "top-crm", ChangeType.UPDATE),
+            ("nobody", None, None),
+        ]:
+            filters = VersionFilters(
+                since=since, until=until, author=author, client_id=client, type=type
+            )
+            yield filters, None
+        yield filters, KINDS[1]
+    yield VersionFilters(since=minute(600), until=minute(660)), None
+    yield VersionFilters(since=minute(600), until=minute(660)), KINDS[0]
+
+
+def is_selected(change: ModelChange, filters: VersionFilters, entity: EntityKind | None) -> bool:
+    assert filters.since
+    assert filters.until
+    return (
+        filters.since <= change.moment < filters.until
+        and filters.author in (None, change.author)
+        and filters.client_id in (None, change.client)
+        and filters.type in (None, change.type)
+        and entity in (None, change.entity)
+    )
+
+
+def read_pages(query: ChangesQuery) -> Iterator[ChangesPage]:
+    token = None
+    while True:
+        page = timeline.fetch_changes_page(
+            HOST,
+            ChangesQuery(
+                filters=query.filters,
+                entity=query.entity,
+                order=query.order,
+                page_size=query.page_size,
+                page_token=token,
+                complete_to=query.complete_to,
+            ),
+        )
+        yield page
+        token = page.next_token
+        if token is None:
+            return
+
+
+def list_places(page: ChangesPage) -> list[tuple[datetime, int, str, int]]:
+    return [
+        (version.updated_at, ENTITIES.index(version.entity), version.id, version.version)
+        for version in page.versions
+    ]
+
+
+def test_pages_of_changes_are_those_of_a_naive_program(changes: list[ModelChange]) -> None:
+    for number, ((filters, entity), order) in enumerate(
+        itertools.product(generate_filters(), TimelineOrder)
+    ):
+        expected = sorted(
+            (change[:4] for change in changes if is_selected(change, filters, entity)),
+            reverse=order is TimelineOrder.DESC,
+        )
+        query = ChangesQuery(
+            filters=filters,
+            entity=entity,
+            order=order,
+            page_size=(1, 3, 7, 200)[number % 4],
+            complete_to=minute(10 * 24 * HOUR),
+        )
+        pages = list(read_pages(query))
+        assert [place for page in pages for place in list_places(page)] == expected
+        assert all(page.is_complete for page in pages)
+        assert all(len(page.versions) == query.page_size for page in pages[:-1])
+
+
+def test_each_change_is_compared_with_the_previous_version(changes: list[ModelChange]) -> None:
+    numbers = {
+        (change.kind, change.id, change.version): change.version - 1 or 0 for change in changes
+    }
+    query = ChangesQuery(
+        filters=VersionFilters(since=minute(-1), until=minute(5 * 24 * HOUR), author="m.ivanov"),
+        page_size=500,
+    )
+    [page] = read_pages(query)
+    assert page.versions
+    for version in page.versions:
+        number = version.version
+        assert (ENTITIES.index(version.entity), version.id, number) in numbers
+        assert version.previous_version == (number - 1 if number else None)
+        assert [change.change.path for change in version.changes] == (
+            ["/value"] if number and number % 3 == 0 else []
+        )
+
+
+def test_path_selects_versions_that_changed_it(changes: list[ModelChange]) -> None:
+    filters = VersionFilters(
+        since=minute(-1), until=minute(5 * 24 * HOUR), client_id="top-crm", path="/value"
+    )
+    expected = sorted(
+        (
+            change[:4]
+            for change in changes
+            if change.client == "top-crm" and change.version and change.version % 3 == 0
+        ),
+        reverse=True,
+    )
+    pages = list(read_pages(ChangesQuery(filters=filters, page_size=4)))
+    assert [place for page in pages for place in list_places(page)] == expected
+
+
+_FILL_DAY = """
+    INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
+    SELECT 'D' || number / 5, number %% 5, '{{"a": 1}}', %s::timestamptz + number * interval '17 s',
+        'top-robot', CASE WHEN number %% 2 = 0 THEN 'robot' ELSE 'p' || number %% 300 END, 1
+    FROM generate_series(0, 4999) AS number
+"""
+
+
+def fill_day(day: datetime) -> None:
+    """Store 5,000 versions of a day; a robot makes half of them."""
+    table = get_root().table
+    with raw() as plain:
+        days.create_partition(plain, table, day.date())
+        plain.execute(_FILL_DAY.format(table=table), [day])
+        plain.execute(f"ANALYZE {table}")
+
+
+def explain(author: str, end: datetime) -> dict[str, Any]:
+    """Run the statement of a first page and return its plan."""
+    window = TimeSlice(end - timedelta(days=3), end, TimelineOrder.DESC)
+    question = ChangesQuestion(
+        kinds=[get_root()],
+        filters=VersionFilters(author=author),
+        slice=window.cut_first(),
+        after=TimelinePosition(LAST.updated_at, -1, "", -1),
+        limit=51,
+    )
+    text, values = make_statement(get_root(), question)
+    with raw() as plain:
+        row = plain.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values).fetchone()
+    assert row is not None
+    plan: dict[str, Any] = row[0][0]["Plan"]
+    return plan
+
+
+def list_nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from list_nodes(child)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool) -> None:
+    day = T0.replace(hour=0)
+    fill_day(day)
+    if is_packed:
+        with raw() as plain:
+            pack_day(plain, get_root(), day.date())
+            plain.execute(f"ANALYZE {get_root().table}")
+    nodes = list(list_nodes(explain("robot", day + timedelta(hours=23))))
+    for node in nodes:
+        if node["Node Type"].endswith("Sort"):
+            assert node["Plans"][0]["Actual Rows"] < 60  # of 15 minutes: 53 versions, 26 of them
+    indexes = {
+        node["Index Name"]
+        for node in list_nodes(explain("p7", day + timedelta(hours=1)))
+        if "Index Name" in node
+    }
+    assert any(name.endswith("_author_updated_at_idx") for name in indexes)
+
+
+def test_maintain_gives_older_days_the_indexes_of_changes(tables: None) -> None:
+    day = T0.replace(hour=0)
+    fill_day(day)
+    table = get_root().table
+    with raw() as plain:
+        assert change_indexes.find_missing(plain, [table]) == []
+        for index in change_indexes.CHANGE_INDEXES:
+            plain.execute(f"DROP INDEX {change_indexes.build_index_name(table, index)}")
+        for command in change_indexes.build_commands(table):
+            plain.execute(command)
+        assert len(change_indexes.find_missing(plain, [table])) == 3
+        outcome = StepResult()
+        assert add_missing_indexes(plain, outcome) == 3
+        assert (outcome.busy, outcome.broken) == ([], [])
+        assert change_indexes.find_missing(plain, [table]) == []
+        invalid = plain.execute("SELECT count(*) FROM pg_index WHERE NOT indisvalid").fetchone()
+    assert invalid == (0,)

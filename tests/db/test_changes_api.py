@@ -1,0 +1,173 @@
+"""GET /api/v1/changes: parameters, pages, the feed, need-to-know, masks and the journal."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from annals.access.models import JournalEntry
+from history.api import changes
+from history.completeness import complete_to
+from history.kinds.entities import ENTITIES
+from tests.db.calls import data, error
+from tests.db.store import Store, minute
+
+WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
+
+
+@pytest.fixture
+def application_of_two_people(store: Store) -> Store:
+    """An application and a child of it, changed by two people."""
+    for number in range(3):
+        store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
+        store.add(
+            *("T1", number, {"stage": number}, number),
+            entity="product-task",
+            author="m.prygunov",
+            application="A1",
+        )
+    return store
+
+
+def ask(client: Client, **parameters: Any) -> Any:
+    return client.get("/api/v1/changes", {**WINDOW, **parameters})
+
+
+def test_entries_name_their_application_and_its_title(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    answer = data(ask(auditor, author="m.prygunov"))
+    assert [(entry["id"], entry["version"]) for entry in answer["history"]] == [
+        ("T1", 2),
+        ("T1", 1),
+        ("T1", 0),
+    ]
+    entry = answer["history"][0]
+    assert (entry["kind"], entry["applicationId"]) == ("product-task", "A1")
+    assert entry["applicationTitle"] == "Loan"
+    assert entry["previousVersion"] == 1
+    assert entry["diff"] == [{"op": "replace", "path": "/stage", "value": 2}]
+    assert answer["complete"] is True
+    assert "completeTo" in answer["completeness"]
+    assert "nextPageToken" not in answer
+
+
+def test_pages_follow_one_another_without_repeating(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    first = data(ask(auditor, clientId="top-crm", pageSize=4))
+    rest = data(ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"]))
+    seen = [(each["id"], each["version"]) for each in first["history"] + rest["history"]]
+    assert len(seen) == len(set(seen)) == 6
+    assert "nextPageToken" not in rest
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"),
+    [
+        ({}, "author"),
+        ({"entity": "nothing", "author": "m.ivanov"}, "entity"),
+        ({"type": "CHANGE", "author": "m.ivanov"}, "type"),
+        ({"author": ""}, "author"),
+        ({"author": "x" * 65}, "author"),
+        ({"author": "m.ivanov", "pageSize": 0}, "pageSize"),
+        ({"author": "m.ivanov", "pageToken": "v1:another"}, "pageToken"),
+        ({"author": "m.ivanov", "path": "rate"}, "path"),
+        (
+            {"author": "m.ivanov", "from": minute(1).isoformat(), "to": minute(0).isoformat()},
+            "from",
+        ),
+        ({"author": "m.ivanov", "sort": "version"}, "sort"),
+        ({"author": "m.ivanov", "order": "up"}, "order"),
+        ({"author": "m.ivanov", "from": "yesterday"}, "from"),
+    ],
+)
+def test_wrong_parameter_is_refused_by_name(
+    store: Store, auditor: Client, parameters: dict[str, Any], name: str
+) -> None:
+    assert error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
+
+
+def test_token_of_another_question_is_refused(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    token = data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
+    for other in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
+        answer = ask(auditor, **other, pageToken=token)
+        assert error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
+
+
+def test_window_of_an_hour_needs_no_person(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
+    assert len(data(ask(auditor, **window))["history"]) == 6
+    window = {"from": minute(0).isoformat(), "to": minute(60.1).isoformat()}
+    assert error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
+
+
+def test_window_before_retention_says_so(store: Store, auditor: Client) -> None:
+    old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
+    error(ask(auditor, author="m.ivanov", **old), 404, "older_than_retention")
+
+
+def test_ops_may_not_read_changes(store: Store, client: Client) -> None:
+    client.force_login(User.objects.get(username="ops"))
+    error(ask(client, author="m.ivanov"), 403, "no_permission")
+
+
+def test_page_has_one_journal_entry_that_names_the_person(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    data(ask(auditor, author="m.ivanov", clientId="top-crm"))
+    [entry] = JournalEntry.objects.all()
+    assert (entry.action, entry.application, entry.outcome) == ("search", "", "shown")
+    assert "author=m.ivanov" in entry.query
+    assert "clientId=top-crm" in entry.query
+
+
+def open_only_b1(_user: object, application: Any) -> bool:
+    return bool(application.id == "B1")
+
+
+def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
+    application_of_two_people: Store, auditor: Client, settings: Any
+) -> None:
+    application_of_two_people.add("B1", 0, {"name": "Other"}, 1.5)
+    rule = f"{__name__}.open_only_b1"
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
+    answer = data(ask(auditor, clientId="top-crm", pageSize=1))
+    assert [entry["id"] for entry in answer["history"]] == ["B1"]
+    assert "A1" not in str(answer)
+    [entry] = JournalEntry.objects.all()
+    assert entry.reason == "need-to-know: 1 left out of the list"
+
+
+def test_feed_never_passes_complete_to_and_gives_what_came_since(
+    store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = complete_to.read_completeness(ENTITIES)
+
+    def feed(complete: float | None, **parameters: str) -> Any:
+        moment = None if complete is None else minute(complete)
+        state = replace(known, complete_to=moment)
+        monkeypatch.setattr(changes.complete_to, "read_completeness", lambda _: state)
+        begin = {"order": "asc", "from": minute(0).isoformat(), **parameters}
+        return data(auditor.get("/api/v1/changes", begin))
+
+    def list_numbers(answer: Any) -> list[int]:
+        return [entry["version"] for entry in answer["history"]]
+
+    for number in range(5):
+        store.add("A1", number, {"rate": number}, number)
+    first = feed(2)
+    assert list_numbers(first) == [0, 1]
+    assert list_numbers(feed(2, pageToken=first["nextPageToken"])) == []
+    second = feed(3.5, pageToken=first["nextPageToken"])
+    assert list_numbers(second) == [2, 3]
+    assert list_numbers(feed(None, pageToken=second["nextPageToken"])) == []
+    assert list_numbers(feed(9, pageToken=second["nextPageToken"], pageSize="1")) == [4]
+    assert list_numbers(feed(None)) == []

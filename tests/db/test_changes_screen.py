@@ -1,0 +1,140 @@
+"""The page of changes, the page of a person, and `annals changes`."""
+
+import csv
+import io
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import Client
+
+from annals.access.models import JournalEntry
+from history.models import FieldLabel, Person
+from tests.db.store import Store, minute
+
+ENGLISH = {"Accept-Language": "en"}
+
+
+@pytest.fixture
+def application_of_two_people(store: Store) -> Store:
+    """An application and a child of it, changed by two people on one day."""
+    Person.objects.create(login="m.ivanov", full_name="Ivan Ivanov")
+    for number in range(3):
+        store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
+        store.add(
+            *("T1", number, {"stage": number}, number),
+            entity="product-task",
+            author="m.prygunov",
+            application="A1",
+        )
+    return store
+
+
+def open_page(client: Client, address: str, **parameters: Any) -> str:
+    client.cookies["django_language"] = "en"
+    answer = client.get(f"/admin/{address}", parameters, headers=ENGLISH)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_page_groups_versions_of_a_person_by_document(
+    application_of_two_people: Store, support: Client
+) -> None:
+    page = open_page(support, "changes/", author="m.ivanov")
+    assert page.count('<li class="version ') == 3
+    assert page.count('<ol class="versions document"') == 1
+    assert "Person: <b>m.ivanov</b>" in page
+    assert 'href="/admin/person/m.ivanov/"' in page
+    [entry] = JournalEntry.objects.all()
+    assert "author=m.ivanov" in entry.query
+
+
+def test_page_finds_a_person_by_name(application_of_two_people: Store, support: Client) -> None:
+    page = open_page(support, "changes/", author="Ivanov")
+    assert page.count('<li class="version ') == 3
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({}, "Enter a person or a service, or a time of at most an hour."),
+        ({"author": "stranger"}, "no name or login “stranger”"),
+        ({"author": "m.ivanov", "type": "DELETE"}, "Nothing changed in this time"),
+        ({"type": "UPDATE"}, "Without a person or a service the time must be at most an hour."),
+        ({"author": "m.ivanov", "to": "01.01.2001"}, "2001"),
+    ],
+)
+def test_empty_page_says_why(
+    application_of_two_people: Store, support: Client, parameters: dict[str, str], sentence: str
+) -> None:
+    assert sentence in open_page(support, "changes/", **parameters)
+
+
+def test_page_as_file_has_what_is_shown(application_of_two_people: Store, support: Client) -> None:
+    text = open_page(support, "changes/", **{"author": "m.ivanov", "as": "csv"})
+    assert len(re.findall("Ivan Ivanov", text)) == 3
+
+
+def test_page_of_person_has_days_and_services(
+    application_of_two_people: Store, support: Client
+) -> None:
+    application_of_two_people.add("B1", 0, {}, minute(0) - timedelta(days=2), author="m.ivanov")
+    page = open_page(support, "person/m.ivanov/")
+    assert "<h1>Ivan Ivanov</h1>" in page
+    assert "3 versions" in page
+    assert "1 version" in page
+    assert "clientId=top-crm" in page
+
+
+def test_timeline_leads_to_the_person_and_the_day(
+    application_of_two_people: Store, support: Client
+) -> None:
+    page = open_page(support, "history/product-instance/A1/")
+    assert 'href="/admin/person/m.ivanov/"' in page
+    assert "/admin/changes/?author=m.ivanov&amp;from=" in page
+
+
+def test_masked_value_is_masked_in_changes(
+    application_of_two_people: Store, auditor: Client
+) -> None:
+    FieldLabel.objects.create(path="/rate", russian="rate", sensitive=True)
+    window = {"author": "m.ivanov", "from": minute(-9).isoformat(), "to": minute(9).isoformat()}
+    answer = auditor.get("/api/v1/changes", window).json()["data"]["history"]
+    assert [entry["entity"]["rate"] in (0, 1, 2) for entry in answer] == [False, False, False]
+    inside = auditor.get("/api/v1/changes", {**window, "path": "/rate/part"})
+    assert inside.status_code == 400
+
+
+def run(*words: str) -> str:
+    out = io.StringIO()
+    call_command("changes", *words, stdout=out, stderr=io.StringIO())
+    return out.getvalue()
+
+
+def test_command_prints_lines_objects_and_csv(application_of_two_people: Store) -> None:
+    words = (
+        "--author",
+        "m.ivanov",
+        "--from",
+        minute(-9).isoformat(),
+        "--to",
+        minute(9).isoformat(),
+    )
+    lines = run(*words).splitlines()
+    assert len(lines) == 3
+    assert lines[0].endswith("/rate")
+    objects = [json.loads(line) for line in run(*words, "--json").splitlines()]
+    assert [entry["version"] for entry in objects] == [2, 1, 0]
+    assert objects[0]["applicationTitle"] == "Loan"
+    rows = list(csv.DictReader(io.StringIO(run(*words, "--csv"))))
+    assert (rows[0]["version"], rows[0]["path"], rows[0]["new"]) == ("2", "/rate", "2")
+    assert "changes --from" in JournalEntry.objects.all()[0].query
+
+
+def test_command_without_person_refuses_a_long_window(store: Store) -> None:
+    with pytest.raises(CommandError, match="--author is required"):
+        run("--from", minute(0).isoformat())
