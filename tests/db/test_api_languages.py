@@ -12,10 +12,10 @@ from django.core.signals import request_finished
 from django.db import OperationalError, close_old_connections
 from django.test import Client
 
-from annals.access.journal import write
 from annals.access.journal.write import JournalError
 from annals.access.oidc.discovery import get_discoveries
 from annals.access.oidc.providers import Provider
+from annals.web.middleware import journal as journal_middleware
 from history import timeline
 from history.api.errors import ERROR_KINDS
 from history.common.deadline import TooLongError
@@ -150,7 +150,7 @@ def test_every_error_code_is_translated(
         raise JournalError("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(write, "write_entries", no_journal)
+        patch.setattr(journal_middleware, "write_entries", no_journal)
         read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
     seen |= {"journal_unavailable", "internal_error"}
     assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}
