@@ -1,6 +1,8 @@
 """`python -m tests.reaper COMMAND...`: runs a command, and kills all processes that it leaves.
 
-This includes processes with their own sessions, however the command ends. The exit code is the
+This includes processes with their own sessions, however the command ends, but not those with
+ANNALS_TEST_OUTLIVES in their environment: the nodes of a cluster that a fault test started again
+belong to whoever built it. The exit code is the
 command's, or 128 plus the number of the signal that ended it. On other systems than Linux it only
 runs the command.
 """
@@ -10,9 +12,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 
+OUTLIVES = "ANNALS_TEST_OUTLIVES"
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -27,11 +31,21 @@ def main(arguments: list[str]) -> int:
     while (ended_child := os.wait())[0] != command.pid:
         pass  # a process whose parent had ended
     code = os.waitstatus_to_exitcode(ended_child[1])
-    while children := psutil.Process().children(recursive=True):
+    while children := list_children_to_end():
         for child in children:
             child.kill()
         psutil.wait_procs(children, timeout=5)
     return code if code >= 0 else 128 - code
+
+
+def list_children_to_end() -> list[psutil.Process]:
+    """Return the processes below this one that must not outlive the command."""
+    children = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended, or is a zombie without an environment
+            if OUTLIVES not in child.environ():
+                children.append(child)
+    return children
 
 
 if __name__ == "__main__":

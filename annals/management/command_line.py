@@ -8,9 +8,12 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from annals import __version__
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +26,7 @@ EXTENDS_DJANGO: Final = frozenset({"makemigrations", "migrate"})
 # Python's default of 700 would cost a tenth of a command's start. A consumer's messages do not form
 # reference cycles, so the collector finds nothing there either.
 GARBAGE_COLLECTION_OBJECTS: Final = 50_000
+WORKER_REFUSAL: Final = "annals.refuse_worker"
 EXIT_INTERRUPTED: Final = 130
 EXIT_READER_LEFT: Final = 141  # like a program that SIGPIPE ends
 COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -146,7 +150,25 @@ def _dispatch_command(program: str, words: list[str]) -> None:
     prepare_environment(words)
     from django.core.management import execute_from_command_line
 
+    if words[0] != "consume":
+        refuse_workers()
     execute_from_command_line([program, *words])
+
+
+def refuse_workers() -> None:
+    """Have this process refuse a worker of a Citus cluster when Django first connects.
+
+    A worker may have no table of Annals yet, which would look like a database to migrate.
+    """
+    from django.db.backends.signals import connection_created
+
+    def refuse(connection: "BaseDatabaseWrapper", **_: object) -> None:
+        from history.store import distribution
+
+        distribution.refuse_worker(connection.connection)
+        connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
+
+    connection_created.connect(refuse, weak=False, dispatch_uid=WORKER_REFUSAL)
 
 
 def create_command_parser(program: str, name: str) -> ArgumentParser | None:

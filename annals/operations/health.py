@@ -14,6 +14,7 @@ from annals.access.journal import days as journal
 from annals.operations.metrics_page import check_reachable
 from history.common import clock, schema
 from history.common.error_text import describe, is_forbidden
+from history.store import distribution
 from history.store.days.days import build_partition_name
 
 log = logging.getLogger(__name__)
@@ -99,4 +100,8 @@ def explain_schema_mismatch() -> str | None:
     Raises the errors of the database.
     """
     with connection.cursor() as cursor:
+        try:
+            distribution.refuse_worker(connection.connection)
+        except distribution.WorkerAddressError as error:
+            return f"{error}."
         return schema.explain_tables(cursor)

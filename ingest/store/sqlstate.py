@@ -85,7 +85,8 @@ def is_missing_partition(error: psycopg.Error) -> bool:
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None
 
 
-_KEY_OF_A_SHARD = re.compile(r"_pkey_\d+\b")
+# Of an index that another one of this name preceded, PostgreSQL numbers the name: _pkey1.
+_KEY_OF_A_SHARD = re.compile(r"_pkey\d*_\d+\b")
 # libpq's message about a worker that dies while it receives rows.
 _GONE = "server closed the connection unexpectedly"
 

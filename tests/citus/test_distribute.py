@@ -10,11 +10,13 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection, models
+from django.db.backends.signals import connection_created
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import AddField, AddIndex
 from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
 
+from annals.management.command_line import WORKER_REFUSAL, refuse_workers
 from annals.operations import distribution_steps as needed
 from annals.operations.distribution_steps import find_left_out
 from annals.operations.server_checks import check_server_settings
@@ -23,7 +25,7 @@ from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.models import VERSION_MODELS, LateRow
 from history.store import distribution
 from history.store.days import days
-from history.store.distribution import DISTRIBUTED_BY
+from history.store.distribution import DISTRIBUTED_BY, WorkerAddressError
 from ingest.store import rights
 from tests.citus.cluster import Citus, served_by
 from tests.command_shapes import parse_shaped
@@ -125,11 +127,26 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
 
 
 def test_a_worker_is_not_migrated(filled: Citus) -> None:
+    with (
+        served_by(filled.urls[1]),
+        pytest.raises(CommandError, match="names a worker of a Citus cluster"),
+    ):
+        call_command("migrate", verbosity=0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["partitions maintain", "distribute", "grants --apply", "ledger --offline", "gaps", "capacity"],
+)
+def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
+    """As the command `annals` runs them; a worker has no tables yet."""
     with served_by(filled.urls[1]):
-        with pytest.raises(CommandError, match="names a worker of a Citus cluster"):
-            call_command("migrate", verbosity=0)
-        with pytest.raises(CommandError, match="lacks migrations of this release"):
-            call_command("partitions", "maintain")
+        refuse_workers()
+        try:
+            with pytest.raises(WorkerAddressError, match="names a worker of a Citus cluster"):
+                call_command(*words.split())
+        finally:
+            connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
 def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
@@ -166,7 +183,7 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         runs += 1
         assert runs < 60
         try:
-            with kill_before_statement(chance.randrange(15, 40)):
+            with kill_before_statement(chance.randrange(15, 90)):
                 distribute("--shards", "4")
         except ProcessKilled:
             killed += 1

@@ -161,3 +161,14 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     distributed.rows("SELECT recover_prepared_transactions()")
     assert counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
     assert faults() == []
+
+
+def test_the_pace_is_recorded_and_once_in_ten_minutes(
+    distributed: Citus, ingested: Ingested
+) -> None:
+    ingested.write(make_value(id="a1"))
+    distributed.rows("DELETE FROM ingest_pace RETURNING 1")
+    with open_connection() as mine:
+        for _ in range(2):
+            ledger.record_pace(mine)
+    assert distributed.rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from django.db import connection
+from django.db.backends.signals import connection_created
 from psycopg import errors
 
+from annals.management.command_line import WORKER_REFUSAL, refuse_workers, run_command
+from annals.operations.health import explain_schema_mismatch
 from history.store import distribution
 from history.store.database import base
 from history.store.distribution import DISTRIBUTED_BY
@@ -62,3 +65,32 @@ def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.Mon
     with pytest.raises(errors.AdminShutdown):
         session.get_new_connection(session.get_connection_params())
     assert made[0].closed
+
+
+@pytest.mark.django_db(transaction=True)
+def test_commands_refuse_a_worker_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
+    refuse_workers()
+    try:
+        connection.close()
+        with pytest.raises(SystemExit) as ended:
+            run_command(connection.ensure_connection)
+        assert ended.value.code == 1
+        assert capsys.readouterr().err == (
+            "annals: DATABASE_URL names a worker of a Citus cluster: only `consume` works there. "
+            "Give the address of the coordinator (docs/citus.md).\n"
+        )
+        monkeypatch.undo()
+        connection.close()
+        connection.ensure_connection()
+        assert not connection_created.disconnect(dispatch_uid=WORKER_REFUSAL), "asked once"
+    finally:
+        connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
+
+
+def test_web_refuses_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert explain_schema_mismatch() is None
+    monkeypatch.setattr(distribution, "is_on_worker", lambda _: True)
+    assert str(explain_schema_mismatch()).startswith("DATABASE_URL names a worker")

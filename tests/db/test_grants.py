@@ -1,6 +1,8 @@
 """The web cannot change history, and the consumer can only add to it."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from io import StringIO
@@ -21,6 +23,7 @@ from history.kinds.entities import ENTITIES, ROOT
 from history.retention.seals.seal import seal_day
 from ingest.messages.explanations import Code, Explanation
 from ingest.store import ledger
+from ingest.store.ledger import Connection
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
@@ -315,3 +318,32 @@ def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.M
         with logged_in(WEB, monkeypatch):
             assert run_and_get_outcome("compare-old") == 0
     assert [item.partition("?")[0] for item in service.asked] == ["/api/v1/applications/a/history"]
+
+
+def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
+    """PostgreSQL reports `tuple concurrently updated`, as beside `partitions maintain`."""
+    with open_connection("test-other") as other, ThreadPoolExecutor(1) as pool:
+        with other.transaction():
+            other.execute("GRANT SELECT ON search_key TO annals_web")
+            applied = pool.submit(apply_in_thread)
+            wait_for_lock(other)
+        applied.result(timeout=60)
+
+
+def apply_in_thread() -> None:
+    try:
+        call_command("grants", apply=True, stdout=StringIO())
+    finally:
+        connection.close()
+
+
+def wait_for_lock(other: Connection) -> None:
+    """Wait until a session waits for this one."""
+    while (
+        other.execute(
+            "SELECT FROM pg_locks WHERE NOT granted"
+            " AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        ).fetchone()
+        is None
+    ):
+        time.sleep(0.02)

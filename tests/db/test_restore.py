@@ -177,6 +177,26 @@ def with_archive(monkeypatch: pytest.MonkeyPatch, store: ArchiveStore) -> None:
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_ARCHIVE_URL": store.url}))
 
 
+def test_restored_day_has_index_names_of_new_day(store: ArchiveStore, plain: Connection) -> None:
+    """The consumer of a cluster knows a repeated row by the name of the primary key only."""
+    days.create_partition(plain, TABLE, OLD)
+    expected = index_names(plain)
+    assert f"{NAME}_pkey" in expected
+    plain.execute(f"DROP TABLE {NAME}")
+    for _ in range(3):
+        restore_day(plain, store, PRODUCT, OLD)
+        assert index_names(plain) == expected
+        plain.execute(f"DELETE FROM {NAME} WHERE id = %s", [ROWS[0]])
+
+
+def index_names(plain: Connection) -> list[str]:
+    found = plain.execute(
+        "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass ORDER BY 1",
+        [NAME],
+    )
+    return [name for (name,) in found]
+
+
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
 def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
     more = ["--why", "a test"] if action == "forget" else []

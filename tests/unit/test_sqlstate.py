@@ -100,6 +100,7 @@ def test_errors_without_known_code_have_a_cause(error: psycopg.Error, expected: 
     [
         ('duplicate key violates "product_task_aud_20261123_pkey_102589"', errors.UniqueViolation),
         ("«product_task_aud_20261123_pkey_102589»", errors.UniqueViolation),
+        ('violates "product_task_aud_20261123_new_pkey1_102059"', errors.UniqueViolation),
         ('no partition of relation "product_task_aud_102008" found', errors.CheckViolation),
         ("server closed the connection unexpectedly\n\tThis", errors.ConnectionFailure),
         ("something else in product_task_aud_20261123_102008", errors.InternalError_),

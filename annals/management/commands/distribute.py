@@ -54,10 +54,12 @@ class Command(BaseCommand):
         from history.common.error_text import describe
         from history.retention import catalog
         from history.retention.run_lock import NoRunLockError, hold_run_lock
-        from history.store.distribution import DISTRIBUTED_BY
+        from history.store.distribution import DISTRIBUTED_BY, refuse_worker
         from ingest.store import rights
 
         began = time.monotonic()
+        connection.ensure_connection()
+        refuse_worker(connection.connection)
         if (mismatch := schema.explain_database()) is not None:
             raise CommandError(mismatch)
         try:

@@ -115,6 +115,7 @@ def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
     from history.completeness.gaps.run import find_gaps, get_latest_run
     from history.management.progress import show_progress
     from history.store.days.window import Window
+    from history.store.distribution import is_distributed
 
     annals, out = settings.ANNALS, command.stdout
     window = Window.at(clock.now(), annals.retention_days, annals.ahead_days)
@@ -150,6 +151,11 @@ def _find_gaps(command: BaseCommand, *, as_json: bool) -> None:
         f"{pluralize(outcome.documents, 'document')} looked at, "
         f"{pluralize(outcome.expired, 'gap')} expired, in {outcome.seconds:.1f} s."
     )
+    if is_distributed(connection.connection):
+        out.write(
+            "The nodes of the cluster count new rows up to a minute late: the next run looks at "
+            "those of the last minute again."
+        )
 
 
 def _heal_gaps(command: BaseCommand, options: dict[str, Any]) -> None:

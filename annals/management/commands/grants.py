@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import time
 from argparse import ArgumentParser
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -13,6 +15,10 @@ from history.common.complaints import FileError, read_text, refuse_open_secret
 
 if TYPE_CHECKING:
     from psycopg import sql
+
+
+# For how long `grants --apply` tries again beside `partitions maintain`.
+CONFLICT_WAIT_S: Final = 30.0
 
 
 class Command(BaseCommand):
@@ -38,12 +44,8 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Print the SQL, or run it."""
-        from django.db import connection, transaction
-        from psycopg import sql
-
         from annals.access import grants
         from annals.access.grants import CONSUMER, WEB, generate_grants
-        from history.store import distribution
 
         if not options["apply"]:
             if options["login"]:
@@ -56,15 +58,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{_render(statement)};")
             return
         new_logins = list(_read_logins(options["login"]))
-        with transaction.atomic():
-            # A person who logs in waits for the lock of auth_user meanwhile.
-            _execute([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
-            # Citus changes rights on all nodes, and demands one session for each node.
-            distribution.use_one_connection(connection.connection)
-            _execute(generate_grants())
-            for role, name, password in new_logins:
-                _refuse_other_rights(role, name)
-                _execute(grants.generate_login(role, name, password))
+        retry_catalog_conflict(lambda: _apply_grants(new_logins))
         unapplied = [
             statement
             for statement in list(grants.generate_limits())
@@ -81,6 +75,51 @@ class Command(BaseCommand):
                 "The rights are applied, but this login may not run the following. Let an "
                 f"administrator of PostgreSQL run it:{text}"
             )
+
+
+def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
+    """Apply the rights and make the logins, in one transaction."""
+    from django.db import connection, transaction
+    from psycopg import sql
+
+    from annals.access import grants
+    from history.store import distribution
+
+    with transaction.atomic():
+        # A person who logs in waits for the lock of auth_user meanwhile.
+        _execute([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
+        # Citus changes rights on all nodes, and demands one session for each node.
+        distribution.use_one_connection(connection.connection)
+        _execute(grants.generate_grants())
+        for role, name, password in new_logins:
+            _refuse_other_rights(role, name)
+            _execute(grants.generate_login(role, name, password))
+
+
+def retry_catalog_conflict(apply: Callable[[], None]) -> None:
+    """Repeat a transaction that met another one which made, dropped or changed a table.
+
+    Beside `partitions maintain` PostgreSQL reports "tuple concurrently updated", a table that is
+    gone, or a deadlock. Nothing was changed then.
+    """
+    from django.db import DatabaseError, connection
+    from psycopg import errors
+
+    conflicts = (
+        errors.InternalError_,
+        errors.DeadlockDetected,
+        errors.UndefinedTable,
+        errors.UniqueViolation,
+    )
+    deadline = time.monotonic() + CONFLICT_WAIT_S
+    while True:
+        try:
+            return apply()
+        except DatabaseError as error:
+            is_conflict = isinstance(error.__cause__, conflicts)
+            if not is_conflict or connection.in_atomic_block or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - spread, not secrecy
 
 
 def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:

@@ -75,6 +75,20 @@ WHERE EXISTS (SELECT FROM part WHERE part.parent = given.parent
     AND part.start <= given.start AND part.stop >= given.stop)
 """
 
+# A name that is taken, as by a second index on the same columns, stays as it is.
+_RENAMES = """
+SELECT DISTINCT ON (lasting) former, lasting FROM (
+    SELECT i.relname AS former, i.relnamespace AS space,
+        regexp_replace(i.relname, '^' || %(name)s || '_new_(.*(pkey|idx|key))[0-9]*$',
+            %(name)s || '_\\1') AS lasting
+    FROM pg_index JOIN pg_class i ON i.oid = indexrelid
+    WHERE indrelid = %(child)s::regclass
+) AS renamed
+WHERE former <> lasting AND NOT EXISTS (SELECT FROM pg_class taken
+    WHERE taken.relname = lasting AND taken.relnamespace = space)
+ORDER BY lasting, former
+"""
+
 
 class DayState(Enum):
     """Whether the table of a day exists and is a partition."""
@@ -416,9 +430,28 @@ def _swap_tables(
             connection.execute(command.format(place.parent, place.child))
         merge(place)
         connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
+    name = build_partition_name(table, day)
     rename = sql.SQL("ALTER TABLE {} RENAME TO {}")
-    connection.execute(rename.format(place.new, sql.Identifier(build_partition_name(table, day))))
+    connection.execute(rename.format(place.new, sql.Identifier(name)))
+    _rename_indexes(connection, place.child, name)
     attach_table(connection, place, day)
+
+
+def _rename_indexes(connection: Connection, child: sql.Identifier, name: str) -> None:
+    """Give the indexes of a table that was `_new` the names they have in a day made at once.
+
+    Otherwise the names of a day that is replaced again and again get numbers, and the consumer of a
+    cluster knows a repeated row only by the name of the primary key.
+    """
+    renames = connection.execute(
+        _RENAMES, {"child": child.as_string(connection), "name": name}
+    ).fetchall()
+    for former, lasting in renames:
+        connection.execute(
+            sql.SQL("ALTER INDEX {} RENAME TO {}").format(
+                sql.Identifier(child._obj[0], former), sql.Identifier(lasting)
+            )
+        )
 
 
 def _attach_again(connection: Connection, place: DayTable, day: date) -> None:

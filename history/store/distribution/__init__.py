@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from history.common.complaints import ExplainedError
 from history.kinds.entities import ENTITIES
 
 Connection = psycopg.Connection[Any]
@@ -112,6 +113,19 @@ def is_on_worker(connection: Connection) -> bool:
         psycopg.Error: The database does not answer.
     """
     return has_citus(connection) and _is_true(connection, _ON_WORKER)
+
+
+class WorkerAddressError(ExplainedError, RuntimeError):
+    """DATABASE_URL names a worker, and only the consumer works there."""
+
+
+def refuse_worker(connection: Connection) -> None:
+    """Raise WorkerAddressError if the server is a worker of a cluster. Raises psycopg.Error."""
+    if is_on_worker(connection):
+        raise WorkerAddressError(
+            "DATABASE_URL names a worker of a Citus cluster: only `consume` works there. Give the "
+            "address of the coordinator (docs/citus.md)"
+        )
 
 
 def forget_answer(connection: Connection) -> None:

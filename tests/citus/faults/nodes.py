@@ -1,6 +1,7 @@
 """The nodes of a cluster, which somebody else built: commands that end and start one, and what is
 left on them."""
 
+import os
 import shlex
 import subprocess
 import time
@@ -13,6 +14,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.citus.cluster import Citus
+from tests.reaper import OUTLIVES
 
 START_S = 60
 Place = tuple[str, int]
@@ -111,9 +113,9 @@ class Nodes:
 
     def _run(self, command: str, which: Place) -> None:
         words = shlex.split(command.format(host=which[0], port=which[1]))
-        # What it starts may keep its output open.
+        # What it starts may keep its output open, and goes on when tests.reaper has ended the rest.
         subprocess.run(
-            words, check=True, timeout=300,
+            words, check=True, timeout=300, env={**os.environ, OUTLIVES: "1"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

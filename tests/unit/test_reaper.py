@@ -1,0 +1,30 @@
+"""What tests.reaper ends after a command, and what it leaves."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.reaper import OUTLIVES
+
+_START = """
+import os, subprocess
+for extra in ({}, {%r: "1"}):
+    child = subprocess.Popen(["sleep", "60"], env={**os.environ, **extra}, start_new_session=True,
+        stdout=subprocess.DEVNULL)
+    print(child.pid, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the environment of processes")
+def test_reaper_ends_all_processes_but_nodes_of_a_cluster() -> None:
+    script = _START % OUTLIVES
+    command = [sys.executable, "-m", "tests.reaper", sys.executable, "-c", script]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    left, node = map(int, run.stdout.split())
+    try:
+        assert not psutil.pid_exists(left)
+        assert psutil.pid_exists(node)
+    finally:
+        psutil.Process(node).kill()
