@@ -295,8 +295,19 @@ def run_steps(
         report(f"{table}: {place}")
     for number, partition in enumerate(plan.days, 1):
         day = get_day(partition)
+        if day is not None:
+            _drop_guard(connection, partition)
         if day is not None and days.create_partition(connection, partition.table, day, WAIT_S):
             report(f"{partition.name}: attached, day {number} of {len(plan.days)}")
+
+
+def _drop_guard(connection: Connection, partition: Partition) -> None:
+    """Drop the trigger of a packed day: Citus distributes no table with one."""
+    connection.execute(
+        sql.SQL("DROP TRIGGER IF EXISTS annals_refuse_packed ON {}").format(
+            sql.Identifier(partition.name)
+        )
+    )
 
 
 def _create_distributed(connection: Connection, table: str) -> None:

@@ -67,12 +67,19 @@ GUARD_PACKED_DAYS = """
 DO $$
 DECLARE
     day_table regclass;
+    is_distributed boolean := false;
 BEGIN
     FOR day_table IN
         SELECT to_regclass(format('%I', "table" || to_char(day, '_YYYYMMDD'))) FROM sealed_day
         WHERE packed_at IS NOT NULL
     LOOP
         CONTINUE WHEN day_table IS NULL;
+        -- Citus has no triggers.
+        IF to_regclass('pg_dist_partition') IS NOT NULL THEN
+            EXECUTE 'SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalrelid = $1)'
+                INTO is_distributed USING day_table;
+        END IF;
+        CONTINUE WHEN is_distributed;
         EXECUTE format('CREATE OR REPLACE TRIGGER annals_refuse_packed'
             ' BEFORE INSERT OR UPDATE OF id, version, updated_at ON %s'
             ' FOR EACH ROW EXECUTE FUNCTION annals_refuse_packed()', day_table);

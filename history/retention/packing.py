@@ -29,6 +29,7 @@ from history.common import clock
 from history.common.complaints import ExplainedError
 from history.kinds.entities import EntityKind
 from history.models import PackAttempt, PackDictionary, SealedDay
+from history.retention import cluster_swap
 from history.retention.catalog import Partition, find_filled
 from history.retention.seals import day_snapshot, late_rows, verification
 from history.retention.seals.seal import YOUNGEST_DAYS
@@ -45,7 +46,13 @@ from history.store.blocks.codec import (
 from history.store.blocks.dictionaries import Dictionary
 from history.store.database import forms, session
 from history.store.days import days, table_swap
-from history.store.days.canonical import Connection, stream_versions
+from history.store.days.canonical import (
+    Connection,
+    DayDigest,
+    compute_digest,
+    encode_row,
+    stream_versions,
+)
 from history.store.days.days import DayState, DayTable
 from history.store.days.table_swap import StoredRow, TableWatch
 
@@ -265,8 +272,6 @@ class _Rewrite:
 
     def _locate_day(self) -> DayTable:
         place = days.locate_day(self._connection, self._entity.table, self._day)
-        if day_snapshot.is_spread(self._connection, self._entity.table):
-            raise NotPackableError("the days of a cluster are not packed")
         if place.state is not DayState.ATTACHED or not place.ours:
             raise NotPackableError(
                 f"{self._entity.table} has no partition of {self._day} that Annals made"
@@ -282,6 +287,8 @@ class _Rewrite:
     ) -> tuple[RewriteResult, float]:
         """Give the day a table with rows of this form. Returns also the bytes of blocks for each
         byte of their documents."""
+        if self._is_spread():
+            return self._replace_on_cluster(place, form, packed=packed)
         connection, entity, day = self._connection, self._entity, self._day
         # Rather now than after the work.
         late_rows.wait_for_others(connection, [place.parent, place.child])
@@ -304,6 +311,38 @@ class _Rewrite:
 
             days.replace_table(connection, entity.table, day, prove)
             self._note_form(packed)
+        return RewriteResult(rows, before, after), sizes[0] / max(1, sizes[1])
+
+    def _is_spread(self) -> bool:
+        return day_snapshot.is_spread(self._connection, self._entity.table)
+
+    def _replace_on_cluster(
+        self, place: DayTable, form: RowForm, *, packed: bool
+    ) -> tuple[RewriteResult, float]:
+        """Do what `_replace_table` does where the tables are distributed."""
+        connection, entity, day = self._connection, self._entity, self._day
+        before = cluster_swap.measure_table(connection, place.child).bytes
+        was_packed = days.is_packed(connection, entity.table, day)
+        former_keys = cluster_swap.digest_keys(connection, place.child, packed=was_packed)
+
+        def prove(old: DayTable) -> None:
+            keys = cluster_swap.digest_keys(connection, old.child, packed=was_packed)
+            if keys != former_keys:
+                raise cluster_swap.RowsChangedError
+
+        try:
+            with connection.transaction():
+                cluster_swap.create_new_table(connection, place, day)
+                rows, *sizes = self._fill_table(place, form)
+                days.replace_table(connection, entity.table, day, prove)
+                self._note_form(packed)
+        except cluster_swap.RowsChangedError:
+            raise table_swap.ChangedMeanwhileError(
+                f"{entity.table} {day} stays as it is, because rows of it came, went or were "
+                "changed while its new table was built. Try it again"
+            ) from None
+        connection.execute(sql.SQL("ANALYZE {}").format(place.child))
+        after = cluster_swap.measure_table(connection, place.child).bytes
         return RewriteResult(rows, before, after), sizes[0] / max(1, sizes[1])
 
     def _prove_equal_versions(
@@ -359,10 +398,36 @@ class _Rewrite:
             session.remove_time_limit(reader)
             forms.open_session(reader)
             with closing(self._stream_versions(reader, place)) as rows:
-                sent_digest = self._write_rows(place.new, made(rows))
-        if self._hash_stored_rows(place.new) != sent_digest:
+                if self._is_spread():
+                    is_equal = self._write_on_cluster(place.new, rows, made)
+                else:
+                    sent_digest = self._write_rows(place.new, made(rows))
+                    is_equal = self._hash_stored_rows(place.new) == sent_digest
+        if not is_equal:
             raise self._build_defect_error()
         return row_count, packed, unpacked
+
+    def _write_on_cluster(
+        self,
+        new: sql.Identifier,
+        rows: Iterable[CanonicalRow],
+        made: Callable[[Iterator[CanonicalRow]], Iterator[StoredRow]],
+    ) -> bool:
+        """Write rows to a new table, and return whether it has their versions.
+
+        The nodes return rows in an order of their own, so the versions are compared in the
+        canonical order.
+        """
+        sent = DayDigest()
+
+        def digested() -> Iterator[CanonicalRow]:
+            for row in rows:
+                sent.add(row[0], row[1], hashlib.sha256(encode_row(row)).digest())
+                yield row
+
+        self._write_rows(new, made(digested()), frozen=False)
+        stored = compute_digest(self._connection, self._entity, new)
+        return stored.finish() == sent.finish()
 
     def _refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
         """Yield the rows, which come in the order of their keys. Raises DoubledVersionError."""
@@ -398,7 +463,9 @@ class _Rewrite:
         """The versions of the day in the canonical order, each document as bytes."""
         return stream_versions(connection, self._entity, place.child, data="bytea")
 
-    def _write_rows(self, new: sql.Identifier, rows: Iterable[StoredRow]) -> bytes:
+    def _write_rows(
+        self, new: sql.Identifier, rows: Iterable[StoredRow], *, frozen: bool = True
+    ) -> bytes:
         """Write rows to a new table, and return the SHA-256 of the bytes that were sent."""
         writers = []
 
@@ -406,7 +473,7 @@ class _Rewrite:
             writers.append(_HashingWriter(cursor))
             return writers[0]
 
-        table_swap.write_rows(self._connection, self._entity, new, rows, hashing)
+        table_swap.write_rows(self._connection, self._entity, new, rows, hashing, frozen=frozen)
         return writers[0].written.digest()
 
     def _hash_stored_rows(self, new: sql.Identifier) -> bytes:
@@ -427,9 +494,14 @@ class _Rewrite:
 
     def _check_disk(self, place: DayTable) -> None:
         """Raise an error if the disk of ANNALS_DISK_GB cannot hold the day twice."""
-        row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
-        free = settings.ANNALS.disk_gb * 10**9 - (row[0] if row else 0)
-        needed = self._measure_table(place.child) * 6 // 5  # its sort, and the copy
+        if self._is_spread():  # ANNALS_DISK_GB is the disk of each node; the coordinator sorts
+            used = cluster_swap.find_fullest_node(self._connection)
+            size = cluster_swap.measure_table(self._connection, place.child).bytes
+        else:
+            row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
+            used, size = row[0] if row else 0, self._measure_table(place.child)
+        free = settings.ANNALS.disk_gb * 10**9 - used
+        needed = size * 6 // 5  # its sort, and the copy
         if settings.ANNALS.disk_gb and free < needed:
             raise NotPackableError(
                 f"{self._entity.table} {self._day} is not packed: this needs "
@@ -459,18 +531,28 @@ class _Rewrite:
 
     def _sample_documents(self, place: DayTable) -> list[bytes]:
         """Some documents of a plain day, from all of its pages, none larger than a block."""
+        if self._is_spread():  # the same share of each shard
+            use = cluster_swap.measure_table(self._connection, place.child)
+            share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
+            percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
+        else:
+            percent = sql.SQL(
+                "least(100, 100.0 * (SELECT least({rows} / greatest(1, reltuples),"
+                "  {bytes} / greatest(1, pg_table_size(oid))::float8)"
+                "  FROM pg_class WHERE oid = {name}::regclass))"
+            ).format(
+                name=sql.Literal(place.child.as_string(self._connection)),
+                rows=sql.Literal(2 * SAMPLES),
+                bytes=sql.Literal(2 * SAMPLE_BYTES),
+            )
         query = sql.SQL(
-            "SELECT convert_to(data::text, 'UTF8') FROM {table} TABLESAMPLE SYSTEM (least(100,"
-            " 100.0 * (SELECT least({rows} / greatest(1, reltuples),"
-            "  {bytes} / greatest(1, pg_table_size(oid))::float8)"
-            "  FROM pg_class WHERE oid = {name}::regclass)))"
+            "SELECT convert_to(data::text, 'UTF8') FROM {table} TABLESAMPLE SYSTEM ({percent})"
             " WHERE packed IS NULL AND pg_column_size(data) <= {most}"
             " AND octet_length(data::text) <= {most} LIMIT {rows}"
         ).format(
             table=place.child,
-            name=sql.Literal(place.child.as_string(self._connection)),
+            percent=percent,
             rows=sql.Literal(2 * SAMPLES),
-            bytes=sql.Literal(2 * SAMPLE_BYTES),
             most=sql.Literal(MOST_BYTES),
         )
         # Django's own cursors give no bytes as they are.

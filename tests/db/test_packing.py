@@ -368,17 +368,12 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
         rows(plain, ROOT)
 
 
-def test_pack_refuses_young_missing_and_distributed_days(
-    monkeypatch: pytest.MonkeyPatch, plain: Connection
-) -> None:
+def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
     today = clock.now().date()
     days.create_partition(plain, ROOT.table, today)
     with pytest.raises(packing.NotPackableError, match="is not finished"):
         packing.pack_day(plain, ROOT, today)
     with pytest.raises(packing.NotPackableError, match="no partition of"):
-        packing.pack_day(plain, ROOT, DAY)
-    monkeypatch.setattr(packing.day_snapshot, "is_spread", lambda *_: True)
-    with pytest.raises(packing.NotPackableError, match="the days of a cluster are not packed"):
         packing.pack_day(plain, ROOT, DAY)
 
 

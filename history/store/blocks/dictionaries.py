@@ -30,7 +30,7 @@ SELECT number FROM pack_dictionary WHERE "table" = %s ORDER BY made_at DESC, num
 """
 _ADD: Final = """
 INSERT INTO pack_dictionary (number, "table", content, made_at) VALUES (%s, %s, %s, now())
-ON CONFLICT (number) DO UPDATE SET made_at = now()
+ON CONFLICT (number) DO UPDATE SET made_at = excluded.made_at
 """
 
 

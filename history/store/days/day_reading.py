@@ -31,9 +31,9 @@ def open_day(connection: Connection, table: str, day: date) -> Iterator[DayTable
     """Open a day for reading in one state: all queries of the block see the same rows.
 
     The table of the day is neither replaced nor dropped meanwhile. The day is located again after
-    the wait for the lock: DayTable says what the block sees. On a cluster the day is not locked,
-    because its tables are not replaced while they are read; each node has a snapshot of its own.
-    `connection` is in autocommit mode.
+    the wait for the lock: DayTable says what the block sees. On a cluster the day is locked by the
+    first query of its table: each node takes a snapshot of its own, and only then. `connection` is
+    in autocommit mode.
     """
     is_spread = distribution.is_spread(connection, table)
     while True:

@@ -20,6 +20,7 @@ from psycopg.copy import Writer
 
 from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
+from history.store import distribution
 from history.store.blocks import queries
 from history.store.blocks.codec import BlockColumns, CanonicalRow
 from history.store.days import days
@@ -196,8 +197,11 @@ def guard_table(connection: Connection, table: sql.Identifier) -> None:
 def guard_packed_days(connection: Connection) -> None:
     """Guard the packed days that are not: an earlier release packed them.
 
-    The caller holds the lock of the runs. A table that is locked waits for the next call.
+    The caller holds the lock of the runs. A table that is locked waits for the next call. On a
+    cluster, which has no triggers, the consumer alone looks into the blocks.
     """
+    if distribution.is_distributed(connection):
+        return
     for table, day in connection.execute(_UNGUARDED).fetchall():
         place = days.locate_day(connection, table, day)
 
