@@ -12,6 +12,7 @@ from psycopg import errors, sql
 
 from history.common import clock
 from history.kinds.entities import EntityKind
+from history.store import distribution
 from history.store.blocks.queries import build_versions_query
 from history.store.days import days
 from history.store.days.canonical import build_encoding
@@ -38,13 +39,13 @@ WHERE updated_at >= %s::timestamptz AND updated_at < %s::timestamptz
 # The rows that a block of their day has already, or may have: position 0 is one of a block that is
 # not as it was written. The moments of a block are in microseconds.
 _IN_BLOCKS = """
-SELECT EXISTS (
-    SELECT FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
+SELECT true FROM (
+    SELECT 1 FROM unnest(%s::text[], %s::bigint[], %s::int[]) AS given(row_id, moment, row_version)
     JOIN {versions} AS stored ON stored.id = row_id AND in_block
         AND (position = 0 OR stored_at >= updated_at AND stored.version = row_version
             AND updated_at = 'epoch'::timestamptz + moment * interval '1 microsecond')
-    WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz
-)
+    WHERE stored_at >= %s::timestamptz AND stored_at < %s::timestamptz LIMIT 1
+) AS inside
 """
 
 
@@ -86,7 +87,9 @@ def note(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow])
         late = [row for row in rows if compute_day(row.record.updated_at) == day]
         columns, bounds = _columns(late), days.compute_bounds(day)
         if packed:
-            inside = sql.SQL(_IN_BLOCKS).format(versions=sql.SQL(build_versions_query(entity)))
+            spread = distribution.is_distributed(connection)
+            versions = sql.SQL(build_versions_query(entity, spread=spread))
+            inside = sql.SQL(_IN_BLOCKS).format(versions=versions)
             if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
                 raise StoredInBlockError(f"a block of {entity.table} {day} has the row")
         connection.execute(query, (entity.table, day, *columns, *bounds))

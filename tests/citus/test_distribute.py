@@ -23,8 +23,10 @@ from annals.operations.server_checks import check_server_settings
 from history.common import clock
 from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.models import VERSION_MODELS, LateRow
+from history.retention import packing
 from history.store import distribution
 from history.store.days import days
+from history.store.days.canonical import stream_versions
 from history.store.distribution import DISTRIBUTED_BY, WorkerAddressError
 from ingest.store import rights
 from tests.citus.cluster import Citus, served_by
@@ -33,7 +35,8 @@ from tests.kill_points import ProcessKilled, kill_before_statement
 
 CHILD = CHILDREN[0]
 TODAY = clock.now().date()
-DAYS = (TODAY, TODAY - timedelta(1))
+PACKED = TODAY - timedelta(3)
+DAYS = (TODAY, PACKED)
 APPLICATIONS = 7
 NOTED = """
 INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition, "offset", noted_at,
@@ -70,16 +73,20 @@ def filled(citus: Citus) -> Citus:
         " FROM generate_series(1, 50) n", [get_root().name]
     )  # fmt: skip
     assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
+    # Packed by one server, which guards it by a trigger.
+    packing.pack_day(plain, CHILD, PACKED)
     return citus
 
 
 def rows(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of the tables of versions, in order."""
+    """All versions of the tables, in order."""
+    plain = citus.raw()
     return {
-        entity.table: citus.rows(
-            f"SELECT id, version, updated_at, data::text FROM {entity.table} ORDER BY 1, 3, 2"
+        f"{entity.table} {day}": list(
+            stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child)
         )
         for entity in ENTITIES
+        for day in DAYS
     }
 
 
@@ -200,6 +207,13 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         distribute("--shards", "8")
 
 
+def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
+    before = rows(filled)
+    packing.unpack_day(filled.raw(), CHILD, PACKED)
+    assert rows(filled) == before
+    assert filled.rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
+
+
 def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
     """The first numbers are those of rows that were there before."""
     for node in range(len(filled.urls)):
@@ -274,5 +288,5 @@ def _is_distributed(citus: Citus) -> None:
             assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
     # Each node sees all of it, the ledger included.
     for node in range(len(citus.urls)):
-        assert citus.rows(f"SELECT count(*) FROM {CHILD.table}", node=node) == [(600,)]
+        assert citus.rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
         assert citus.rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]

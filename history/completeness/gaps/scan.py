@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from history.kinds.entities import BY_TABLE, EntityKind
 from history.models import GapDay
 from history.retention import catalog
+from history.store import distribution
 from history.store.blocks.queries import build_versions_query
 from history.store.days.days import ADVISORY_SPACE, DayState
 from history.store.days.window import Window
@@ -160,8 +161,10 @@ def scan_day(changed: ChangedDay) -> bool:
         # In the order of the primary key: grouping needs no memory for the ids of a day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         cursor.execute(_ALLOW_LARGE_RESULTS)
+        spread = distribution.is_distributed(connection.connection)
+        versions = build_versions_query(entity, spread=spread)
         for statement in _SCAN:
-            cursor.execute(statement.format(table=build_versions_query(entity)), values)
+            cursor.execute(statement.format(table=versions), values)
     return True
 
 

@@ -74,33 +74,40 @@ _VERSIONS: Final = """(
         CASE WHEN coalesce(get_byte(keys, start + 6), 0) = 0 THEN author
             ELSE nullif(split_part(names, E'\\n', get_byte(keys, start + 6)), '')::varchar END
             AS author
-    FROM {table} AS stored
+    FROM {stored} AS stored
     CROSS JOIN LATERAL (
         SELECT position, CASE WHEN position > 0 AND 8 * position <= octet_length(keys)
             THEN 8 * position - 7 END AS start
-        FROM (SELECT {count} AS count OFFSET 0) AS row,
-            generate_series(least(count, 1), count) AS position LIMIT {most}
+        FROM {row}generate_series(least(count, 1), count) AS position LIMIT {most}
     ) AS one
 )"""
 
 
-def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
+def build_versions_query(
+    entity: EntityKind, table: str | None = None, *, spread: bool = False
+) -> str:
     """Build a subquery with one row for each version of a table.
 
     A query that does not select `data` and `packed` reads no document.
 
     Args:
         table: a table with the columns of the kind's table; None for that table itself.
+        spread: whether several shards of a cluster are read. Citus takes a function that is not
+            immutable, as that of the checksum, only in a subquery of the table; on one server it
+            would be computed twice there.
     """
     product = "product_instance_id" if entity.parent else "NULL::varchar"
+    count = _COUNT.format(product=product)
+    table = table or entity.table
     words = {
         "moment": _MOMENT.format("start"),
         "most": MOST_VERSIONS,
-        "count": _COUNT.format(product=product),
+        "stored": f"(SELECT *, {count} AS count FROM {table})" if spread else table,  # noqa: S608 - constants
+        "row": "" if spread else f"(SELECT {count} AS count OFFSET 0) AS row, ",
         "day_end": _DAY_END,
         "highest": MAX_VERSION,
     }
-    return _VERSIONS.format(table=table or entity.table, product=product, **words)
+    return _VERSIONS.format(product=product, **words)
 
 
 def build_version_count(entity: EntityKind) -> str:
