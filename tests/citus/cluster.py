@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,7 @@ def database(coordinator: str) -> Iterator[Citus]:
     places = [own, *workers]
     nodes = [make_conninfo(coordinator, host=host, port=port) for host, port in places]
     made = Citus([make_conninfo(node, dbname=name) for node in nodes])
+    former_roles = [_list_roles(node) for node in nodes]
     try:
         for node in nodes:
             _on(node, "CREATE DATABASE {}", name)
@@ -82,6 +83,8 @@ def database(coordinator: str) -> Iterator[Citus]:
         made.close()
         for node in reversed(nodes):
             _on(node, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+        for node, roles in zip(nodes, former_roles, strict=True):
+            _drop_roles(node, _list_roles(node) - roles)
 
 
 @contextmanager
@@ -105,6 +108,21 @@ def disconnect() -> None:
     """As a process that starts again."""
     django_connection.close()
     django_connection.close_pool()  # type: ignore[attr-defined]  # of psycopg's backend
+
+
+def _list_roles(node: str) -> set[str]:
+    with psycopg.connect(node, autocommit=True) as plain:
+        rows = plain.execute("SELECT rolname FROM pg_roles WHERE starts_with(rolname, 'annals_')")
+        return {name for (name,) in rows}
+
+
+def _drop_roles(node: str, names: set[str]) -> None:
+    """Drop the roles that the tests made on a node, but those that another database uses."""
+    with psycopg.connect(node, autocommit=True) as plain:
+        plain.execute("SET citus.enable_ddl_propagation TO off")
+        for name in sorted(names):
+            with suppress(psycopg.errors.DependentObjectsStillExist):
+                plain.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
 
 
 def _on(node: str, statement: str, name: str) -> None:

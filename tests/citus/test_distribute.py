@@ -150,7 +150,9 @@ def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
     with served_by(filled.urls[1]):
         refuse_workers()
         try:
-            with pytest.raises(WorkerAddressError, match="names a worker of a Citus cluster"):
+            with pytest.raises(
+                (WorkerAddressError, CommandError), match="names a worker of a Citus cluster"
+            ):
                 call_command(*words.split())
         finally:
             connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
@@ -190,7 +192,7 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         runs += 1
         assert runs < 60
         try:
-            with kill_before_statement(chance.randrange(15, 90)):
+            with kill_before_statement(chance.randrange(15, 60)):
                 distribute("--shards", "4")
         except ProcessKilled:
             killed += 1
