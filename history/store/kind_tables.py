@@ -4,7 +4,7 @@ import sys
 from typing import Any, Final, TextIO, TypeAlias
 
 from django.core.checks import CheckMessage, Warning
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg import sql
 
@@ -60,6 +60,11 @@ ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
 """)
 # PostgreSQL need not try to compress blocks: they are compressed already.
 _STORE_BLOCKS_AS_THEY_ARE: Final = sql.SQL("ALTER TABLE {table} ALTER packed SET STORAGE EXTERNAL")
+# Citus refuses SET STORAGE, and does not pass the STORAGE of a new column on to the shards.
+_ADD_BLOCK_COLUMNS_ON_CLUSTER: Final = sql.SQL("""
+ALTER TABLE {table} ALTER data DROP NOT NULL, ADD unpacked int4, ADD keys bytea,
+    ADD versions int4[], ADD names varchar, ADD packed bytea STORAGE EXTERNAL
+""")
 # Whether a table has the columns of blocks.
 _HAS_BLOCK_COLUMNS: Final = """
 SELECT EXISTS (SELECT FROM pg_attribute
@@ -68,14 +73,22 @@ SELECT EXISTS (SELECT FROM pg_attribute
 
 
 def _add_columns(connection: BaseDatabaseWrapper, table: str) -> None:
+    connection.ensure_connection()
     name = sql.Identifier(table)
     with transaction.atomic(connection.alias), connection.cursor() as cursor:
         cursor.execute(_HAS_BLOCK_COLUMNS, {"table": name.as_string()})
         if cursor.fetchone() == (True,):
             return
-        # One at a time: a prepared statement has one command.
-        cursor.execute(_ADD_BLOCK_COLUMNS.format(table=name))
-        cursor.execute(_STORE_BLOCKS_AS_THEY_ARE.format(table=name))
+        if distribution.is_spread(connection.connection, table):
+            _add_columns_on_cluster(cursor, name)
+            # In sessions of their own, which need the committed columns.
+            transaction.on_commit(
+                lambda: _set_storage_on_shards(connection.cursor(), name), using=connection.alias
+            )
+        else:
+            # One at a time: a prepared statement has one command.
+            cursor.execute(_ADD_BLOCK_COLUMNS.format(table=name))
+            cursor.execute(_STORE_BLOCKS_AS_THEY_ARE.format(table=name))
 
 
 def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
@@ -86,6 +99,25 @@ def _add_indexes(connection: BaseDatabaseWrapper, table: str) -> None:
     with connection.cursor() as cursor:
         for command in change_indexes.build_commands(table):
             cursor.execute(command)
+
+
+def _add_columns_on_cluster(cursor: Any, name: sql.Identifier) -> None:
+    """Add the columns of blocks to a distributed table and its shards.
+
+    Citus refuses SET STORAGE, and does not pass the STORAGE of a new column on to the shards.
+    """
+    distribution.use_one_connection(cursor.connection)
+    cursor.execute(_ADD_BLOCK_COLUMNS_ON_CLUSTER.format(table=name))
+
+
+def _set_storage_on_shards(cursor: Any, name: sql.Identifier) -> None:
+    cursor.execute(
+        "SELECT result FROM run_command_on_shards(%s,"
+        " 'ALTER TABLE %%s ALTER packed SET STORAGE EXTERNAL') WHERE NOT success",
+        [name.as_string()],
+    )
+    if (failure := cursor.fetchone()) is not None:
+        raise DatabaseError(f"a shard of {name.as_string()} was not changed: {failure[0]}")
 
 
 def _list_tables(connection: BaseDatabaseWrapper) -> Tables:

@@ -1,0 +1,26 @@
+"""Tables of an installation that is older than blocks, on a cluster."""
+
+from history.kinds.entities import get_root
+from history.store import kind_tables
+from history.store.blocks.queries import BLOCK_COLUMNS
+from tests.citus.cluster import Citus, disconnect
+
+
+def test_older_distributed_table_gets_the_columns_of_blocks(distributed: Citus) -> None:
+    table = get_root().table
+    drops = ", ".join(f"DROP COLUMN {name}" for name in BLOCK_COLUMNS)
+    distributed.raw().execute(f"ALTER TABLE {table} {drops}")
+    disconnect()
+    kind_tables.create_missing(using="default")
+    shards = distributed.rows(
+        "SELECT DISTINCT result FROM run_command_on_shards(%s, $$SELECT attstorage::text"
+        " FROM pg_attribute WHERE attrelid = '%%s'::regclass AND attname = 'packed'$$)",
+        [table],
+    )
+    assert shards == [("e",)]
+    assert distributed.rows(
+        "SELECT attstorage::text FROM pg_attribute WHERE attrelid = %s::regclass"
+        " AND attname = 'packed'",
+        [table],
+    ) == [("e",)]
+    kind_tables.create_missing(using="default")
