@@ -56,8 +56,8 @@ def test_application_is_found_and_read(visit: Open) -> None:
     newest = page.locator(".version").first
     expect(newest).to_contain_text("version 119")
     expect(newest).to_contain_text("Иванов Михаил")
-    expect(newest).to_contain_text("118,5")
-    expect(newest).to_contain_text("119,5")
+    expect(newest).to_contain_text("118.5")
+    expect(newest).to_contain_text("119.5")
     expect(page.locator(".version").nth(1)).to_contain_text("unknown login")
     expect(page.locator(".subject h1")).to_have_text("Ипотека 7708-2026-1")
 
@@ -180,7 +180,7 @@ def test_timeline_folds_copies_and_compares(visit: Open) -> None:
     )
     page.fill("#compare-from", "3")
     page.click(".compare button")
-    expect(page.locator(".comparison")).to_contain_text("119,5")
+    expect(page.locator(".comparison")).to_contain_text("119.5")
 
 
 BOXES = (

@@ -94,7 +94,7 @@ def test_state_leaves_out_links_that_are_too_long(store: Store, support: Client)
 def test_state_shows_many_fields_in_pages(
     store: Store, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("parts.links", "pages.state"):
+    for module in ("components.links", "pages.state"):
         monkeypatch.setattr(f"history.admin.{module}.MOST_ROWS", 100)
     store_versions(store, [{f"k{n:04}": n for n in range(250)} | {"list": [1]}])
     address, seen, ranges = f"{A1}state/", list[str](), list[str]()
