@@ -131,12 +131,19 @@ def policy(
     return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
 
 
-def execute_plans(policy: PartitionPolicy, archiver: Archiver | None = None) -> StepResult:
-    """Create, archive and drop the days of the tables of versions, as a night does."""
+def execute_plans(
+    policy: PartitionPolicy, archiver: Archiver | None = None, accept_changed: date | None = None
+) -> StepResult:
+    """Create, archive and drop the days of the tables of versions, as a night does.
+
+    accept_changed: a day that is dropped although it is not as it was sealed.
+    """
     context = nightly.NightContext(
         now=NOW,
         policy=policy,
-        exceptions=nightly.DropExceptions(without_archive=True),
+        exceptions=nightly.DropExceptions(
+            without_archive=True, accept_changed=accept_changed, reason="a test"
+        ),
         archiver=archiver,
         tables=VERSION_TABLES,
     )

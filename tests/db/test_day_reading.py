@@ -172,7 +172,7 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
             found = statement(*args)
             swaps += 1
             if swaps == at:
-                getattr(packing, act)(plain, ROOT, DAY)
+                getattr(packing, f"{act}_day")(plain, ROOT, DAY)
             return found
 
         return run_then_swap

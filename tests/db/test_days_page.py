@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from django.utils import translation
 from pytest_django import Settings
 
 from annals.access.grants import WEB
@@ -39,7 +40,7 @@ def test_each_state_of_day_has_one_word() -> None:
     actual = [
         TableDay(TABLE, old, get_today()),
         TableDay(TABLE, old, get_today(), make_partition(DayState.DETACHED)),
-        TableDay(TABLE, old, get_today(), make_partition(), held="x", sealed=clock.now()),
+        TableDay(TABLE, old, get_today(), make_partition(), hold_reason="x", sealed=clock.now()),
         TableDay(TABLE, old, get_today(), make_partition()),
         TableDay(TABLE, old, get_today(), make_partition(), packed=clock.now()),
         TableDay(TABLE, old, get_today(), make_partition(), sealed=clock.now(), archived=archived),
@@ -54,6 +55,7 @@ def test_each_state_of_day_has_one_word() -> None:
 
 def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings: Settings) -> None:
     values = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_AHEAD_DAYS": "2", "ANNALS_HOLD_DAYS": "7"}
+    values["ANNALS_LANGUAGE"] = "en"
     settings.ANNALS = env.read_settings({**values, "ANNALS_SEAL_DAYS": "1"})
     pending, sealed, archived = (get_today() - timedelta(days=number) for number in (5, 2, 9))
     with raw() as plain:
@@ -168,12 +170,14 @@ def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
 def test_reason_of_held_day_is_in_language_of_page(
     reasons: list[Explanation], message: str
 ) -> None:
-    assert message in translate_all(reasons)
+    with translation.override("ru"):
+        assert message in translate_all(reasons)
 
 
 def test_reason_without_known_explanation_is_shown_as_stored() -> None:
     stored = Explanation(Code.BAD_IN_A_ROW, n=3).to_json()
-    assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"
+    with translation.override("ru"):
+        assert translate_stored("3 bad messages in a row", stored) == "плохих сообщений подряд: 3"
     for unknown in (None, {}, {"code": "new", "parameters": {}}, {**stored, "parameters": {}}):
         assert translate_stored("3 bad messages in a row", unknown) == "3 bad messages in a row"
     assert translate_stored("4 bad messages in a row", stored) == "4 bad messages in a row"

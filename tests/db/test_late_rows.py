@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -227,10 +227,11 @@ def archive(tmp_path: Path) -> Archive:
     return Archive(str(tmp_path))
 
 
-def leave(archive: Archive | None) -> None:
+def leave(archive: Archive | None, accept_changed: date | None = None) -> None:
     """One run of maintain with a retention that ends after the old day."""
     policy = PartitionPolicy(Window.at(clock.now(), 10, 1), get_today())
-    outcome = execute_plans(policy, archiver=DayArchiver(archive) if archive else None)
+    archiver = DayArchiver(archive) if archive else None
+    outcome = execute_plans(policy, archiver, accept_changed)
     assert outcome.exit_code == 0
     assert NAME in outcome.dropped
 
@@ -281,7 +282,7 @@ def test_restored_day_without_rows_is_a_fault(
 def test_forged_row_is_a_fault_after_archiving(writer: Ingested, archive: Archive) -> None:
     writer.write(old("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
-    leave(archive)
+    leave(archive, accept_changed=OLD)
     assert check().fault == "the archived rows are not the sealed rows"
     assert DaySeal.objects.count() == 1
 
