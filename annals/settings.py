@@ -23,7 +23,7 @@ SECRET_KEY = SimpleLazyObject(partial(env.load_secret_key, ANNALS))
 DEBUG = False
 ALLOWED_HOSTS = list(ANNALS.allowed_hosts)
 ROOT_URLCONF = "annals.urls"
-WSGI_APPLICATION = "annals.web.wsgi.application"
+WSGI_APPLICATION = "annals.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [

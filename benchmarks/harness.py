@@ -238,10 +238,10 @@ def start_web(
     [port] = choose_free_ports([None])
     arguments = [
         "--config",
-        "python:annals.web.server",
+        "python:annals.server",
         "--bind",
         f"{HOST}:{port}",
-        "annals.web.wsgi",
+        "annals.wsgi",
     ]
     server = subprocess.Popen(
         [sys.executable, "-m", "gunicorn", *arguments],

@@ -95,8 +95,8 @@ class InstalledAnnals:
             server = subprocess.Popen(
                 [
                     *(self.root / "bin" / "python", "-m", "gunicorn"),
-                    *("--config", "python:annals.web.server", "--bind", f"127.0.0.1:{port}"),
-                    *("--workers", "1", "annals.web.wsgi"),
+                    *("--config", "python:annals.server", "--bind", f"127.0.0.1:{port}"),
+                    *("--workers", "1", "annals.wsgi"),
                 ],
                 env={**self.env, **env}, cwd=self.folder, stdout=output, stderr=output,
             )  # fmt: skip

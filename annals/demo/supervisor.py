@@ -225,7 +225,7 @@ class DemoSupervisor(ExitStack):
 
     def start_web(self, port: int) -> DemoProcess:
         """Start the web server of Annals, and return when it is ready."""
-        command = ("--config", "python:annals.web.server", "annals.web.wsgi")
+        command = ("--config", "python:annals.server", "annals.wsgi")
         return self.start_gunicorn("web", port, "/readyz", *command, login=logins.WEB)
 
     def start_gunicorn(

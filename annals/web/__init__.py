@@ -1,4 +1,5 @@
-"""The web process: how it starts, its server, and the middleware that is only about HTTP.
+"""The web process: how it starts, and the middleware that is only about HTTP.
 
-Begin with wsgi.py. The order of the middleware is `MIDDLEWARE` in annals/settings.py.
+Begin with start.py, which annals/wsgi.py and annals/server.py call. The middleware and its order
+are in middleware/.
 """

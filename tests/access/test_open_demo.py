@@ -20,7 +20,7 @@ __all__ = ["server"]
 
 MANAGE = (sys.executable, "manage.py")
 PYTHON = (sys.executable, "-c")
-GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.web.server")
+GUNICORN = (sys.executable, "-m", "gunicorn", "--config", "python:annals.server")
 
 
 def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
@@ -38,10 +38,10 @@ def make_accidental_demo_environment(folder: Path) -> dict[str, str]:
     [
         ((*MANAGE, "check"), {"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
         ((*MANAGE, "runserver", "0.0.0.0:0"), {}, "0.0.0.0 can be reached from outside"),
-        ((*GUNICORN, "--bind", "0.0.0.0:0", "annals.web.wsgi"), {}, "0.0.0.0 can be reached"),
-        ((*GUNICORN, "annals.web.wsgi"), {"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
+        ((*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"), {}, "0.0.0.0 can be reached"),
+        ((*GUNICORN, "annals.wsgi"), {"ANNALS_HTTPS": "true"}, "ANNALS_HTTPS is set"),
         (
-            (*PYTHON, "import annals.web.wsgi"),
+            (*PYTHON, "import annals.wsgi"),
             {"DATABASE_URL": ""},
             "does not say who can reach it",
         ),
@@ -61,7 +61,7 @@ def test_accidental_demo_is_refused_when_others_can_reach_it(
 def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     finished = subprocess.run(
-        [*GUNICORN, "--bind", "127.0.0.1:0", "annals.web.wsgi"],
+        [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],
         cwd=ROOT,
         env=make_accidental_demo_environment(tmp_path)
         | {"TMPDIR": str(tmp_path), "ANNALS_DEMO": "true"},
@@ -81,7 +81,7 @@ def test_web_is_refused_as_owner_of_tables(server: EmbeddedPostgres, tmp_path: P
             "ANNALS_SECRET_KEY": "k" * 50,
         }
         result = subprocess.run(
-            [*GUNICORN, "--bind", "0.0.0.0:0", "annals.web.wsgi"],
+            [*GUNICORN, "--bind", "0.0.0.0:0", "annals.wsgi"],
             cwd=ROOT, env=env, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
     assert result.returncode != 0

@@ -289,10 +289,10 @@ def run_gunicorn(
     """
     (port,) = process.choose_free_ports([None])
     log = folder / f"web-{secrets.token_hex(4)}.log"
-    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.web.server", *arguments]
+    program = [sys.executable, "-m", "gunicorn", "--config", "python:annals.server", *arguments]
     with log.open("w") as file:
         server = subprocess.Popen(
-            [*program, "--bind", f"127.0.0.1:{port}", "annals.web.wsgi"],
+            [*program, "--bind", f"127.0.0.1:{port}", "annals.wsgi"],
             cwd=root, env=env, stdout=file, stderr=file,
         )  # fmt: skip
     web = AttackedWeb(port, log, env["DATABASE_URL"], server.pid)

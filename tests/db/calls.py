@@ -45,7 +45,7 @@ def error(response: Any, status: int, code: str) -> dict[str, Any]:
 
 
 def handler() -> WSGIHandler:
-    """Django with the requests of annals.web.wsgi."""
+    """Django with the requests of annals.wsgi."""
     made = WSGIHandler()
     made.request_class = Utf8Request
     return made

@@ -75,10 +75,8 @@ class SoakStand:
             self.start_process(name, logins.CONSUMER, "manage.py", "consume", "--group", "soak")
         [port] = process.choose_free_ports([None])
         self.address = f"http://{process.HOST}:{port}"
-        bind = ("--bind", f"{process.HOST}:{port}", "annals.web.wsgi")
-        self.start_process(
-            "web", logins.WEB, "gunicorn", "--config", "python:annals.web.server", *bind
-        )
+        bind = ("--bind", f"{process.HOST}:{port}", "annals.wsgi")
+        self.start_process("web", logins.WEB, "gunicorn", "--config", "python:annals.server", *bind)
         log = self.logs[-1][1]
         wait_until(
             lambda: is_answering(f"{self.address}/readyz"), lambda: process.read_tail(log), 120

@@ -313,7 +313,7 @@ def test_unit_has_user_environment_log_and_existing_command(unit: Path) -> None:
     arguments = shlex.split(unit_settings["ExecStart"].replace("%i", "3"))
     if arguments[0].endswith("/gunicorn"):
         assert (arguments[1:], name) == (
-            ["--config", "python:annals.web.server", "annals.web.wsgi"],
+            ["--config", "python:annals.server", "annals.wsgi"],
             "web",
         )
         return

@@ -23,7 +23,7 @@ class DeadlineMiddleware:
     """Middleware that ends the work for a request at its deadline.
 
     Work that computes ends at its next check, and a statement by PostgreSQL's statement_timeout
-    (annals.web.wsgi). The middleware stands inside the access journal and outside everything else
+    (annals.wsgi). The middleware stands inside the access journal and outside everything else
     that asks the database.
     """
 

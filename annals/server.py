@@ -1,4 +1,4 @@
-"""The configuration of gunicorn: `gunicorn --config python:annals.web.server annals.web.wsgi`.
+"""The configuration of gunicorn: `gunicorn --config python:annals.server annals.wsgi`.
 
 Options on its command line override these. Without `--bind` it listens on the loopback address, for
 a proxy.

@@ -10,11 +10,11 @@ from annals.web.start import prepare_environment
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "annals.settings")
 _is_configured = os.environ.get("DATABASE_URL") or "ANNALS_DEMO" in os.environ
-if not _is_configured and "annals.web.server" not in sys.modules:
+if not _is_configured and "annals.server" not in sys.modules:
     sys.exit(
         "annals: DATABASE_URL is unset, which starts the demo with its well-known logins, and this "
         "server does not say who can reach it. Set DATABASE_URL for production, or start gunicorn "
-        "with --config python:annals.web.server."
+        "with --config python:annals.server."
     )
 prepare_environment(["runserver"])
 application = get_wsgi_application()
