@@ -56,7 +56,7 @@ relaxed = settings(
 )
 CALLS = [
     *("timeline", "versions", "version", "compare", "at", "field", "blame"),
-    *("applicationHistory", "applicationAt", "search", "trace", "completeness"),
+    *("applicationHistory", "applicationAt", "search", "trace", "completeness", "changes"),
 ]
 
 
