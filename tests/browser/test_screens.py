@@ -355,7 +355,7 @@ def test_privacy_officer_unmasks_one_value(visit: Open) -> None:
 
 def test_api_documentation_draws_every_call(visit: Open) -> None:
     page = visit("/api/docs/", login="support")
-    expect(page.locator(".opblock")).to_have_count(12)
+    expect(page.locator(".opblock")).to_have_count(13)
 
 
 def test_newer_versions_are_offered_without_moving_the_page(visit: Open) -> None:

@@ -134,6 +134,6 @@ def test_cards_compare_with_highest_version_when_a_clock_was_fast(
 ) -> None:
     page = support.get(A1).content.decode()
     assert f"{A1}compare/?from=1&amp;to=2" in page
-    assert "to=1" not in page
+    assert re.search(r"to=1\b(?!\d|\.)", page) is None
     asked_text = support.get(f"{A1}compare/").content.decode()
     assert 'name="to" min="0" required value="2"' in asked_text

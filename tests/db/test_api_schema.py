@@ -100,7 +100,8 @@ def test_document_has_every_error_code(openapi_document: Any) -> None:
 
 def test_document_names_the_components_of_answers(openapi_document: Any) -> None:
     assert set(openapi_document["components"]["schemas"]) == {
-        *("Application", "Blame", "Change", "Comparison", "Completeness", "Error", "Fate"),
+        *("Application", "Blame", "Change", "ChangedVersion", "Changes", "Comparison"),
+        *("Completeness", "Error", "Fate"),
         *("FieldHistory", "Operation", "SearchResults", "Store", "Timeline", "Version"),
         "VersionAt",
     }
