@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 
 SETTING: Final = "ANNALS_NEED_TO_KNOW"
 
-_BY_RULE, _BY_ERROR = (metrics.NEED_TO_KNOW_REFUSALS.labels(each) for each in ("rule", "error"))
+_BY_RULE, _BY_ERROR = (
+    metrics.NEED_TO_KNOW_REFUSALS.labels(outcome) for outcome in ("rule", "error")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,12 +206,12 @@ class RetryingWriter:
             with connection.transaction():
                 # Always in the same order: two consumers that claim at once must not deadlock.
                 return [
-                    ledger.claim_partition(connection, each, *sources[each], cut)
-                    for each in sorted(sources)
+                    ledger.claim_partition(connection, partition, *sources[partition], cut)
+                    for partition in sorted(sources)
                 ]
 
         claims = self._repeat_until_done(once)
-        metrics.LOGS_CUT.inc(sum(each.epoch == 1 and each.source.cuts > 0 for each in claims))
+        metrics.LOGS_CUT.inc(sum(claim.epoch == 1 and claim.source.cuts > 0 for claim in claims))
         return claims
 
     def run_job(self, job: Callable[[Connection], object]) -> None:

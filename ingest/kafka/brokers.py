@@ -156,7 +156,9 @@ class Brokers:
         except ck.KafkaException as error:
             raise self._heard.make_unreachable_error(self._admin, error) from error
         selected = [topic for topic in existing.values() if topic.topic in names]
-        return sorted((str(each.topic), int(n)) for each in selected for n in each.partitions)
+        return sorted(
+            (str(selection.topic), int(n)) for selection in selected for n in selection.partitions
+        )
 
     def fetch_bounds(self, partitions: Iterable[KafkaPartition]) -> dict[TopicPartition, Bounds]:
         """Return the bounds of the partitions that exist and have a leader. Waits.
@@ -196,14 +198,14 @@ class Brokers:
         try:
             self._load_leaders()
         except ck.KafkaException as error:
-            return {(each.topic, each.partition): _make_failed_future(error) for each in specs}
+            return {(spec.topic, spec.partition): _make_failed_future(error) for spec in specs}
         futures = self._admin.list_offsets(
             specs,
             # The end as a consumer sees it: before the first transaction that is open.
             isolation_level=ck.IsolationLevel.READ_COMMITTED,
             request_timeout=TIMEOUT_SECONDS,
         )
-        return {(each.topic, each.partition): future for each, future in futures.items()}
+        return {(spec.topic, spec.partition): future for spec, future in futures.items()}
 
     def _load_leaders(self) -> None:
         """Load the leaders of all partitions before offsets are asked for.

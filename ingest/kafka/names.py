@@ -136,7 +136,7 @@ def _read_identity(message: Message, shape: EnvelopeParser | None) -> tuple[byte
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RejectedMessage):
         match = _VERSION.search(value, 0, SEARCHED_BYTES) if shape is None else None
         return b"", match[1] if match else b""
-    id, version = (b"" if each is UNSET else bytes(each) for each in fields)
+    id, version = (b"" if part is UNSET else bytes(part) for part in fields)
     return id, version
 
 

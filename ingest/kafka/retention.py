@@ -165,7 +165,10 @@ class BrokerForecaster(Brokers):
         # librdkafka keeps a partition paused through assignments.
         reader.resume([ck.TopicPartition(*place) for place in offsets])
         reader.assign([])
-        self._sizes |= {topic: sum(each) / len(each) for topic, each in sizes.items()}
+        self._sizes |= {
+            topic: sum(partition_sizes) / len(partition_sizes)
+            for topic, partition_sizes in sizes.items()
+        }
         return times
 
     def _get_reader(self) -> ck.Consumer:

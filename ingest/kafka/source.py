@@ -288,7 +288,7 @@ class GroupMember:
         self._denied.pop(f"the group {self._group}", None)
         self._heard.note_accepted_login()
         self._patience.end()
-        self._on_assigned([(each.topic, each.partition) for each in partitions])
+        self._on_assigned([(partition.topic, partition.partition) for partition in partitions])
 
     def _handle_revoked(self, consumer: ck.Consumer, _: list[ck.TopicPartition]) -> None:
         if consumer is not self._consumer:

@@ -36,7 +36,7 @@ _NULL: Final = b"null"
 # Microseconds in a unit; of a nanosecond the other way round.
 _UNITS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - written without an offset, which is UTC
-_FIELDS: Final = {each.encode_name: each.name for each in msgspec.structs.fields(Envelope)}
+_FIELDS: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Envelope)}
 _TYPES: Final = get_type_hints(Envelope, include_extras=True)
 _IDS: Final = ("id", PARENT)
 

@@ -60,7 +60,7 @@ class Placeholder:
         }
         numbers: list[Json] = [octet - 256 if octet > 127 else octet for octet in octets]
         one_byte: list[Json] = [base64.b64encode(bytes([octet])).decode() for octet in octets]
-        variable: list[Json] = [{"scale": 0, "value": each} for each in one_byte]
+        variable: list[Json] = [{"scale": 0, "value": value} for value in one_byte]
         self._arrays: tuple[list[Json], ...] = (numbers, one_byte, variable)
 
     def is_in(self, row: bytes) -> bool:

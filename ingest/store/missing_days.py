@@ -81,7 +81,7 @@ def create_missing_partitions(connection: Connection, batch: Batch, window: Wind
     missing = batch_days - find_attached_days(connection, batch_days)
     if not missing:
         return False
-    batch.expire({each for each in missing if each[1] < window.oldest})
+    batch.expire({place for place in missing if place[1] < window.oldest})
     waiting = []
     # Only a wrong message has a day that is further ahead.
     tomorrow = clock.now().date() + timedelta(days=1)
@@ -106,7 +106,7 @@ def create_partitions(
     Returns the days that this login cannot create, however long it waits.
     """
     refused = {}
-    young_days = {each for each in missing if each[1] >= window.oldest}
+    young_days = {place for place in missing if place[1] >= window.oldest}
     for name, day in sorted(young_days):
         table = BY_NAME[name].table
         partition = days.build_partition_name(table, day)
@@ -128,7 +128,7 @@ def create_partitions(
 def find_attached_days(connection: Connection, days_: Collection[EntityDay]) -> set[EntityDay]:
     """Return the days that have a partition to which rows can be written."""
     tables = {(BY_NAME[name].table, day): (name, day) for name, day in days_}
-    return {tables[each] for each in days.find_attached(connection, tables)}
+    return {tables[table] for table in days.find_attached(connection, tables)}
 
 
 def get_local_window() -> Window:

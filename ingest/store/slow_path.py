@@ -213,9 +213,9 @@ def _is_same_document(connection: Connection, one: str, other: str) -> bool:
 
 def _group_by_day(keys: Iterable[Key]) -> dict[date, list[Key]]:
     grouped: defaultdict[int, list[Key]] = defaultdict(list)
-    for each in keys:
-        grouped[each[1] // MICROSECONDS_PER_DAY].append(each)
-    return {compute_day(day * MICROSECONDS_PER_DAY): those for day, those in grouped.items()}
+    for key in keys:
+        grouped[key[1] // MICROSECONDS_PER_DAY].append(key)
+    return {compute_day(day * MICROSECONDS_PER_DAY): day_keys for day, day_keys in grouped.items()}
 
 
 def get_key(row: DecodedRow) -> Key:
@@ -283,10 +283,10 @@ class DeduplicatingWriter:
         """Store the first row of each new key. Returns the rows to look at again."""
         fresh, known = split_new_and_known(self._connection, self._entity, rows)
         refused = isolate_bad_rows(self._connection, self._copy, fresh, conflicts=self._isolate)
-        missing = {get_key(each.row) for each in refused}
-        again = [each.row for each in refused if self._is_new_conflict(each)]
+        missing = {get_key(refusal.row) for refusal in refused}
+        again = [refusal.row for refusal in refused if self._is_new_conflict(refusal)]
         retried = {id(row) for row in again}
-        self._reject(each for each in refused if id(each.row) not in retried)
+        self._reject(refusal for refusal in refused if id(refusal.row) not in retried)
         if not missing:
             self._known += known
             return []
@@ -318,7 +318,7 @@ class DeduplicatingWriter:
         with self._connection.transaction(force_rollback=True):
             refused = self._stage(rows)
         self._reject(refused)
-        bad = {id(each.row) for each in refused}
+        bad = {id(refusal.row) for refusal in refused}
         return [row for row in rows if id(row) not in bad]
 
     def _stage(self, rows: Sequence[DecodedRow]) -> list[RefusedRow]:
@@ -336,7 +336,7 @@ class DeduplicatingWriter:
         return isolate_bad_rows(self._connection, attempt, rows)
 
     def _reject(self, refused: Iterable[RefusedRow]) -> None:
-        self._outcome.rejects.extend(make_bad_message(each) for each in refused)
+        self._outcome.rejects.extend(make_bad_message(refusal) for refusal in refused)
 
     def _compare(self, rows: Sequence[DecodedRow]) -> list[DecodedRow]:
         """Separate rows that equal the stored row with their key from rows that differ from it.
@@ -349,7 +349,7 @@ class DeduplicatingWriter:
             return []
         refused = self._stage(rows)
         self._reject(refused)
-        bad = {id(each.row) for each in refused}
+        bad = {id(refusal.row) for refusal in refused}
         equal, differing = compare_staged(self._connection, self._entity, rows)
         again: list[DecodedRow] = []
         for number, row in enumerate(rows):

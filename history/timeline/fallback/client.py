@@ -183,7 +183,7 @@ BREAKER: Final = CircuitBreaker()
 _call_places: Final = threading.BoundedSemaphore(MAX_CALLS)
 
 _ANSWERED, _FAILED, _CUT_OFF = (
-    metrics.FALLBACK_REQUESTS.labels(each) for each in ("answered", "failed", "cut")
+    metrics.FALLBACK_REQUESTS.labels(outcome) for outcome in ("answered", "failed", "cut")
 )
 CallOutcome: TypeAlias = list[SourceRow] | WrongAnswerError | OldServiceError
 
