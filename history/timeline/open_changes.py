@@ -11,7 +11,7 @@ from history.policy import need_to_know
 from history.store.blocks.queries import build_damage_error
 from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
 from history.timeline.reader import HistoryReader
-from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
+from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 
 class FetchedChanges(NamedTuple):
@@ -61,7 +61,9 @@ def fetch_activity(
     return reader.lists.fetch_activity(ENTITIES, author, part, zone)
 
 
-def _select_open_changes(reader: HistoryReader, changes: Sequence[Change]) -> Sequence[Change]:
+def _select_open_changes(
+    reader: HistoryReader, changes: Sequence[ListedChange]
+) -> Sequence[ListedChange]:
     """Return the changes of documents of which the viewer may see every application."""
     if not need_to_know.is_rule_applied(reader.viewer):
         return changes

@@ -23,7 +23,7 @@ _SLOW_SECONDS: Final = 1.0
 _SLOW_GROWTH: Final = 0.5
 
 
-class Change(NamedTuple):
+class ListedChange(NamedTuple):
     """A version in a list of changes, without its document."""
 
     position: TimelinePosition

@@ -23,10 +23,10 @@ from history.timeline.query import MICROSECOND, TimelineOrder
 from history.timeline.sources import statements
 from history.timeline.sources.statements import FILTERS, format_sql
 from history.timeline.sources.tables import find_next_day
-from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
+from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 
-def fetch_changes(question: ChangesQuestion) -> list[Change]:
+def fetch_changes(question: ChangesQuestion) -> list[ListedChange]:
     """Return up to `limit` versions of a slice after a position, in the order of the list.
 
     One round trip with a statement for each kind.
@@ -37,7 +37,9 @@ def fetch_changes(question: ChangesQuestion) -> list[Change]:
     )
     changes_by_kind = (
         [
-            Change(TimelinePosition(updated_at, kind, id, version), application or id, damaged)
+            ListedChange(
+                TimelinePosition(updated_at, kind, id, version), application or id, damaged
+            )
             for kind, id, version, updated_at, application, damaged in rows
         ]
         for rows in rows_by_kind
@@ -46,7 +48,7 @@ def fetch_changes(question: ChangesQuestion) -> list[Change]:
     return list(islice(merged, question.limit))
 
 
-def _get_position(change: Change) -> TimelinePosition:
+def _get_position(change: ListedChange) -> TimelinePosition:
     return change.position
 
 

@@ -23,7 +23,7 @@ from history.store.versions import (
 from history.timeline.sources import changes, statements
 from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
-from history.timeline.time_slices import ActivityRow, Change, ChangesQuestion, TimeSlice
+from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 # The newest version of each of these entities, and the application that it names.
 _NEWEST_KEYS = """
@@ -208,7 +208,7 @@ class StoreLists:
 
     # Lists of changes.
 
-    def fetch_changes(self, question: ChangesQuestion) -> list[Change]:
+    def fetch_changes(self, question: ChangesQuestion) -> list[ListedChange]:
         """Return versions of all documents in a slice of time. See changes.fetch_changes."""
         return changes.fetch_changes(question)
 
