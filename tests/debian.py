@@ -16,7 +16,7 @@ from pathlib import Path
 from annals.embedded import postgres, process
 
 # The settings of docs/operations.md that the tests need.
-SETTINGS = {"max_locks_per_transaction": "352", "fsync": "off", "timezone": "UTC"}
+SETTINGS = {"max_locks_per_transaction": "704", "fsync": "off", "timezone": "UTC"}
 
 
 @contextmanager

@@ -221,7 +221,7 @@ DEFAULT_SETTINGS: PostgresSettings = {
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
     # A query over all days of all kinds locks each partition and index: thousands.
-    "max_locks_per_transaction": 352,
+    "max_locks_per_transaction": 704,
 }
 
 

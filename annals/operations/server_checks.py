@@ -21,7 +21,7 @@ from history.store import distribution
 from history.store.database.session import QUIET_LOG
 from ingest.store import rights
 
-MIN_LOCKS: Final = 352
+MIN_LOCKS: Final = 704
 SETTING_NAMES: Final = (
     *("synchronous_commit", "max_locks_per_transaction", "max_connections"),
     *("superuser_reserved_connections", "reserved_connections", *QUIET_LOG),
