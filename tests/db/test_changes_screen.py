@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -14,6 +13,7 @@ from django.test import Client
 
 from annals.access.models import JournalEntry
 from history.models import FieldLabel, Person
+from tests.command_shapes import parse_shaped
 from tests.db.store import Store, minute
 
 ENGLISH = {"Accept-Language": "en"}
@@ -127,7 +127,7 @@ def test_command_prints_lines_objects_and_csv(application_of_two_people: Store) 
     lines = run(*words).splitlines()
     assert len(lines) == 3
     assert lines[0].endswith("/rate")
-    objects = [json.loads(line) for line in run(*words, "--json").splitlines()]
+    objects = [parse_shaped("changes", line) for line in run(*words, "--json").splitlines()]
     assert [entry["version"] for entry in objects] == [2, 1, 0]
     assert objects[0]["applicationTitle"] == "Loan"
     rows = list(csv.DictReader(io.StringIO(run(*words, "--csv"))))

@@ -24,6 +24,7 @@ TRACED = ("--entity", ROOT.name, "--id", "a", "--version", "0", "--offline")
 OURS = ("annals", "annals.access", "history", "ingest")
 # They need a broker, an old service or an archive: where they are run for real, and compared.
 ELSEWHERE = {
+    "changes": "db/test_changes_screen.py",
     "compare-old": "db/test_compare_old.py",
     "consume": "consuming.py",
     "export": "db/test_export.py",

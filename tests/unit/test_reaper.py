@@ -12,7 +12,7 @@ _START = """
 import os, subprocess
 for extra in ({}, {%r: "1"}):
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, **extra}, start_new_session=True,
-        stdout=subprocess.DEVNULL)
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     print(child.pid, flush=True)
 """
 
