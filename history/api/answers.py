@@ -39,6 +39,7 @@ from history.timeline import (
     Include,
     LabelledChange,
     SearchResult,
+    ValueOrigin,
     Version,
     budget,
 )
@@ -209,22 +210,29 @@ def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int 
     return count, end if end < count else UNSET
 
 
+def _get_origin_members(origin: ValueOrigin, output: AnswerFormat) -> dict[str, Any]:
+    """Return the members that say which version set a value."""
+    author = origin.author
+    return {
+        "version": origin.version,
+        "type": origin.type.name,
+        "updated_at": output.format_moment(origin.updated_at),
+        "client_id": origin.service.login,
+        "client_name": origin.service.name,
+        "author": author.login if author else None,
+        "author_name": author.name if author else None,
+        "author_kind": author.kind if author else None,
+        "exact": origin.exact,
+    }
+
+
 def _make_leaf(leaf: BlamedLeaf, output: AnswerFormat) -> BlamedLeafEntry:
-    origin, author = leaf.origin, leaf.origin.author
     return BlamedLeafEntry(
         path=leaf.path,
         key_path=leaf.key_path,
         value=leaf.value,
         label=leaf.label.get_text(output.language) if leaf.label else None,
-        version=origin.version,
-        type=origin.type.name,
-        updated_at=output.format_moment(origin.updated_at),
-        client_id=origin.service.login,
-        client_name=origin.service.name,
-        author=author.login if author else None,
-        author_name=author.name if author else None,
-        author_kind=author.kind if author else None,
-        exact=origin.exact,
+        **_get_origin_members(leaf.origin, output),
     )
 
 
@@ -232,21 +240,12 @@ def make_field_value(value: FieldValue, output: AnswerFormat) -> FieldValueEntry
     """Make the answer of a value that a field had. Without `value`, the snapshot had no such field
     then.
     """
-    origin, author = value.origin, value.origin.author
-    updated_at = output.format_moment(origin.updated_at)
+    origin = _get_origin_members(value.origin, output)
     return FieldValueEntry(
         value=value.value,
-        since=updated_at,
+        since=origin["updated_at"],
         until=output.format_moment_or_none(value.until),
-        version=origin.version,
-        type=origin.type.name,
-        updated_at=updated_at,
-        client_id=origin.service.login,
-        client_name=origin.service.name,
-        author=author.login if author else None,
-        author_name=author.name if author else None,
-        author_kind=author.kind if author else None,
-        exact=origin.exact,
+        **origin,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, partial
 from typing import Any, ClassVar
 
@@ -105,8 +106,16 @@ class ApiRequest:
 
     @property
     def kinds(self) -> Sequence[EntityKind]:
-        """The kinds that the answer may show: the one in the address, or else all."""
-        return [self.entity] if "entity" in self.address else ENTITIES
+        """The kinds that the answer may show: the one in the address or the parameters, or all."""
+        if "entity" in self.address:
+            return [self.entity]
+        kind = self.read_kind()
+        return ENTITIES if kind is None else [kind]
+
+    def read_kind(self) -> EntityKind | None:
+        """Return the kind that the parameter `entity` names; None if it is not given."""
+        name = self.parameters.read_text("entity")
+        return None if name is None else find_kind(name)
 
     @property
     def about(self) -> OpenMessagesQuestion | None:
@@ -130,6 +139,11 @@ class ApiRequest:
     @property
     def quarantined_count(self) -> int:
         return self.open_messages().count
+
+    @property
+    def complete_to(self) -> datetime | None:
+        """The moment up to which the store was complete before the versions are read."""
+        return self.store_state.complete_to if self.store_state else None
 
     def make_completeness(
         self, versions: Sequence[VersionAnswer] | None = None
@@ -242,6 +256,17 @@ class ApiView(ReadOnlyView):
     def make_answer(self, request: ApiRequest) -> Answer:
         """Return the `data` of the envelope."""
         raise NotImplementedError
+
+
+def find_kind(name: str) -> EntityKind:
+    """Return the kind of this name, which the parameter `entity` has.
+
+    Raises:
+        BadParameterError: There is no such kind.
+    """
+    if name not in BY_NAME:
+        raise BadParameterError("entity", explain_choices(BY_NAME))
+    return BY_NAME[name]
 
 
 def _read_standing(

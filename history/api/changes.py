@@ -5,11 +5,7 @@ from history.api import answers, describe
 from history.api.answer_types import ChangedVersionAnswer, ChangesAnswer
 from history.api.answers import AnswerFormat
 from history.api.base_view import ApiRequest, ApiView
-from history.api.parameters import explain_choices
-from history.completeness import complete_to
-from history.kinds.entities import BY_NAME, ENTITIES, EntityKind
 from history.timeline import (
-    BadParameterError,
     ChangesPage,
     ChangesQuery,
     HistoryReader,
@@ -30,22 +26,15 @@ class ChangesView(ApiView):
     expensive = True
 
     def make_answer(self, request: ApiRequest) -> ChangesAnswer:
-        parameters, output = request.parameters, request.output
-        entity = _read_entity(request)
-        order = parameters.read_choice("order", TimelineOrder, TimelineOrder.DESC)
-        promised = None
-        if order is TimelineOrder.ASC:
-            # Before the versions are read: what comes meanwhile is later.
-            kinds = [entity] if entity else ENTITIES
-            promised = complete_to.read_completeness(kinds).complete_to
+        output = request.output
         query = ChangesQuery(
             filters=request.make_filters(),
-            entity=entity,
-            order=order,
+            entity=request.read_kind(),
+            order=request.parameters.read_choice("order", TimelineOrder, TimelineOrder.DESC),
             page_size=request.read_page_size(),
             page_token=request.read_page_token(),
             include=output.include,
-            complete_to=promised,
+            complete_to=request.complete_to,
         )
         page = timeline.fetch_changes_page(request.reader, query)
         since, until = page.window
@@ -60,14 +49,6 @@ class ChangesView(ApiView):
             completeness=request.make_completeness(),
             fallback=request.fallback,
         )
-
-
-def _read_entity(request: ApiRequest) -> EntityKind | None:
-    """Return the kind that the parameter `entity` names; None if it is not given."""
-    name = request.parameters.read_text("entity")
-    if name is not None and name not in BY_NAME:
-        raise BadParameterError("entity", explain_choices(BY_NAME))
-    return BY_NAME[name] if name else None
 
 
 def list_changed_versions(

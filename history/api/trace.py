@@ -8,12 +8,12 @@ from msgspec import UNSET, UnsetType
 
 from history.api import access, describe
 from history.api.answer_types import Fallback
-from history.api.base_view import ApiRequest, ApiView
+from history.api.base_view import ApiRequest, ApiView, find_kind
 from history.api.parameters import explain_choices, parse_whole_number
 from history.completeness import trace
 from history.completeness.trace import Fate, FateDescription, MessagePosition
 from history.documents.record import ID_LENGTH, MAX_VERSION
-from history.kinds.entities import BY_NAME, BY_TOPIC
+from history.kinds.entities import BY_TOPIC
 from history.timeline import BadParameterError
 
 LARGEST_PARTITION = 2**31 - 1
@@ -54,12 +54,10 @@ class TraceView(ApiView):
     def make_answer(self, request: ApiRequest) -> FateAnswer:
         parameters = request.parameters
         if not any(parameters.read_text(name, None) for name in MESSAGE_PARAMETERS):
-            kind = parameters.read_required("entity")
-            if kind not in BY_NAME:
-                raise BadParameterError("entity", explain_choices(BY_NAME))
+            kind = find_kind(parameters.read_required("entity"))
             id = parameters.read_required("id", ID_LENGTH)
             number = _read_number(request, "version", MAX_VERSION)
-            fate = trace.trace_version(request.reader, BY_NAME[kind], id, number)
+            fate = trace.trace_version(request.reader, kind, id, number)
             return _make_fate(request, fate)
         for name in VERSION_PARAMETERS:
             if parameters.read_text(name, None) is not None:
