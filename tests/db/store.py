@@ -80,3 +80,15 @@ def queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", execute)
         yield said
+
+
+def add_application_of_two_people(store: Store) -> None:
+    """Add the application A1 and its task T1, three versions of each, changed by two people."""
+    for number in range(3):
+        store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
+        store.add(
+            *("T1", number, {"stage": number}, number),
+            entity="product-task",
+            author="m.prygunov",
+            application="A1",
+        )

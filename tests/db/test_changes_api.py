@@ -9,11 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from annals.access.models import JournalEntry
-from history.api import changes
 from history.completeness import complete_to
 from history.kinds.entities import ENTITIES
 from tests.db.calls import data, error
-from tests.db.store import Store, minute
+from tests.db.store import Store, add_application_of_two_people, minute
 
 WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
 
@@ -21,14 +20,7 @@ WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
 @pytest.fixture
 def application_of_two_people(store: Store) -> Store:
     """An application and a child of it, changed by two people."""
-    for number in range(3):
-        store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
-        store.add(
-            *("T1", number, {"stage": number}, number),
-            entity="product-task",
-            author="m.prygunov",
-            application="A1",
-        )
+    add_application_of_two_people(store)
     return store
 
 
@@ -154,7 +146,7 @@ def test_feed_never_passes_complete_to_and_gives_what_came_since(
     def feed(complete: float | None, **parameters: str) -> Any:
         moment = None if complete is None else minute(complete)
         state = replace(known, complete_to=moment)
-        monkeypatch.setattr(changes.complete_to, "read_completeness", lambda _: state)
+        monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)
         begin = {"order": "asc", "from": minute(0).isoformat(), **parameters}
         return data(auditor.get("/api/v1/changes", begin))
 

@@ -14,7 +14,7 @@ from django.test import Client
 from annals.access.models import JournalEntry
 from history.models import FieldLabel, Person
 from tests.command_shapes import parse_shaped
-from tests.db.store import Store, minute
+from tests.db.store import Store, add_application_of_two_people, minute
 
 ENGLISH = {"Accept-Language": "en"}
 
@@ -23,14 +23,7 @@ ENGLISH = {"Accept-Language": "en"}
 def application_of_two_people(store: Store) -> Store:
     """An application and a child of it, changed by two people on one day."""
     Person.objects.create(login="m.ivanov", full_name="Ivan Ivanov")
-    for number in range(3):
-        store.add("A1", number, {"name": "Loan", "rate": number}, number, author="m.ivanov")
-        store.add(
-            *("T1", number, {"stage": number}, number),
-            entity="product-task",
-            author="m.prygunov",
-            application="A1",
-        )
+    add_application_of_two_people(store)
     return store
 
 
