@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import psycopg
 
 from history.kinds.entities import ENTITIES
@@ -11,22 +14,28 @@ from history.store.days.canonical import Connection
 from history.store.days.day_locks import LOCK_WAIT_S, override_lock_timeout
 
 
-def add_missing_indexes(connection: Connection, result: StepResult) -> int:
+def add_missing_indexes(
+    connection: Connection, result: StepResult, seconds: float = math.inf
+) -> int:
     """Make the indexes that days lack, newest days first, and return their number.
 
-    Readers and writers go on. A day whose lock cannot be had is left to the next run, and noted
-    in `result`. The caller holds the lock of the runs; `connection` is in autocommit mode.
+    Readers and writers go on. A day whose lock cannot be had, or whose index is interrupted, is
+    left to the next run, and noted in `result`. The caller holds the lock of the runs;
+    `connection` is in autocommit mode.
+
+    Args:
+        seconds: After this long no index is begun.
     """
     if distribution.is_distributed(connection):
         return 0
-    made = 0
+    made, end = 0, time.monotonic() + seconds
     for missing in change_indexes.find_missing(connection, [entity.table for entity in ENTITIES]):
         try:
             with override_lock_timeout(connection, int(LOCK_WAIT_S * 1000)):
                 change_indexes.add_to_day(connection, missing)
             made += 1
         except psycopg.Error as error:
-            if connection.broken:
-                raise
             result.note_failure(missing.partition, error)
+        if connection.broken or time.monotonic() > end:
+            break
     return made

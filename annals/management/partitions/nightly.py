@@ -55,6 +55,8 @@ HOLDS: FindHeldDays = find_days_to_hold
 # For how long a run packs days, and how many rows a second.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
+# For how long a run makes indexes that older days lack.
+INDEX_SECONDS: Final = 1_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +217,6 @@ def pack_finished_days(context: NightContext) -> StepResult:
     return result
 
 
-def add_missing_indexes(context: NightContext) -> StepResult:  # noqa: ARG001 - every day is looked at
-    """Give days that are older than the indexes of changes these indexes, one at a time."""
-    result = StepResult()
-    indexing.add_missing_indexes(connection.connection, result)
-    return result
-
-
 def remove_old_search_keys(context: NightContext) -> StepResult:
     """Remove the search keys whose newest version is older than every day that is kept."""
     result = StepResult()
@@ -268,17 +263,29 @@ def remove_ended_logins(context: NightContext) -> StepResult:
     return result
 
 
+def add_missing_indexes(_: NightContext) -> StepResult:
+    """Give days that are older than the indexes of changes these indexes, one at a time.
+
+    The last step, because it can take long: after INDEX_SECONDS no index is begun, and the next
+    night goes on.
+    """
+    result = StepResult()
+    indexing.add_missing_indexes(connection.connection, result, INDEX_SECONDS)
+    retake_lost_lock()
+    return result
+
+
 STEPS: tuple[Step, ...] = (
     create_and_drop_days,
     create_skipped_journal_days,
     seal_finished_days,
     forget_late_rows_of_dropped_days,
     pack_finished_days,
-    add_missing_indexes,
     remove_old_search_keys,
     remove_old_messages,
     remove_old_empty_offsets,
     remove_ended_logins,
+    add_missing_indexes,
 )
 
 
