@@ -1,5 +1,6 @@
 """GET /api/v1/changes: parameters, pages, the feed, need-to-know, masks and the journal."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,8 @@ from django.test import Client
 
 from annals.access.models import JournalEntry
 from history.completeness import complete_to
-from history.kinds.entities import ENTITIES
+from history.completeness.complete_to import StoreCompleteness
+from history.kinds.entities import ENTITIES, EntityKind
 from tests.db.calls import data, error
 from tests.db.store import Store, add_application_of_two_people, minute
 
@@ -163,3 +165,17 @@ def test_feed_never_passes_complete_to_and_gives_what_came_since(
     assert list_numbers(feed(None, pageToken=second["nextPageToken"])) == []
     assert list_numbers(feed(9, pageToken=second["nextPageToken"], pageSize="1")) == [4]
     assert list_numbers(feed(None)) == []
+
+
+def test_completeness_of_one_kind_is_read_once(
+    store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, asked_kinds = complete_to.read_completeness(ENTITIES), []
+
+    def read_and_note(kinds: Sequence[EntityKind]) -> StoreCompleteness:
+        asked_kinds.append([kind.name for kind in kinds])
+        return known
+
+    monkeypatch.setattr(complete_to, "read_completeness", read_and_note)
+    data(ask(auditor, order="asc", author="m.ivanov", entity="product-task"))
+    assert asked_kinds == [["product-task"]]
