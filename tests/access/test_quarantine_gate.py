@@ -184,7 +184,7 @@ def test_an_application_with_children_only_tells_its_messages_to_whom_it_is_open
     assert b"4711" in fetch_whole_answer(client, "/admin/applications/NEW/")
 
 
-def test_what_the_archive_may_have_is_not_told_of_what_nobody_can_be_asked_about(
+def test_viewer_under_a_rule_is_not_told_that_the_archive_may_have_a_document(
     store_with_hidden_application: Store, set_rule: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Archive:

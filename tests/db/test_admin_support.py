@@ -298,7 +298,7 @@ def test_login_in_field_is_shown_as_full_name(documents: Store, support: Client)
     assert "12:03" not in note  # nor that something changed
 
 
-def test_note_calls_list_items_items(store: Store, support: Client) -> None:
+def test_note_describes_added_and_removed_list_items(store: Store, support: Client) -> None:
     long = "Клиент просит перенести сделку на неделю, потому что его нет в городе"
     added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
     for number, items in enumerate(([], added, added[1:])):

@@ -169,7 +169,7 @@ def test_state_names_child_whose_version_was_removed(store: Store) -> None:
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
-def test_state_of_application_with_only_a_child_left(store: Store) -> None:
+def test_removed_application_is_missing_from_state_beside_its_child(store: Store) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
     found = timeline.fetch_application_at(HOST, "A1", minute(30))
