@@ -156,8 +156,8 @@ def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatc
     day = get_today() - timedelta(days=2)
     days.create_partition(journal_with_few_days, TABLE, day)
     for number in range(30):
-        at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
-        journal_with_few_days.execute(INSERT, [at, f"login-{number}"])
+        moment = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
+        journal_with_few_days.execute(INSERT, [moment, f"login-{number}"])
     assert run("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
@@ -196,8 +196,8 @@ def sealed_days(journal_with_few_days: Connection) -> list[date]:
     for day in created_days:
         days.create_partition(journal_with_few_days, TABLE, day)
         for hour in range(0 if day == created_days[1] else 3):
-            at = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
-            journal_with_few_days.execute(INSERT, [at, f"login-{hour}"])
+            moment = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
+            journal_with_few_days.execute(INSERT, [moment, f"login-{hour}"])
     assert run("maintain").code == 0
     assert run("verify", "--entity", "journal")[0] == 0
     return created_days
@@ -260,8 +260,8 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """maintain was killed or did not run for three nights; its next run seals them."""
-    at = datetime.combine(sealed_days[-3], time(), UTC)
-    MaintainRun.objects.update(started_at=at)
+    moment = datetime.combine(sealed_days[-3], time(), UTC)
+    MaintainRun.objects.update(started_at=moment)
     # The newest of these days was the last one that had ended a day before the run.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
     assert_day_has_fault(sealed_days[-5], "it has no seal")

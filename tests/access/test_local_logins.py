@@ -159,10 +159,10 @@ def test_login_page_says_what_to_do_when_nobody_can_log_in(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.OIDC_PROVIDERS = ()
-    said = b"annals breakglass NAME"
-    assert said not in client.get("/admin/login/").content
+    hint = b"annals breakglass NAME"
+    assert hint not in client.get("/admin/login/").content
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
-    assert said in client.get("/admin/login/").content
+    assert hint in client.get("/admin/login/").content
 
 
 def test_break_glass_link_works_when_secret_key_changes(

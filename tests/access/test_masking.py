@@ -404,8 +404,8 @@ def test_unmasking_distinguishes_two_versions_of_one_number(
         )
     officer, form = log_in("privacy"), {"path": "/passport", "reason": "complaint 17"}
     for number in (1, 2):
-        at = quote(minute(number).isoformat())
-        address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={at}"
+        moment_text = quote(minute(number).isoformat())
+        address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={moment_text}"
         assert f"4509-00000{number}" in officer.post(address, form).content.decode()
     unmasked = JournalEntry.objects.filter(action="unmask").order_by("at")
     actual = unmasked.values_list("path", "moment")

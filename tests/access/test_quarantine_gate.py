@@ -55,7 +55,7 @@ def questions(entity: EntityKind, id: str) -> Iterator[str]:
 def answer(client: Client, address: str, id: str) -> bytes:
     """An answer without what differs in any two: the id, the request's own id, its time, its
     tokens."""
-    found = fetch_whole_answer(client, address)
+    body = fetch_whole_answer(client, address)
     for pattern in (
         rb"'X-Request-ID': '\w+'",
         rb'"requestId":"\w+"',
@@ -66,8 +66,8 @@ def answer(client: Client, address: str, id: str) -> bytes:
         rb"'Expires': '[^']*'",
         rb' d="M[^"]*"',
     ):
-        found = re.sub(pattern, b"", found)
-    return found.replace(id.encode(), b"<id>")
+        body = re.sub(pattern, b"", body)
+    return body.replace(id.encode(), b"<id>")
 
 
 # What nobody can be asked about, and what the rule hides: entity, id, and how it comes there.
@@ -91,15 +91,15 @@ HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
 
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
-@pytest.mark.parametrize("what", HIDDEN)
+@pytest.mark.parametrize("case", HIDDEN)
 def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
-    what: str, rule: str, store_with_hidden_application: Store, set_rule: Any
+    case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    entity, come = HIDDEN[what]
+    entity, come = HIDDEN[case]
     client = log_in("support")
     if rule == "count_calls":  # it opens everything, without a look at the document
         store_with_hidden_application.add("V1", 2, "null", 3, type=ChangeType.DELETE)
-        if "a child that names a hidden" in what:
+        if "a child that names a hidden" in case:
             pytest.skip("nothing is hidden")
     set_rule(rule)
     for hidden in questions(entity, "H00"):
@@ -112,10 +112,10 @@ def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
         assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
 
 
-@pytest.mark.parametrize("what", HIDDEN)
-def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Store) -> None:
+@pytest.mark.parametrize("case", HIDDEN)
+def test_without_a_rule_it_is_told(case: str, store_with_hidden_application: Store) -> None:
     """The test above asks the right questions."""
-    entity, come = HIDDEN[what]
+    entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")
     page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
@@ -161,10 +161,10 @@ def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
     ]
     support, underwriter = log_in("support"), log_in("underwriter")
     for page in pages:
-        found = fetch_whole_answer(support, page)
-        assert found.startswith(b"200"), page
-        asked = {"4711"} - {page.rpartition("=")[2]}
-        assert not find_leaks(found, asked | {"4712", "P9"}), page
+        whole_answer = fetch_whole_answer(support, page)
+        assert whole_answer.startswith(b"200"), page
+        requested_ids = {"4711"} - {page.rpartition("=")[2]}
+        assert not find_leaks(whole_answer, requested_ids | {"4712", "P9"}), page
     assert b"4713" in fetch_whole_answer(support, pages[0])
     assert b"4711" in fetch_whole_answer(underwriter, pages[0])
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
