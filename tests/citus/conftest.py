@@ -38,12 +38,12 @@ def citus(
     """A database of this file's tests with the tables of Annals, not distributed yet. Django,
     ingest and the commands of this process use it."""
     with (
-        database(os.environ["ANNALS_TEST_CITUS"]) as made,
+        database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
         django_db_blocker.unblock(),
-        served_by(made.url),
+        served_by(cluster.url),
     ):
         call_command("migrate", verbosity=0)
-        yield made
+        yield cluster
 
 
 @pytest.fixture(scope="module")

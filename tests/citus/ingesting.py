@@ -26,9 +26,9 @@ def empty(citus: Citus) -> None:
 def ingested(distributed: Citus) -> Iterator[Ingested]:
     """Empty tables, and a writer that has claimed its partitions."""
     empty(distributed)
-    found = Ingested(BatchWriter(open_connection), claim_all())
-    yield found
-    found.writer.close()
+    ingested = Ingested(BatchWriter(open_connection), claim_all())
+    yield ingested
+    ingested.writer.close()
     connection.close()
     empty(distributed)
 
@@ -38,7 +38,7 @@ def on_worker(distributed: Citus) -> Iterator[Ingested]:
     """The same with a writer that is connected to a worker."""
     empty(distributed)
     with served_by(distributed.urls[1]):
-        found = Ingested(BatchWriter(open_connection), claim_all())
-        yield found
-        found.writer.close()
+        ingested = Ingested(BatchWriter(open_connection), claim_all())
+        yield ingested
+        ingested.writer.close()
     empty(distributed)

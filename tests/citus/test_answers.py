@@ -53,8 +53,8 @@ def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Oracl
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(made=generate_histories(), data=st.data())
+@given(history=generate_histories(), data=st.data())
 def test_every_answer_is_that_of_the_reference(
-    filled: Store, api: OracleApi, made: list[GeneratedVersion], data: st.DataObject
+    filled: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
 ) -> None:
-    compare_all(filled, api, made, data)
+    compare_all(filled, api, history, data)

@@ -35,13 +35,16 @@ def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     assert (outcome.broken, outcome.busy) == ([], [])
     assert outcome.dropped == [days.build_partition_name(TABLE, OLD)]
     assert 0 < outcome.longest_detach < 60
-    made = days.build_partition_name(TABLE, TODAY + timedelta(2))
-    assert made in outcome.created
+    new_partition = days.build_partition_name(TABLE, TODAY + timedelta(2))
+    assert new_partition in outcome.created
     for node in range(3):
-        assert distributed.rows("SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
-            [days.build_partition_name(TABLE, OLD), made], node=node) == [(True, True)]  # fmt: skip
+        assert distributed.rows(
+            "SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
+            [days.build_partition_name(TABLE, OLD), new_partition],
+            node=node,
+        ) == [(True, True)]
     [(shards,)] = distributed.rows(
-        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [made]
+        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [new_partition]
     )
     assert shards == 4
 
@@ -79,15 +82,17 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     with pytest.raises(psycopg.errors.LockNotAvailable):
         days.drop_partition(plain, TABLE, OLD, wait_s=1)
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ATTACHED
-    other = distributed.raw(node)
-    other.execute("SET statement_timeout TO '20s'")
+    other_reader = distributed.raw(node)
+    other_reader.execute("SET statement_timeout TO '20s'")
     waits: list[float] = []
     dropping = threading.Thread(
         target=lambda: days.drop_partition(plain, TABLE, OLD, wait_s=30, report_wait=waits.append)
     )
     dropping.start()
     for _ in range(3):
-        other.execute(f"SELECT count(*) FROM {TABLE}")  # another reader is not held up for long
+        other_reader.execute(
+            f"SELECT count(*) FROM {TABLE}"
+        )  # another reader is not held up for long
         time.sleep(0.1)
     reader.execute("COMMIT")
     dropping.join()
@@ -118,12 +123,16 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
         "SELECT citus_total_relation_size(%(name)s), count(*) FROM pg_dist_shard"
         " WHERE logicalrelid = %(name)s::regclass", {"name": name}
     ).fetchall()  # fmt: skip
-    found = measure_disk_use(plain, [name])[name]
-    assert (found.rows, len(found.shards)) == (100, shards)
+    usage = measure_disk_use(plain, [name])[name]
+    assert (usage.rows, len(usage.shards)) == (100, shards)
     # The whole counts the empty table of the coordinator too.
-    assert size / 2 < found.bytes <= size
-    [part] = [each for each in catalog.read_partitions(connection, [TABLE]) if each.name == name]
-    assert (part.rows, part.bytes) == (100, found.bytes)
+    assert size / 2 < usage.bytes <= size
+    [part] = [
+        partition
+        for partition in catalog.read_partitions(connection, [TABLE])
+        if partition.name == name
+    ]
+    assert (part.rows, part.bytes) == (100, usage.bytes)
     connection.close()
     days.drop_partition(plain, TABLE, OLD)
 

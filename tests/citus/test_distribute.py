@@ -45,9 +45,9 @@ INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,
 
 
 def distribute(*words: str) -> str:
-    said = io.StringIO()
-    call_command("distribute", *words, stdout=said)
-    return said.getvalue()
+    output = io.StringIO()
+    call_command("distribute", *words, stdout=output)
+    return output.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +58,14 @@ def filled(citus: Citus) -> Citus:
         for day in DAYS:
             days.create_partition(plain, entity.table, day)
         names = ["id", "version", "data", "updated_at", "client_id", "type"]
-        given = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
+        expressions = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
                  "%s::timestamptz + n * interval '1 s'", "'test'", "1"]  # fmt: skip
         if entity.parent is not None:
             names.append("product_instance_id")
-            given.append(f"'c' || n %% {APPLICATIONS}")
+            expressions.append(f"'c' || n %% {APPLICATIONS}")
         for day in DAYS:
             plain.execute(
-                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(given)}"
+                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(expressions)}"
                 " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
             )  # fmt: skip
     plain.execute(
@@ -175,9 +175,9 @@ def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
 
 def test_a_dry_run_changes_nothing(filled: Citus) -> None:
     before = rows(filled)
-    found = parse_shaped("distribute", distribute("--dry-run", "--json"))
-    assert found["days"] != []
-    assert found["done"] is False
+    result = parse_shaped("distribute", distribute("--dry-run", "--json"))
+    assert result["days"] != []
+    assert result["done"] is False
     text = distribute("--dry-run")
     assert "distribute by id" in text
     assert "Nothing was changed." in text
@@ -202,8 +202,8 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
     assert killed > 5
     assert rows(filled) == before
     _is_distributed(filled)
-    found = parse_shaped("distribute", distribute("--json"))
-    assert (found["distributed"], found["days"], found["done"]) == ([], [], True)
+    result = parse_shaped("distribute", distribute("--json"))
+    assert (result["distributed"], result["days"], result["done"]) == ([], [], True)
     assert "Nothing was left to do" in distribute()
     with pytest.raises(CommandError, match="have 4 shards already"):
         distribute("--shards", "8")
@@ -238,8 +238,8 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
             with connection.schema_editor() as editor:
                 step.database_forwards("history", editor, *states[-2:])
         for node in range(len(filled.urls)):
-            found = filled.rows(f"SELECT DISTINCT later FROM {table}", node=node)
-            assert found == [("new",)]
+            rows = filled.rows(f"SELECT DISTINCT later FROM {table}", node=node)
+            assert rows == [("new",)]
         day = TODAY + timedelta(3)
         if model is not LateRow:  # a day that is made afterwards has both
             days.create_partition(filled.raw(), table, day)

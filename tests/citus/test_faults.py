@@ -19,16 +19,16 @@ from tests.citus.faults.run import Plan, run
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Not under pytest's own directory, which only its user may enter."""
-    made = Path(tempfile.mkdtemp(prefix="annals-citus-"))
-    yield made
-    shutil.rmtree(made)
+    path = Path(tempfile.mkdtemp(prefix="annals-citus-"))
+    yield path
+    shutil.rmtree(path)
 
 
 def _given(name: str) -> str:
-    found = os.environ.get(name)
-    if not found:
+    value = os.environ.get(name)
+    if not value:
         pytest.skip(f"needs {name}: see tests/citus/test_faults.py")
-    return found
+    return value
 
 
 @pytest.mark.parametrize(

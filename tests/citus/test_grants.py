@@ -27,8 +27,8 @@ def test_the_check_names_settings_of_workers(distributed: Citus) -> None:
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")
     disconnect()
     try:
-        found = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
+        texts = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
     finally:
         worker.execute(f"ALTER DATABASE {worker.info.dbname} RESET log_statement")
-    [text] = [item for item in found if f"{worker.info.host}:{worker.info.port}:" in item]
+    [text] = [item for item in texts if f"{worker.info.host}:{worker.info.port}:" in item]
     assert "log_statement = all" in text

@@ -35,8 +35,8 @@ OTHERWISE = {
 }
 globals().update(
     {
-        name: found
-        for name, found in vars(plain).items()
+        name: value
+        for name, value in vars(plain).items()
         if name.startswith("test_") and name not in OTHERWISE
     }
 )
@@ -53,10 +53,10 @@ def test_keys_and_days_need_one_connection_to_each_node(
     keys = [
         SearchKeyRow(SearchKeyId(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)
     ]
-    with open_connection() as mine, mine.transaction(force_rollback=True):
-        upsert_keys(mine, keys)
-        days.create_partition(mine, get_root().table, NOW.date() + timedelta(5))
-        row = mine.execute("SELECT citus_backend_gpid()").fetchone()
+    with open_connection() as session, session.transaction(force_rollback=True):
+        upsert_keys(session, keys)
+        days.create_partition(session, get_root().table, NOW.date() + timedelta(5))
+        row = session.execute("SELECT citus_backend_gpid()").fetchone()
         assert row is not None
         opened = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
         for node in range(1, len(distributed.urls)):
@@ -135,8 +135,8 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
             )
 
     killers = [threading.Thread(target=kill) for _ in range(2)]
-    for each in killers:
-        each.start()
+    for killer in killers:
+        killer.start()
     broken = number = 0
     try:
         while number < 12 or broken < 3:
@@ -156,8 +156,8 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
                     break
     finally:
         over.set()
-        for each in killers:
-            each.join()
+        for killer in killers:
+            killer.join()
     distributed.rows("SELECT recover_prepared_transactions()")
     assert counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
     assert faults() == []
@@ -168,7 +168,7 @@ def test_the_pace_is_recorded_and_once_in_ten_minutes(
 ) -> None:
     ingested.write(make_value(id="a1"))
     distributed.rows("DELETE FROM ingest_pace RETURNING 1")
-    with open_connection() as mine:
+    with open_connection() as session:
         for _ in range(2):
-            ledger.record_pace(mine)
+            ledger.record_pace(session)
     assert distributed.rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]

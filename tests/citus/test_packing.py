@@ -59,11 +59,11 @@ def test_pack_leaves_day_whose_rows_change_meanwhile(
     replace_table = days.replace_table
 
     def replace(*arguments: Any) -> None:
-        with citus.raw() as other:
+        with citus.raw() as other_session:
             if change == "insert":
-                insert(other, "second")
+                insert(other_session, "second")
             else:
-                other.execute(f"DELETE FROM {ROOT.table} WHERE id = 'first'")
+                other_session.execute(f"DELETE FROM {ROOT.table} WHERE id = 'first'")
         replace_table(*arguments)
 
     with monkeypatch.context() as patch:

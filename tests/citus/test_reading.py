@@ -37,36 +37,40 @@ def at(number: float) -> datetime:
     return T0 + timedelta(days=9, minutes=number)
 
 
-class Said(NamedTuple):
+class RecordedStatement(NamedTuple):
     statement: str
     values: Any
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[Said]]:
+def record_statements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[], object]], list[RecordedStatement]]:
     """The statements on distributed tables while something is called, with their values."""
 
-    def listen(call: Callable[[], object]) -> list[Said]:
-        found: list[Said] = []
+    def listen(call: Callable[[], object]) -> list[RecordedStatement]:
+        statements: list[RecordedStatement] = []
         plain = psycopg.Cursor.execute
 
         def execute(self: Any, query: Any, params: Any = None, **kwargs: Any) -> Any:
             if any(table in str(query) for table in distribution.DISTRIBUTED_BY):
-                found.append(Said(query, params))
+                statements.append(RecordedStatement(query, params))
             return plain(self, query, params, **kwargs)
 
         with monkeypatch.context() as patch:
             patch.setattr(psycopg.Cursor, "execute", execute)
             call()
-        return found
+        return statements
 
     return listen
 
 
-def tasks(one: Said) -> list[int]:
+def count_tasks(query: RecordedStatement) -> list[int]:
     """How many shards each part of the statement's plan reads."""
     cursor = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
-    plan = [line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + one.statement, one.values)]
+    plan = [
+        line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + query.statement, query.values)
+    ]
     assert any("Custom Scan (Citus" in line for line in plan), plan
     return [int(line.split(":")[1]) for line in plan if "Task Count:" in line]
 
@@ -93,9 +97,11 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", ONE_SHARD)
 def test_one_shard_answers(
-    loans: Citus, said: Callable[[Callable[[], object]], list[Said]], name: str
+    loans: Citus,
+    record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
+    name: str,
 ) -> None:
-    found = said(ONE_SHARD[name])
-    assert found
-    for item in found:
-        assert tasks(item) in ([0], [1]), item.statement
+    statements = record_statements(ONE_SHARD[name])
+    assert statements
+    for item in statements:
+        assert count_tasks(item) in ([0], [1]), item.statement

@@ -66,10 +66,10 @@ def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
 
         thread = threading.Thread(target=commit)
         thread.start()
-        made = seal_day(plain, get_root(), OLD)
+        seal = seal_day(plain, get_root(), OLD)
         thread.join()
-        assert made.rows == 2
-        assert [found.fault for found in verify_days(plain, get_root())] == [None]
+        assert seal.rows == 2
+        assert [verdict.fault for verdict in verify_days(plain, get_root())] == [None]
 
 
 def test_a_writer_that_stays_open_delays_the_seal(
@@ -124,19 +124,19 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     def with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
         if not calls:  # after the notes were read, in the same transaction
-            with citus.raw(1) as other, other.transaction():
-                insert(other, table, "late")
-                note(other, "late")
+            with citus.raw(1) as other_session, other_session.transaction():
+                insert(other_session, table, "late")
+                note(other_session, "late")
         calls.append(of)
 
     monkeypatch.setattr(late_rows, "include_late_rows", with_a_row)
     with raw() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
-        made = seal_day(plain, get_root(), OLD)
+        seal = seal_day(plain, get_root(), OLD)
         assert len(calls) == 2
-        assert made.rows == 2
-        assert [found.fault for found in verify_days(plain, get_root())] == [None]
+        assert seal.rows == 2
+        assert [verdict.fault for verdict in verify_days(plain, get_root())] == [None]
         assert late_rows.count_late_rows(plain, table, OLD) == 0
 
 

@@ -52,20 +52,20 @@ class Nodes:
         """The test's database on this node."""
         return make_conninfo(self.citus.url, host=of[0], port=of[1])
 
-    def kill(self, which: Place) -> None:
-        self.dead.add(which)
-        self._run(self.stop, which)
+    def kill(self, node: Place) -> None:
+        self.dead.add(node)
+        self._run(self.stop, node)
 
-    def revive(self, which: Place) -> None:
+    def revive(self, node: Place) -> None:
         """Start it; returns when it answers."""
-        self._run(self.start, which)
+        self._run(self.start, node)
         deadline = time.monotonic() + START_S
         while True:
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url(which)):
-                self.dead.discard(which)
+            with suppress(psycopg.OperationalError), psycopg.connect(self.url(node)):
+                self.dead.discard(node)
                 return
             if time.monotonic() > deadline:
-                raise AssertionError(f"{which} does not answer after its start")
+                raise AssertionError(f"{node} does not answer after its start")
             time.sleep(0.1)
 
     @contextmanager
@@ -79,11 +79,11 @@ class Nodes:
 
     def prepared(self) -> dict[Place, int]:
         """Prepared transactions on each node that runs."""
-        found = {}
-        for each in self.places():
+        counts = {}
+        for node in self.places():
             with suppress(psycopg.OperationalError):
-                [(found[each],)] = self.asked(each, _PREPARED)
-        return found
+                [(counts[node],)] = self.asked(node, _PREPARED)
+        return counts
 
     def recover(self) -> int:
         """End the prepared transactions as the nodes that began them know; how many they were."""
@@ -96,23 +96,23 @@ class Nodes:
 
     def places(self) -> list[Place]:
         """Of the nodes that the test began with; some may be dead."""
-        given = [place(url) for url in self.citus.urls]
-        return [self.moved.get(item, item) for item in given]
+        places = [place(url) for url in self.citus.urls]
+        return [self.moved.get(item, item) for item in places]
 
-    def asked(self, which: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+    def asked(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
-        with psycopg.connect(self.url(which), autocommit=True) as plain:
+        with psycopg.connect(self.url(node), autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
 
-    def set(self, which: Place, statement: str) -> None:
+    def set(self, node: Place, statement: str) -> None:
         """ALTER SYSTEM on a node, which may wait for a standby with each commit."""
-        with psycopg.connect(self.url(which), autocommit=True) as plain:
+        with psycopg.connect(self.url(node), autocommit=True) as plain:
             plain.execute("SET synchronous_commit TO local")
             plain.execute(statement)
             plain.execute("SELECT pg_reload_conf()")
 
-    def _run(self, command: str, which: Place) -> None:
-        words = shlex.split(command.format(host=which[0], port=which[1]))
+    def _run(self, command: str, node: Place) -> None:
+        words = shlex.split(command.format(host=node[0], port=node[1]))
         # What it starts may keep its output open, and goes on when tests.reaper has ended the rest.
         subprocess.run(
             words, check=True, timeout=300, env={**os.environ, OUTLIVES: "1"},

@@ -42,11 +42,11 @@ def run(plan: Plan, folder: Path) -> Result:
         stand.written()
         watch = Watch(stand.nodes, stand.web)
         scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
-        found = {**all_of(scenes, plan.third), **of_workers(scenes)}
+        scene_by_name = {**all_of(scenes, plan.third), **of_workers(scenes)}
         with scenes.last:
             with watch.looking():
-                for name in plan.scenes or found:
-                    found[name]()
+                for name in plan.scenes or scene_by_name:
+                    scene_by_name[name]()
             stand.consumer.terminate(30)
             stand.whole()
             gaps = stand.gaps()

@@ -45,9 +45,9 @@ class Scenes:
 
     def worker_dies(self) -> None:
         """A worker ends at once, and is started again."""
-        which = self.stand.nodes.workers()[0]
+        worker = self.stand.nodes.workers()[0]
         with self._scene("a worker dies"):
-            self._away(which)
+            self._away(worker)
 
     def coordinator_dies(self) -> None:
         """The same with the coordinator."""
@@ -78,19 +78,19 @@ class Scenes:
                 wait_until(lambda: any(nodes.prepared().values()), "nothing is prepared")
                 time.sleep(1)
                 self._kill(nodes.coordinator)
-                left = nodes.prepared()
+                prepared = nodes.prepared()
                 nodes.revive(nodes.coordinator)
                 self.watch.dead = None
                 nodes.set(hanging, _NO_HANG)
-                still, found = nodes.prepared(), nodes.recover()
+                still, recovered = nodes.prepared(), nodes.recover()
                 took = self.stand.progress()
                 self._say(
-                    f"{sum(left.values())} prepared transactions were left {_by_place(left)}, "
-                    f"{sum(still.values())} after the start; "
-                    f"recover_prepared_transactions() ended {found}, the rest Citus' daemon; "
+                    f"{sum(prepared.values())} prepared transactions were left "
+                    f"{_by_place(prepared)}, {sum(still.values())} after the start; "
+                    f"recover_prepared_transactions() ended {recovered}, the rest Citus' daemon; "
                     f"written again after {took:.1f} s"
                 )
-                assert sum(left.values()) > 0
+                assert sum(prepared.values()) > 0
 
     def worker_joins_and_leaves(self, third: Place) -> None:
         """A worker is added under load, gets shards, is emptied again and removed."""
@@ -114,33 +114,33 @@ class Scenes:
                 self._say(f"{_by_place(self._shards())} again in {took:.0f} s")
                 self.watch.locate()
 
-    def _away(self, which: Place) -> None:
+    def _away(self, node: Place) -> None:
         stand = self.stand
         stand.progress()
-        self._kill(which)
+        self._kill(node)
         time.sleep(min(2.0, self.seconds / 2))  # what was under way ends
         first = last = None
-        if which != stand.nodes.coordinator:
+        if node != stand.nodes.coordinator:
             first = stand.database.count_read()
         time.sleep(self.seconds)
-        if which != stand.nodes.coordinator:
+        if node != stand.nodes.coordinator:
             last = stand.database.count_read()
-            self._told(which)
+            self._told(node)
         assert stand.consumer.process.poll() is None, stand.consumer.read_log()
         before = None if last is None or first is None else last - first
-        left = stand.nodes.prepared()
-        stand.nodes.revive(which)
+        prepared = stand.nodes.prepared()
+        stand.nodes.revive(node)
         self.watch.dead = None
-        found = stand.nodes.recover()
+        recovered = stand.nodes.recover()
         took = stand.progress()
         self._say(
             f"away {self.seconds:.0f} s; "
             + (f"{before} messages counted meanwhile; " if before is not None else "")
-            + f"{sum(left.values())} prepared transactions on the others, {found} recovered; "
-            f"written again {took:.1f} s after its start"
+            + f"{sum(prepared.values())} prepared transactions on the others, "
+            f"{recovered} recovered; written again {took:.1f} s after its start"
         )
 
-    def _told(self, which: Place) -> None:
+    def _told(self, node: Place) -> None:
         """What an operator sees while a worker is away: the web is ready, and serves what it can;
         the consumer's log names the node."""
         ready = self.stand.web.send_request("/readyz")
@@ -149,11 +149,11 @@ class Scenes:
             item for item in self.stand.consumer.read_log().splitlines() if "trying again" in item
         ]
         self._say(f"/readyz answers {ready.status}; the consumer says: {line}")
-        assert str(which[1]) in line
+        assert str(node[1]) in line
 
-    def _kill(self, which: Place) -> None:
-        self.watch.dead = which
-        self.stand.nodes.kill(which)
+    def _kill(self, node: Place) -> None:
+        self.watch.dead = node
+        self.stand.nodes.kill(node)
 
     def _rebalanced(self) -> float:
         began, citus = time.monotonic(), self.stand.nodes.citus
@@ -215,18 +215,18 @@ def _own_database(stand: Stand, third: Place) -> Iterator[None]:
             plain.execute(f"DROP DATABASE IF EXISTS {name['dbname']} WITH (FORCE)")
 
 
-def _by_place(found: dict[Place, int]) -> str:
-    return "(" + ", ".join(f"{host}:{port} {n}" for (host, port), n in found.items()) + ")"
+def _by_place(counts: dict[Place, int]) -> str:
+    return "(" + ", ".join(f"{host}:{port} {n}" for (host, port), n in counts.items()) + ")"
 
 
 def all_of(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]:
     """The scenes by the name that the command line has for them."""
-    found: dict[str, Callable[[], None]] = {
+    scene_by_name: dict[str, Callable[[], None]] = {
         "worker": scenes.worker_dies,
         "coordinator": scenes.coordinator_dies,
         "consumer": scenes.consumer_dies,
         "prepared": scenes.dies_between_prepare_and_commit,
     }
     if third is not None:
-        found["rebalance"] = lambda: scenes.worker_joins_and_leaves(third)
-    return found
+        scene_by_name["rebalance"] = lambda: scenes.worker_joins_and_leaves(third)
+    return scene_by_name

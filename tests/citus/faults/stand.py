@@ -134,11 +134,11 @@ def standing(
 def paths() -> dict[str, tuple[str, str]]:
     """Addresses of the API for what the feed makes, and the table and the id whose shard has what
     the answer needs. An application's page needs all shards."""
-    found = {}
+    tables_by_path = {}
     for number in range(DOCUMENTS):
-        entity, one = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
-        found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = (entity.table, one)
-    return found
+        entity, id = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
+        tables_by_path[f"/api/v1/history/{entity.name}/{id}?pageSize=3"] = (entity.table, id)
+    return tables_by_path
 
 
 def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:

@@ -52,8 +52,8 @@ class Watch:
 
     def locate(self) -> None:
         """Find out again which nodes each address needs."""
-        wanted = [(path, *needed) for path, needed in paths().items()]
-        columns = [list(column) for column in zip(*wanted, strict=True)]
+        rows = [(path, *needed) for path, needed in paths().items()]
+        columns = [list(column) for column in zip(*rows, strict=True)]
         needs: dict[str, set[Place]] = defaultdict(set)
         for path, host, port in self.nodes.citus.rows(_SHARDS, columns):
             needs[path].add((host, port))
