@@ -192,11 +192,11 @@ def test_block_that_fails_records_nothing(service: str) -> None:
 
 
 def test_part_that_moves_changes_both_documents(service: str) -> None:
-    basket, other = create_basket("B1", nail=1, saw=1), create_basket("B2")
+    basket, other_basket = create_basket("B1", nail=1, saw=1), create_basket("B2")
     line = Line.objects.get(name="nail")
-    line.basket = other
+    line.basket = other_basket
     line.save()
-    Line.objects.filter(name="saw").update(basket=other)
+    Line.objects.filter(name="saw").update(basket=other_basket)
     line.basket = basket
     Line.objects.bulk_update([line], ["basket"])
     assert [(version[0], version[3]) for version in list_basket_versions()[2:]] == [
