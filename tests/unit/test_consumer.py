@@ -164,12 +164,12 @@ A, B = ("a", 0), ("b", 0)
 WAIT = 30.0
 
 
-def find_notice_times(still: StandstillTimer, since: float, most: float = 1000.0) -> float:
+def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
     """When it is noticed that A stands at 5, looked at every 5 seconds."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
         now += 5
-        assert now < since + most
+        assert now < since + limit
     return now
 
 
@@ -351,10 +351,10 @@ PATIENCE = 15.0
 @pytest.fixture
 def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
-    made = StuckMemberTimer(PATIENCE, -100.0)
-    made.end()
-    made.begin(0.0, answer=False)
-    return made
+    timer = StuckMemberTimer(PATIENCE, -100.0)
+    timer.end()
+    timer.begin(0.0, answer=False)
+    return timer
 
 
 def find_stuck_time(

@@ -33,8 +33,8 @@ def list_changes_in_short(
     old: Any, new: Any, identity: ListIdentity | None = None
 ) -> list[tuple[Any, ...]]:
     """The changes in short: kind, key path, and the values or indexes."""
-    found = list_changes(old, new, identity) if identity else list_changes(old, new)
-    return [_format_change(change) for change in found]
+    changes = list_changes(old, new, identity) if identity else list_changes(old, new)
+    return [_format_change(change) for change in changes]
 
 
 def _format_change(change: ValueChange) -> tuple[Any, ...]:
@@ -256,7 +256,7 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path, found",
+    "path, matches",
     [
         ("/rate", ["/rate"]),
         ("/rat", []),
@@ -283,8 +283,8 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
         ("/participants/[pid=8f3a]/docs/[id=1]", []),
     ],
 )
-def test_path_matches_changes(path: str, found: list[str]) -> None:
-    assert is_seen(path) == found
+def test_path_matches_changes(path: str, matches: list[str]) -> None:
+    assert is_seen(path) == matches
 
 
 def test_path_of_list_matches_changes_of_its_items() -> None:
@@ -399,20 +399,20 @@ def list_named_values(items: Any, item: str) -> list[Any]:
     """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
     field, _, value = item.strip("[]").partition("=")
     return [
-        one["s"]
-        for one in items
-        if isinstance(one, dict)
-        and field in one
-        and one[field] is not None
-        and str(one[field]) == value
+        item["s"]
+        for item in items
+        if isinstance(item, dict)
+        and field in item
+        and item[field] is not None
+        and str(item[field]) == value
     ]
 
 
 @given(LISTS, LISTS, ITEM)
 def test_key_path_is_touched_only_if_its_selection_differs(old: Any, new: Any, item: str) -> None:
-    found = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
-    assert found is (list_named_values(old, item) != list_named_values(new, item))
-    assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is found
+    result = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
+    assert result is (list_named_values(old, item) != list_named_values(new, item))
+    assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is result
 
 
 @given(PAIRS)
@@ -458,8 +458,8 @@ def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
 @given(PAIRS)
 def test_changes_replayed_on_old_give_new(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    for found in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
-        assert is_equal(ReplayedChanges(found).value(old, "", ""), new)
+    for changes in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
+        assert is_equal(ReplayedChanges(changes).value(old, "", ""), new)
 
 
 def _escape(key: str) -> str:
@@ -469,11 +469,13 @@ def _escape(key: str) -> str:
 class ReplayedChanges:
     """Makes new from old and the changes a person sees, knowing nothing else."""
 
-    def __init__(self, found: tuple[ValueChange, ...]) -> None:
-        self.removed = {change.path for change in found if change.kind == "removed"}
-        self.added = {change.path: change.new for change in found if change.kind == "added"}
-        self.changed = {change.path: change.new for change in found if change.kind == "changed"}
-        self.moved = {change.path: change.from_index for change in found if change.kind == "moved"}
+    def __init__(self, changes: tuple[ValueChange, ...]) -> None:
+        self.removed = {change.path for change in changes if change.kind == "removed"}
+        self.added = {change.path: change.new for change in changes if change.kind == "added"}
+        self.changed = {change.path: change.new for change in changes if change.kind == "changed"}
+        self.moved = {
+            change.path: change.from_index for change in changes if change.kind == "moved"
+        }
 
     def value(self, old: Any, old_path: str, new_path: str) -> Any:
         if new_path in self.changed:
@@ -485,31 +487,31 @@ class ReplayedChanges:
         return old
 
     def object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
-        made = {}
+        members = {}
         for key, value in old.items():
             segment = _escape(key)
             if f"{old_path}/{segment}" not in self.removed:
-                made[key] = self.value(value, f"{old_path}/{segment}", f"{new_path}/{segment}")
+                members[key] = self.value(value, f"{old_path}/{segment}", f"{new_path}/{segment}")
         for path, value in self.added.items():
             parent, _, segment = path.rpartition("/")
             if path and parent == new_path:
-                made[segment.replace("~1", "/").replace("~0", "~")] = value
-        return made
+                members[segment.replace("~1", "/").replace("~0", "~")] = value
+        return members
 
     def list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
-        left = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
-        came = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
-        length = len(left) + len(came)
+        old_indexes = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
+        new_paths = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
+        length = len(old_indexes) + len(new_paths)
         moved = {to: self.moved.get(f"{new_path}/{to}", -1) for to in range(length)}
-        stay = iter([index for index in left if index not in moved.values()])
-        made = []
+        stay = iter([index for index in old_indexes if index not in moved.values()])
+        items = []
         for to in range(length):
-            if f"{new_path}/{to}" in came:
-                made.append(self.added[f"{new_path}/{to}"])
+            if f"{new_path}/{to}" in new_paths:
+                items.append(self.added[f"{new_path}/{to}"])
                 continue
             origin = moved[to] if moved[to] >= 0 else next(stay)
-            made.append(self.value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
-        return made
+            items.append(self.value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
+        return items
 
 
 def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:

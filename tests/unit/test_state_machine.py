@@ -188,12 +188,12 @@ class ConsumerMachine(RuleBasedStateMachine):
             return
         self.truncated.add(partition)
         self.leader[partition] += 1
-        for kept in (log, self.leaders[partition]):
-            del kept[end:]
+        for messages in (log, self.leaders[partition]):
+            del messages[end:]
         self.append(partition, kinds)
         for member in self.members:
-            at = member.at.get(partition, 0)
-            if at > len(log) or (at > end and partition in member.fetched):
+            position = member.at.get(partition, 0)
+            if position > len(log) or (position > end and partition in member.fetched):
                 member.at[partition] = low
                 member.reset.add(partition)
 
@@ -228,7 +228,11 @@ class ConsumerMachine(RuleBasedStateMachine):
     def disturb(self, owners: tuple[int, ...], how: str, claimed: bool) -> None:
         """The group revokes and assigns partitions, or a consumer starts again by itself."""
         for number, member in enumerate(self.members):
-            mine = [each for each, owner in zip(PARTITIONS, owners, strict=True) if owner == number]
+            partitions = [
+                partition
+                for partition, owner in zip(PARTITIONS, owners, strict=True)
+                if owner == number
+            ]
             if how == "handed over":
                 self.hand_over_message(member)
             if how in ("handed over", "lost", "revoked"):
@@ -238,7 +242,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 member.machine.release(self.now)
             member.stop_reading()
             if how in ("handed over", "lost", "assigned again"):
-                member.machine.assign(mine, self.now)
+                member.machine.assign(partitions, self.now)
             assert member.machine.positions.claimed == {}
         for member in self.members:
             if claimed:
@@ -258,15 +262,15 @@ class ConsumerMachine(RuleBasedStateMachine):
         claims = [self.answer_claim(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
         assert set(positions.select_halted()) == {
-            each.source.kafka for each in claims if each.halted
+            claim.source.kafka for claim in claims if claim.halted
         }
         member.stop_reading()
         for claim in claims:
             partition = claim.source.kafka
-            at = claim.next_offset if claim.last is None else claim.last.offset
-            assert positions.get_start_offsets()[partition] == at
-            member.at[partition] = at
-            if at > len(self.log[partition]):  # the client begins at the start
+            position = claim.next_offset if claim.last is None else claim.last.offset
+            assert positions.get_start_offsets()[partition] == position
+            member.at[partition] = position
+            if position > len(self.log[partition]):  # the client begins at the start
                 member.at[partition] = self.low[partition]
                 member.reset.add(partition)
         member.paused = set(positions.select_halted())
@@ -342,16 +346,16 @@ class ConsumerMachine(RuleBasedStateMachine):
     ) -> bool:
         """Offer one message until it is taken. False: it is left, and is delivered again."""
         machine = member.machine
-        taken = self.make_message(partition, offset)
+        message = self.make_message(partition, offset)
         before = machine.positions.claimed[partition].expected
         if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
-            assert take_message(machine, taken) is None
+            assert take_message(machine, message) is None
             assert machine.positions.claimed[partition].expected == before
             return True
-        last, found = (
+        last, was_found = (
             getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
         )
-        verdict = take_message(machine, taken)
+        verdict = take_message(machine, message)
         member.fetched.add(partition)
         if verdict is AdmissionVerdict.FULL:
             lane = machine.get_lane(partition)
@@ -360,10 +364,10 @@ class ConsumerMachine(RuleBasedStateMachine):
                 self.leave(member, partition)
                 return False
             self.launch_one(member, lane)
-            verdict = take_message(machine, taken)
+            verdict = take_message(machine, message)
         if verdict is AdmissionVerdict.GAP:
-            assert offset > before or (last is not None and not found and offset == before)
-            verdict = take_message(machine, taken, self.low[partition])
+            assert offset > before or (last is not None and not was_found and offset == before)
+            verdict = take_message(machine, message, self.low[partition])
             if verdict is AdmissionVerdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False
@@ -375,7 +379,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         claimed = machine.positions.claimed[partition]
         if offset < before:
             assert last is not None
-            assert not found
+            assert not was_found
             assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
             assert (claimed.expected, claimed.found) == (before, True)
             member.at[partition] = offset + 1
@@ -444,22 +448,22 @@ class ConsumerMachine(RuleBasedStateMachine):
     # The database
 
     @require(lambda member: bool(is_ready(member)))
-    @rule(number=NUMBERS, which=NUMBERS)
-    def launch(self, number: int, which: int) -> None:
+    @rule(number=NUMBERS, choice=NUMBERS)
+    def launch(self, number: int, choice: int) -> None:
         member = self.draw_member(lambda member: bool(is_ready(member)), number)
-        self.launch_one(member, pick_one(is_ready(member), which))
+        self.launch_one(member, pick_one(is_ready(member), choice))
 
     @require(lambda member: member.machine.in_flight)
     @rule(
         number=NUMBERS,
-        which=NUMBERS,
+        choice=NUMBERS,
         how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]),
     )
-    def write(self, number: int, which: int, how: str) -> None:
+    def write(self, number: int, choice: int, how: str) -> None:
         """The database writes a batch in flight, or refuses it. Without an answer the consumer does
         not know that it was written."""
         member = self.draw_member(lambda member: member.machine.in_flight, number)
-        lane = pick_one(is_flying(member), which)
+        lane = pick_one(is_flying(member), choice)
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
             return
@@ -479,8 +483,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert machine.positions.claimed == {}
             assert not machine.is_claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
             return
-        for at, progress in flight.batch.progress.items():
-            self.commit_batch(at.kafka, flight.batch, progress.start, progress.next)
+        for source, progress in flight.batch.progress.items():
+            self.commit_batch(source.kafka, flight.batch, progress.start, progress.next)
         if not answered:
             machine.handle_abandoned(lane, self.now)
             if not machine.positions.claimed:
@@ -489,10 +493,10 @@ class ConsumerMachine(RuleBasedStateMachine):
         assert machine.take_written_flight(lane) is flight
         member.written += flight.batch.messages
         ends = machine.get_commit_offsets(flight)
-        for at, progress in flight.batch.progress.items():
-            mine = machine.positions.claimed.get(at.kafka)
-            is_ours = mine is not None and mine.claim == flight.claims[at]
-            assert ends.get(at.kafka) == (progress.next if is_ours else None)
+        for source, progress in flight.batch.progress.items():
+            own_claim = machine.positions.claimed.get(source.kafka)
+            is_ours = own_claim is not None and own_claim.claim == flight.claims[source]
+            assert ends.get(source.kafka) == (progress.next if is_ours else None)
 
     @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -525,8 +529,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         """So no writer of a consumer waits for a ledger row of another, or moves it."""
         for member in self.members:
             flights = [lane.flight.batch.progress for lane in is_flying(member) if lane.flight]
-            held = [source for progress in flights for source in progress]
-            assert len(held) == len(set(held))
+            sources = [source for progress in flights for source in progress]
+            assert len(sources) == len(set(sources))
 
     @invariant()
     def no_offset_is_skipped_on_the_way(self) -> None:
@@ -535,26 +539,26 @@ class ConsumerMachine(RuleBasedStateMachine):
             machine = member.machine
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
-                held = claimed.claim.source, claimed.claim.epoch
-                if held != (make_source(partition, entry), entry.epoch):
+                owner = claimed.claim.source, claimed.claim.epoch
+                if owner != (make_source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
-                at = entry.next
+                position = entry.next
                 lane = machine.get_lane(partition)
                 flight = lane.flight
                 if flight is not None and claimed.claim.source in flight.batch.progress:
                     progress = flight.batch.progress[claimed.claim.source]
-                    assert progress.start == at
-                    at = progress.next
+                    assert progress.start == position
+                    position = progress.next
                 if claimed.claim.source in lane.filling.progress:
                     progress = lane.filling.progress[claimed.claim.source]
-                    assert progress.start == at
-                    at = progress.next
-                assert claimed.expected == at
+                    assert progress.start == position
+                    position = progress.next
+                assert claimed.expected == position
                 if claimed.halted or partition not in member.at or partition in member.reset:
                     continue
                 last = claimed.last
-                begin = at if last is None else last.offset
-                assert begin <= member.at[partition] <= at
+                begin = position if last is None else last.offset
+                assert begin <= member.at[partition] <= position
 
     @invariant()
     def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
@@ -600,8 +604,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         self, condition: Callable[[ModelledConsumer], bool], number: int
     ) -> ModelledConsumer:
         """A member for which it holds."""
-        found = [member for member in self.members if condition(member)]
-        return found[number % len(found)]
+        members = [member for member in self.members if condition(member)]
+        return members[number % len(members)]
 
     def start_again(self, member: ModelledConsumer) -> None:
         member.machine.release(self.now)
@@ -640,7 +644,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         rows = [item.message for rows in batch.rows.values() for item in rows]
         rejects = [item.message for item in batch.rejects]
         expired = [item.message for item in batch.expired]
-        taken = {}
+        places = {}
         for kinds, messages in (
             ({"good", "giant"}, rows), ({"bad"}, rejects), ({"expired"}, expired),
         ):  # fmt: skip
@@ -648,25 +652,25 @@ class ConsumerMachine(RuleBasedStateMachine):
                 if (item.topic, item.partition) == partition:
                     place = partition, item.leader_epoch, item.offset
                     assert self.written[place] in kinds
-                    assert item.offset not in taken
-                    taken[item.offset] = place
+                    assert item.offset not in places
+                    places[item.offset] = place
         for gap in progress.gaps:
             for n in range(gap.start, gap.end):
-                assert n not in taken
+                assert n not in places
                 holes = self.log[partition][n : n + 1] == [HOLE] or any(
                     self.written.get((partition, leader, n)) == HOLE
                     for leader in range(self.leader[partition] + 1)
                 )
                 assert n < self.low[partition] if gap.lost else holes
         gaps = [n for gap in progress.gaps for n in range(gap.start, gap.end)]
-        assert sorted([*taken, *gaps]) == [*range(start, end)]
-        assert progress.read == len(taken)
+        assert sorted([*places, *gaps]) == [*range(start, end)]
+        assert progress.read == len(places)
         assert entry.next == start
         entry.next = end
         entry.read += progress.read
-        self.stored.update(taken.values())
+        self.stored.update(places.values())
         if progress.last is not None:
-            assert progress.last.offset == max(taken)
+            assert progress.last.offset == max(places)
             entry.last = LastMessage.of(progress.last)
 
     def make_message(self, partition: KafkaPartition, offset: int) -> Message:
@@ -690,10 +694,10 @@ def make_source(
     partition: KafkaPartition, entry: ModelledLedgerRow | None = None
 ) -> TopicPartition:
     topic, number = partition
-    found = TopicPartition(topic, "id", number)
+    source = TopicPartition(topic, "id", number)
     for _ in range(entry.cuts if entry else 0):
-        found = found.make_successor()
-    return found
+        source = source.make_successor()
+    return source
 
 
 def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMachine:
@@ -707,10 +711,10 @@ def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMa
 
 def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
     machine = StateMachine(LIMITS, TOLERANCE)
-    at = make_source(PARTITIONS[0])
+    source = make_source(PARTITIONS[0])
     for epoch in (1, 2):
-        machine.assign([at.kafka], 0)
-        machine.grant([Claim(at, epoch, 0, 0, False)], 0)
+        machine.assign([source.kafka], 0)
+        machine.grant([Claim(source, epoch, 0, 0, False)], 0)
         assert take_message(machine, make_message(make_value(data={"number": "N-1"}))) is None
         [lane] = machine.lanes
         assert machine.launch(lane, 0).batch.keys
