@@ -41,14 +41,18 @@ class Consumer:
         """Claim all partitions."""
         self._begin()
         claims = self._writer.claim(dict.fromkeys(SOURCES.values(), (0, None)))
-        self._claims = {each.source: each for each in claims}
-        self._next = {each.source.topic: each.next_offset for each in claims}
+        self._claims = {claim.source: claim for claim in claims}
+        self._next = {claim.source.topic: claim.next_offset for claim in claims}
 
     def read(self, limit: int, seen: Observed) -> None:
         """Decode up to `limit` unread messages into the batch."""
         window = get_local_window()
         for _ in range(limit):
-            message = min(self._unread(), key=lambda each: (each.offset, each.topic), default=None)
+            message = min(
+                self._unread(),
+                key=lambda candidate: (candidate.offset, candidate.topic),
+                default=None,
+            )
             if message is None:
                 return
             self._model.decoded(message, seen)

@@ -124,8 +124,8 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
 def _statement(gen: Any) -> str:
     """The statement that psycopg is about to send, or the name of psycopg's own step."""
     name = gen.gi_code.co_name
-    found = gen.gi_frame.f_locals if gen.gi_frame else {}
-    query = found.get("query", found.get("statement"))
+    frame_locals = gen.gi_frame.f_locals if gen.gi_frame else {}
+    query = frame_locals.get("query", frame_locals.get("statement"))
     if isinstance(query, sql.Composable):
         query = query.as_string(None)
     if isinstance(query, bytes):

@@ -115,10 +115,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(nights=st.integers(0, 3), fault=faults("maintain"))
     def maintain(self, nights: int, fault: Fault | None) -> None:
         """cron runs after each midnight, or now."""
-        for left in range(max(nights, 1), 0, -1):
+        for nights_left in range(max(nights, 1), 0, -1):
             if nights:
                 self.work.pass_time(-1)
-            self._do("maintain", fault if left == 1 else None)
+            self._do("maintain", fault if nights_left == 1 else None)
 
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
     def retention(self, days: int | None, cron: bool) -> None:
@@ -155,7 +155,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(day=st.integers(0, 2))
     def release(self, day: int) -> None:
-        if any(found.restored for found in self.work.seen.days.values()):
+        if any(state.restored for state in self.work.seen.days.values()):
             self._do("release", None, day)
 
     @rule(day=st.integers(0, 3), fault=faults("seal"))
@@ -215,9 +215,9 @@ class Lifecycle(RuleBasedStateMachine):
     def pack_today(self, days: int) -> None:
         """Somebody packs today on a machine whose clock is ahead."""
         with wrong_clock(days):
-            done = command("partitions", "pack", str(self.model.today))
-        assert done.code == 2, f"today was packed: {done}"
-        assert "the clock of this machine" in done.said, done.said
+            result = command("partitions", "pack", str(self.model.today))
+        assert result.code == 2, f"today was packed: {result}"
+        assert "the clock of this machine" in result.said, result.said
         self._check(Step("pack_today"))
 
     @rule(fault=faults("retry"))
@@ -228,8 +228,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(topic=st.integers(0, len(TOPICS) - 1))
     def discard(self, topic: int) -> None:
         if self.work.seen.quarantine:
-            done = command("quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted")
-            self._check(Step("discard", code=done.code, said=done.said))
+            result = command(
+                "quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted"
+            )
+            self._check(Step("discard", code=result.code, said=result.said))
 
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
@@ -239,10 +241,10 @@ class Lifecycle(RuleBasedStateMachine):
             return
         place = places[number % len(places)]
         undo = tamper(self.stand.plain, self.work.seen.days[place].name, how)
-        done = command("partitions", "verify")
+        result = command("partitions", "verify")
         where = f"{place[0]} {place[1]}"
-        assert done.code == 1, f"verify does not notice: {how.value} in {where}: {done}"
-        assert where in done.said, f"verify does not name {where}: {done}"
+        assert result.code == 1, f"verify does not notice: {how.value} in {where}: {result}"
+        assert where in result.said, f"verify does not name {where}: {result}"
         undo()
         self._check(Step("tamper"))
 
@@ -263,15 +265,15 @@ class Lifecycle(RuleBasedStateMachine):
             return
         where, name = files[number % len(files)]
         undo = damage(self.stand.archive / name, how, position)
-        done = command("partitions", "verify", "--archive")
-        assert done.code == 1, f"verify --archive does not notice: {how.value} {name}: {done}"
-        assert where in done.said, f"verify --archive does not name {where}: {done}"
+        result = command("partitions", "verify", "--archive")
+        assert result.code == 1, f"verify --archive does not notice: {how.value} {name}: {result}"
+        assert where in result.said, f"verify --archive does not name {where}: {result}"
         step = self.work.do(act) if act else Step("damage")
         step.fault = "damage"
         undo()
         self._check(step)
-        done = command("partitions", "verify", "--archive")
-        assert done == Done(), f"verify --archive complains: {done}"
+        result = command("partitions", "verify", "--archive")
+        assert result == Done(), f"verify --archive complains: {result}"
 
     def _sealed_with_rows(self) -> list[Place]:
         """The sealed days whose rows are in the table only: verify has nothing else to compare."""

@@ -62,15 +62,15 @@ class Model:
         return self.log[where[0]][where[1]]
 
     def send(self, draft: Draft, seen: Observed) -> None:
-        one = timedelta(days=1)
+        one_day = timedelta(days=1)
         day = {
             When.TODAY: self.today,
-            When.YESTERDAY: self.today - one,
+            When.YESTERDAY: self.today - one_day,
             When.OLDEST: self.oldest,
-            When.BEFORE: self.oldest - one,
-            When.ARCHIVED: newest_archived(seen) or self.oldest - one,
+            When.BEFORE: self.oldest - one_day,
+            When.ARCHIVED: newest_archived(seen) or self.oldest - one_day,
             When.AHEAD: self.newest,
-            When.BEYOND: self.newest + one,
+            When.BEYOND: self.newest + one_day,
         }[draft.day]
         log = self.log[draft.topic]
         log.append(sent(draft, day, len(log), self.now))
@@ -98,10 +98,10 @@ class Model:
 
     def window_moved(self) -> None:
         """The clock or retention has changed."""
-        for held in self.in_hand.values():
-            held.oldest_until = max(held.oldest_until, self.oldest)
-            held.newest_from = min(held.newest_from, self.newest)
-            held.newest_until = max(held.newest_until, self.newest)
+        for in_hand in self.in_hand.values():
+            in_hand.oldest_until = max(in_hand.oldest_until, self.oldest)
+            in_hand.newest_from = min(in_hand.newest_from, self.newest)
+            in_hand.newest_until = max(in_hand.newest_until, self.newest)
 
     def disputed(self) -> set[Place]:
         """Days with two contents of one version: one was archived, the other one came when the day

@@ -139,15 +139,15 @@ class Observer:
         keys, names = row.keys or b"", (row.names or "").split("\n")
         assert len(keys) == 8 * (len(texts) - 1) + checksum
         for place, text in enumerate(texts):
-            number, at = row.version - len(texts) + 1 + place, row.at
+            number, micros = row.version - len(texts) + 1 + place, row.at
             kind, client, author = row.type, row.client_id, row.author
             if key := keys[8 * place : min(8 * place + 8, len(keys) - checksum)]:
-                at -= int.from_bytes(key[:5])
+                micros -= int.from_bytes(key[:5])
                 kind = key[5]
                 client = names[key[6] - 1] if key[6] else client
                 author = names[key[7] - 1] or None if key[7] else author
             yield Row(
-                *(row[0], row.id, row.versions[place] if row.versions else number, at),
+                *(row[0], row.id, row.versions[place] if row.versions else number, micros),
                 *(client, author, kind, row.application, canonical(text.decode())),
             )
 

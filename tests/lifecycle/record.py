@@ -33,9 +33,9 @@ class Record:
             )
 
     def __str__(self) -> str:
-        each = ", ".join(f"{count:,} {name}" for name, count in self.steps.most_common())
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.steps.most_common())
         return (
-            f"{self.examples:,} examples, {self.steps.total():,} steps ({each});"
+            f"{self.examples:,} examples, {self.steps.total():,} steps ({counts});"
             f" {self.meanwhile.total():,} with a fault or another act in the middle;"
             f" {len(self.states):,} states; {self.seconds:.0f} s"
         )

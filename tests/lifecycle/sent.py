@@ -118,7 +118,7 @@ class Sent:
 def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     """The draft as the message at an offset of its topic."""
     entity = ENTITIES[draft.entity]
-    at = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
+    moment = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
     data: dict[str, Any] = {"content": draft.content, "exact": "@", "number": f"N{draft.id}"}
     if not entity.root:
         data["clientId"] = f"C{draft.id}"
@@ -126,7 +126,7 @@ def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
         "id": f"{'a' if entity.root else 'p'}{draft.id}",
         "version": draft.version,
         "type": min(draft.version, 1),
-        "updatedAt": f"{at:%Y-%m-%dT%H:%M:%S.%f}",
+        "updatedAt": f"{moment:%Y-%m-%dT%H:%M:%S.%f}",
         "clientId": "top-crm",
         "author": None if draft.version == 1 else "m.ivanov",
         "data": data,
@@ -137,17 +137,17 @@ def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     value = json.dumps(fields).replace('"@"', number).encode()
     if draft.kind is Kind.BROKEN:
         value = value[:-2]
-    row = _row(entity, fields, at, number) if draft.kind is Kind.GOOD else None
+    row = _row(entity, fields, moment, number) if draft.kind is Kind.GOOD else None
     readable = draft.kind is not Kind.BROKEN
     return Sent(draft.topic, offset, value, now, entity.table, day, row, readable)
 
 
-def _row(entity: EntityKind, fields: dict[str, Any], at: datetime, number: str) -> Row:
+def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
     return Row(
         entity.table,
         fields["id"],
         fields["version"],
-        microseconds(at),
+        microseconds(moment),
         fields["clientId"],
         fields["author"],
         fields["type"],

@@ -132,11 +132,11 @@ class Stand:
 
     def waiting(self) -> list[int]:
         """The sessions of this database that wait for a lock."""
-        found = self.plain.execute(
+        rows = self.plain.execute(
             "SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
-        return [pid for (pid,) in found]
+        return [pid for (pid,) in rows]
 
     def terminate(self, pids: list[int]) -> None:
         self.plain.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) pid", [pids])
@@ -164,20 +164,20 @@ def wrong_clock(days: int) -> Iterator[None]:
 
 def command(*words: str) -> Done:
     """Run `manage.py` with these words, on this thread's connection."""
-    found, said = io.StringIO(), io.StringIO()
+    output, errors = io.StringIO(), io.StringIO()
     code = 0
     try:
-        call_command(*words, stdout=found, stderr=said)
+        call_command(*words, stdout=output, stderr=errors)
     except SystemExit as error:
         code = int(error.code or 0)
     except CommandError as error:
         code = error.returncode
-        said.write(str(error))
+        errors.write(str(error))
     except Exception:
         code = TRACEBACK
-        said.write(traceback.format_exc())
+        errors.write(traceback.format_exc())
     # Findings are on the standard output; those of a good run nobody reads.
-    return Done(code, (found.getvalue() if code else "") + said.getvalue())
+    return Done(code, (output.getvalue() if code else "") + errors.getvalue())
 
 
 @contextlib.contextmanager
@@ -219,18 +219,18 @@ def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
 
     They are replaced in all modules, and where they are the default of an argument.
     """
-    versions = tuple(each for each in plan.VERSION_TABLES if each.rows in few)
+    versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
         stack.enter_context(mock.patch.object(forms, "ANNOUNCED_S", 0.2))
-        for module in [each for name, each in sys.modules.items() if name.startswith(OURS)]:
+        for module in [item for name, item in sys.modules.items() if name.startswith(OURS)]:
             for name, value in list(vars(module).items()):
                 if id(value) in swaps:
                     stack.enter_context(mock.patch.object(module, name, swaps[id(value)]))
-                given = value.__defaults__ if isinstance(value, FunctionType) else None
-                if given and any(id(each) in swaps for each in given):
-                    less = tuple(swaps.get(id(each), each) for each in given)
+                defaults = value.__defaults__ if isinstance(value, FunctionType) else None
+                if defaults and any(id(default) in swaps for default in defaults):
+                    less = tuple(swaps.get(id(default), default) for default in defaults)
                     stack.enter_context(mock.patch.object(value, "__defaults__", less))
         yield
 

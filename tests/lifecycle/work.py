@@ -74,28 +74,28 @@ class Work:
     def do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
         """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
         self._warnings.said.clear()
-        step, trap, other = Step(name), None, None
+        step, trap, meanwhile = Step(name), None, None
         if fault is not None and fault.what in ("kill", "cut"):
             trap = Trap(fault.point, kill=fault.what == "kill")
         elif fault is not None:
-            other = _Meanwhile(self, fault)
-            trap = Trap(fault.point, act=other.start)
+            meanwhile = _Meanwhile(self, fault)
+            trap = Trap(fault.point, act=meanwhile.start)
         try:
             with trapped(trap):
-                done = self.act(name, day)
-            step.code, step.said = done.code, done.said
+                result = self.act(name, day)
+            step.code, step.said = result.code, result.said
         except (Killed, Exception) as error:
             broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
             if not broken and not (trap is not None and trap.dead):
                 raise  # but a killed process does not care for errors while its frames end
             step.code, step.said = 2, str(error)
         finally:
-            if other is not None:
-                other.join()
+            if meanwhile is not None:
+                meanwhile.join()
         if fault is not None and trap is not None and trap.sprung:
-            step.fault, step.meanwhile = (None, fault.what) if other else (fault.what, None)
+            step.fault, step.meanwhile = (None, fault.what) if meanwhile else (fault.what, None)
             self._stand.wait_for_end(trap.pids)
-        if other is not None and other.terminated:
+        if meanwhile is not None and meanwhile.terminated:
             step.fault = "cut"
         if step.fault:
             connection.close()
@@ -121,18 +121,18 @@ class Work:
             return plain[name]()
         possible = {
             "restore": self.seen.archived,
-            "release": {place for place, found in self.seen.days.items() if found.restored},
-            "seal": {place for place, found in self.seen.days.items() if found.attached},
+            "release": {place for place, state in self.seen.days.items() if state.restored},
+            "seal": {place for place, state in self.seen.days.items() if state.attached},
             **dict.fromkeys(("pack", "unpack"), self.finished()),
         }[name]
-        days = sorted({each for _, each in possible}, reverse=True)
+        days = sorted({item for _, item in possible}, reverse=True)
         return command("partitions", name, str(days[day % len(days)])) if days else Done()
 
     def finished(self) -> set[Place]:
         """The days that can be packed."""
         end = self._model.today - timedelta(days=YOUNGEST_DAYS)
         return {
-            place for place, found in self.seen.days.items() if found.attached and place[1] < end
+            place for place, state in self.seen.days.items() if state.attached and place[1] < end
         }
 
     def finished_days(self) -> list[date]:
@@ -150,8 +150,8 @@ class Work:
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
-        there = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
-        if batch.expired or batch.rejects or not there:
+        has_days = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
+        if batch.expired or batch.rejects or not has_days:
             days_ahead = 0
         try:
             if batch.messages:
@@ -187,12 +187,12 @@ class Work:
     def _open_place(self, day: int) -> Place | None:
         """The day with that number of `finished_days`, if it is not sealed; otherwise another one
         that is not. None if all are."""
-        found = self.finished() - self.seen.sealed.keys()
-        places = sorted((place for place in found if place[0] == ROOT.table), reverse=True)
+        candidates = self.finished() - self.seen.sealed.keys()
+        places = sorted((place for place in candidates if place[0] == ROOT.table), reverse=True)
         if not places:
             return None
-        wanted = ROOT.table, self.finished_days()[day % len(self.finished_days())]
-        return wanted if wanted in places else places[day % len(places)]
+        preferred = ROOT.table, self.finished_days()[day % len(self.finished_days())]
+        return preferred if preferred in places else places[day % len(places)]
 
     def _execute(self, row: Row, text: str) -> None:
         with self._stand.connect() as plain:
