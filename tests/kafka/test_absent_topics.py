@@ -98,10 +98,12 @@ def installation(
         "ANNALS_LANGUAGE": "en",
     }
     env.pop(OWNER_URL)
-    made = SmallInstallation(env, database, MovedClock(tmp_path / "clock", database.url), tmp_path)
-    made.run("partitions", "maintain")
-    consumer = made.consume()
-    yield made
+    installation = SmallInstallation(
+        env, database, MovedClock(tmp_path / "clock", database.url), tmp_path
+    )
+    installation.run("partitions", "maintain")
+    consumer = installation.consume()
+    yield installation
     consumer.terminate()
     consumer.wait(30)
 

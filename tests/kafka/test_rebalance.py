@@ -168,8 +168,8 @@ def check_takeover(
         before = database.count_read()
         wait_until(lambda: database.count_read() > before + 200, second.read_log)
         wait_until(lambda: says in second.read_log(), second.read_log)
-        [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
-        assert taken["epoch"] > 1
+        [row] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
+        assert row["epoch"] > 1
         frozen.wake_process()
         time.sleep(2)
         assert frozen.process.poll() is None
