@@ -21,9 +21,9 @@ PASSWORD = "secret"
 
 def as_role(role: str) -> Plain:
     """A connection of the owner that has only the rights of the role."""
-    found = open_connection("test-grants")
-    found.execute(f"SET ROLE {role}")
-    return found
+    session = open_connection("test-grants")
+    session.execute(f"SET ROLE {role}")
+    return session
 
 
 as_consumer = partial(as_role, CONSUMER)
@@ -32,8 +32,8 @@ as_consumer = partial(as_role, CONSUMER)
 @contextmanager
 def acting_as(role: str) -> Iterator[Plain]:
     """As as_role, for a block."""
-    with as_role(role) as found:
-        yield found
+    with as_role(role) as session:
+        yield session
 
 
 def refused(plain: Plain, statement: str) -> bool:
@@ -71,15 +71,15 @@ def url_of(login: str) -> str:
 @contextmanager
 def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Django and the commands of this process log in with a member of the role. Gives its name."""
-    given = connection.settings_dict
+    settings_dict = connection.settings_dict
     with member(role) as login:
         url = url_of(login)
         _disconnect()
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
-                patch.setitem(given, "USER", login)
-                patch.setitem(given, "PASSWORD", PASSWORD)
+                patch.setitem(settings_dict, "USER", login)
+                patch.setitem(settings_dict, "PASSWORD", PASSWORD)
                 yield login
         finally:
             _disconnect()

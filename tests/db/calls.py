@@ -37,18 +37,18 @@ def got(client: Client, address: str) -> Any:
 def error(response: Any, status: int, code: str) -> dict[str, Any]:
     assert (response.status_code, response.headers["Content-Type"]) == (status, "application/json")
     body = json.loads(response.content)
-    found: dict[str, Any] = body["error"]
-    assert (body["status"], found["code"]) == ("error", code)
-    assert found["message"]
-    assert found["requestId"] == response.headers["X-Request-ID"]
-    return found
+    details: dict[str, Any] = body["error"]
+    assert (body["status"], details["code"]) == ("error", code)
+    assert details["message"]
+    assert details["requestId"] == response.headers["X-Request-ID"]
+    return details
 
 
 def handler() -> WSGIHandler:
     """Django with the requests of annals.wsgi."""
-    made = WSGIHandler()
-    made.request_class = Utf8Request
-    return made
+    wsgi_handler = WSGIHandler()
+    wsgi_handler.request_class = Utf8Request
+    return wsgi_handler
 
 
 @contextmanager

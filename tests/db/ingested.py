@@ -47,40 +47,40 @@ class Ingested:
 
     def batch(
         self,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> Batch:
         """A batch of values, or messages, from the next offset of a partition on."""
         batch = Batch(Limits(100_000, 1 << 30))
-        self.fill(batch, *given, source=source, gap=gap, window=window)
+        self.fill(batch, *bodies, source=source, gap=gap, window=window)
         return batch
 
     def fill(
         self,
         batch: Batch,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
-        for body in given:
+        for body in bodies:
             expected = self.next[source]
             offset = gap.end if gap else expected
             plain = not isinstance(body, Message)
-            each = make_message(body, offset, source.topic) if plain else body
-            batch.add(decode_message(each, window), source, expected, (gap,) if gap else ())
+            message = make_message(body, offset, source.topic) if plain else body
+            batch.add(decode_message(message, window), source, expected, (gap,) if gap else ())
             self.next[source], gap = offset + 1, None
 
     def write(
         self,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> WriteResult:
-        return self.store(self.batch(*given, source=source, gap=gap, window=window))
+        return self.store(self.batch(*bodies, source=source, gap=gap, window=window))
 
     def store(self, batch: Batch) -> WriteResult:
         return self.writer.write(batch, self.claims, {})
@@ -108,9 +108,9 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
 def searched(text: str) -> list[str]:
     """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
     with transaction.atomic():
-        found = [item.id for item in timeline.search(HOST, text).found]
+        ids = [item.id for item in timeline.search(HOST, text).found]
         transaction.set_rollback(True)
-    return found
+    return ids
 
 
 def rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
@@ -154,9 +154,9 @@ def faults() -> list[str]:
         table = BY_TOPIC[entry.topic].table
         stored[table] = stored.get(table, 0) + entry.stored
     wrong = [
-        f"{table}: {count} stored says the ledger, {found} are there"
+        f"{table}: {count} stored says the ledger, {row_count} are there"
         for table, count in stored.items()
-        if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
+        if (row_count := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
     with translation.override("en"):
         return ledger_rows.find_faults(entries) + wrong
@@ -190,7 +190,7 @@ def ingested(db: None) -> Iterator[Ingested]:
     as `transactional_db` does, takes seconds.
     """
     empty()
-    found = Ingested(BatchWriter(open_connection), claim_all())
-    yield found
-    found.writer.close()
+    ingested = Ingested(BatchWriter(open_connection), claim_all())
+    yield ingested
+    ingested.writer.close()
     empty()

@@ -45,13 +45,13 @@ TODAY = NOW.date()
 
 def raw(**parameters: Any) -> days.Connection:
     """A plain connection to the test's database, in autocommit mode, as ingest has one."""
-    mine = connection.settings_dict
+    settings_dict = connection.settings_dict
     return psycopg.connect(
-        host=mine["HOST"],
-        port=mine["PORT"],
-        user=mine["USER"],
-        password=mine["PASSWORD"],
-        dbname=mine["NAME"],
+        host=settings_dict["HOST"],
+        port=settings_dict["PORT"],
+        user=settings_dict["USER"],
+        password=settings_dict["PASSWORD"],
+        dbname=settings_dict["NAME"],
         autocommit=True,
         **parameters,
     )
@@ -85,8 +85,8 @@ def tables(transactional_db: None) -> None:
 @pytest.fixture
 def plain(tables: None) -> Iterator[days.Connection]:
     """A connection of raw(), for one test."""
-    with raw() as found:
-        yield found
+    with raw() as session:
+        yield session
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 DAY = clock.now().date() - timedelta(days=4)
 
 
-def answer(there: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
+def answer(present_topics: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
     """A consumer notes what the brokers answered to its question so many seconds ago."""
     with open_connection() as plain:
-        ledger.record_topics(plain, there, absent, time.monotonic() - age)
+        ledger.record_topics(plain, present_topics, absent, time.monotonic() - age)
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def live_read(transactional_db: None) -> None:
 
 
 def test_a_topic_that_nobody_asked_for_holds_every_day_of_its_table(live_read: None) -> None:
-    why = holds.find_days_to_hold({(TABLE, DAY)})
-    assert why == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
+    reasons = holds.find_days_to_hold({(TABLE, DAY)})
+    assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
@@ -68,9 +68,9 @@ def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
 
 def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
-    [why] = holds.find_days_to_hold({(TABLE, DAY)}).values()
-    assert why.startswith("no consumer has asked since ")
-    assert why.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
+    [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
+    assert reason.startswith("no consumer has asked since ")
+    assert reason.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
     fresh = complete_to.read_completeness(ENTITIES)
     assert fresh.complete_to is not None
     assert clock.now() - fresh.complete_to > timedelta(days=1)
@@ -114,10 +114,10 @@ def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Clie
     client.force_login(User.objects.create_superuser("reader"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     page = client.get("/admin/completeness/")
-    shown = page.content.decode()
-    assert f"{lost} does not exist: nobody can send changes to it." in shown
-    assert "Topics that do not exist; they are read as soon as they do:" in shown
-    said = printed("ledger", "--offline")
-    assert f"ABSENT {lost}: it did not exist at " in said
-    assert "create it" in said
-    assert "a migration topic may be absent" in said
+    page_text = page.content.decode()
+    assert f"{lost} does not exist: nobody can send changes to it." in page_text
+    assert "Topics that do not exist; they are read as soon as they do:" in page_text
+    output = printed("ledger", "--offline")
+    assert f"ABSENT {lost}: it did not exist at " in output
+    assert "create it" in output
+    assert "a migration topic may be absent" in output

@@ -56,9 +56,9 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
     for version in (0, 1):
         store.add(id, version, {"n": version}, version)
     # What the shorter address of another call would read.
-    for other in ("a", "a/versions", "a\r\n"):
-        if other != id:
-            store.add(other, 3, {"other": other}, 0)
+    for other_id in ("a", "a/versions", "a\r\n"):
+        if other_id != id:
+            store.add(other_id, 3, {"other": other_id}, 0)
     base = sent(f"/api/v1/history/product-instance/{written(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
     assert [item["id"] for item in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
@@ -110,8 +110,8 @@ def test_the_first_and_the_last_moment_have_an_answer(
         if answer.status_code == 200:
             # East of UTC the moment has no local time, so it is shown in UTC.
             west = "9999-12-31T18:59:59.000000-05:00"
-            there = west if zone == "America/New_York" else "9999-12-31T23:59:59.000000+00:00"
-            assert data(answer)["time"] == there
+            expected = west if zone == "America/New_York" else "9999-12-31T23:59:59.000000+00:00"
+            assert data(answer)["time"] == expected
     for bounds in (f"from={time}", f"to={time}"):
         for address in ("history/product-instance/A1", "applications/A1/history"):
             answer = auditor.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")

@@ -90,11 +90,11 @@ def test_quarantine_shows_reasons_in_words(bad_message: Quarantined, client: Cli
     assert f"{REASONS['in_the_future']} (in_the_future): after the last day" in text(
         ops.get(address)
     )
-    for days, said in ((-1, True), (1, False)):
+    for days, waits in ((-1, True), (1, False)):
         Quarantined.objects.filter(pk=bad_message.pk).update(
             next_attempt=clock.now() + timedelta(days=days)
         )
-        assert ("waits for annals quarantine retry" in text(ops.get(address))) is said
+        assert ("waits for annals quarantine retry" in text(ops.get(address))) is waits
 
 
 def test_message_content_is_not_on_screens(bad_message: Quarantined, client: Client) -> None:

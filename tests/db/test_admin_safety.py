@@ -92,7 +92,10 @@ def pages_by_address(documents: Store, client: Client) -> list[tuple[str, HttpRe
         *SCREENS,
     ]
     user = User.objects.get(username="support").pk
-    pages = [(one, client.get(one.replace("{user}", str(user)), follow=True)) for one in addresses]
+    pages = [
+        (address, client.get(address.replace("{user}", str(user)), follow=True))
+        for address in addresses
+    ]
     # The last one is the page about an entity that is not there.
     assert [page.status_code for _, page in pages] == [*[200] * (len(pages) - 1), 404]
     return pages
@@ -126,8 +129,8 @@ def test_every_page_has_labels_for_screen_readers(
         for field in re.findall(r"<(?:input|select|textarea)\b[^>]*>", body):
             if re.search(r'type="(hidden|submit|checkbox|radio)"|name="action"', field):
                 continue
-            own = re.search(r'\bid="([^"]*)"', field)
-            assert "aria-label" in field or (own and own[1] in labels), (address, field)
+            id_match = re.search(r'\bid="([^"]*)"', field)
+            assert "aria-label" in field or (id_match and id_match[1] in labels), (address, field)
             fields += 1
     assert fields > 20
 
@@ -311,7 +314,7 @@ def test_screens_accept_key_paths_of_the_api(store: Store, client: Client, key: 
     result = json.loads(client.get(f"{BASE}/blame").content)["data"]["blame"]
     path = next(leaf["keyPath"] for leaf in result if leaf["path"].endswith("/n"))
     assert len(path) > 2 * len(key)
-    kept = json.loads(client.get(BASE, {"path": path}).content)["data"]["history"]
-    assert [version["version"] for version in kept] == [2]
+    versions = json.loads(client.get(BASE, {"path": path}).content)["data"]["history"]
+    assert [version["version"] for version in versions] == [2]
     values = json.loads(client.get(f"{BASE}/fields", {"path": path}).content)["data"]["values"]
     assert [value["version"] for value in values] == [2, 0]

@@ -173,8 +173,8 @@ def test_search_without_hit_lists_searchable_keys(documents: Store, support: Cli
 
 
 def test_search_by_name_says_that_names_are_not_searched(documents: Store, support: Client) -> None:
-    for asked in ("Иванов Иван", "+7 900 123-45-67"):
-        shown_text = text(support.get("/admin/history/", {"q": asked}))
+    for words in ("Иванов Иван", "+7 900 123-45-67"):
+        shown_text = text(support.get("/admin/history/", {"q": words}))
         assert "Names, phone numbers, passports and amounts are not searched." in shown_text
 
 

@@ -69,9 +69,9 @@ def test_state_links_odd_keys_to_their_versions(store: Store, support: Client, k
     store_versions(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
     links = read_field_links(support)
     second = links.pop("/other")
-    own = next(iter(links.values()))
-    assert own[1] == 1
-    assert list_shown_versions(support, own[0]) == [1]
+    first_link = next(iter(links.values()))
+    assert first_link[1] == 1
+    assert list_shown_versions(support, first_link[0]) == [1]
     assert list_shown_versions(support, second[0]) == [2]
 
 

@@ -275,11 +275,11 @@ def test_note_for_client_is_in_plain_words(documents: Store, support: Client) ->
     )
     assert "“Stage / Status” changed from “Approved” to “Signing”." in page_text
     assert (page_text.count("Approved"), page_text.count("Signing")) == (2, 1)
-    at = T0 + timedelta(minutes=1, hours=3)
+    moment = T0 + timedelta(minutes=1, hours=3)
     changed = "“Rate” changed from 18.4\N{NO-BREAK SPACE}% to 17.9\N{NO-BREAK SPACE}%."
-    days = date_format(at, "j F Y")
+    days = date_format(moment, "j F Y")
     assert page_text.startswith(f"Application A1 Ипотека, {days}\n\n")
-    assert f"{days} at {at:%H:%M}, Application: {changed}" in page_text
+    assert f"{days} at {moment:%H:%M}, Application: {changed}" in page_text
     assert "Participant Рожков Олег: created." in page_text
     assert "Time zone: Europe/Moscow" in page_text
 
@@ -381,7 +381,7 @@ def test_note_hides_iso_dates_and_mask_tokens(
     known_values = StoreCompleteness(upto, 0, False, None, retention_start=T0, read_at=upto)
     read = complete_to.read_completeness_and_messages
     monkeypatch.setattr(
-        complete_to, "read_completeness_and_messages", lambda asked: (known_values, read(asked)[1])
+        complete_to, "read_completeness_and_messages", lambda kinds: (known_values, read(kinds)[1])
     )
     support.cookies["annals_zone"] = "moscow"
     for number in range(2):
@@ -402,8 +402,8 @@ def test_export_escapes_formulas_line_breaks_and_file_names(store: Store, suppor
     assert ";\"x,'=HYPERLINK()" in support.get(address, {"as": "csv"}).content.decode()
     note = support.get(address, {"as": "note"}).content.decode()
     assert "“x,=HYPERLINK() 1 мая в 9:00”" in note
-    for asked, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
-        header = support.get(f"{address}{asked}").headers["Content-Disposition"]
+    for suffix, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
+        header = support.get(f"{address}{suffix}").headers["Content-Disposition"]
         assert header == f"attachment; filename*=utf-8''{quote(f'product-instance-{name}')}"
 
 

@@ -45,9 +45,9 @@ def test_card_links_to_its_own_snapshot(
     pages = [support.get(address) for address in shown_text]
     assert ["younger" in text(page) for page in pages] == [True, False]
     assert ["elder" in text(page) for page in pages] == [False, True]
-    for page, other in zip(pages, reversed(shown_text), strict=True):
+    for page, other_text in zip(pages, reversed(shown_text), strict=True):
         assert "More than one version has the number 6" in text(page)
-        assert other.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
+        assert other_text.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
         download = find_links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
         assert support.get(download[0]).content.decode() in plain

@@ -206,14 +206,14 @@ def test_version_that_client_has_is_answered_with_304(
     first = auditor.get(VERSION, headers=headers)
     tag = first.headers["ETag"]
     assert first.headers["Cache-Control"] == "private, no-cache"
-    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
-        again = auditor.get(VERSION, headers=headers | {"If-None-Match": known})
+    for tag_list in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = auditor.get(VERSION, headers=headers | {"If-None-Match": tag_list})
         assert (again.status_code, again.content) == (304, b"")
         for name in ("ETag", "Cache-Control", "Vary"):
             assert again.headers[name] == first.headers[name]
         assert "X-Request-ID" in again.headers
-    for known in ('"other"', "no tag", ""):
-        assert auditor.get(VERSION, headers={"If-None-Match": known}).status_code == 200
+    for tag_list in ('"other"', "no tag", ""):
+        assert auditor.get(VERSION, headers={"If-None-Match": tag_list}).status_code == 200
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
@@ -225,8 +225,8 @@ def test_etag_of_version_follows_what_viewer_sees(
 
     before = tag()
     assert before == tag()
-    others = [tag("?tz=Europe/Moscow"), tag("?include=diff"), tag(accept_language="ru")]
-    assert len({before, *others}) == 4
+    other_tags = [tag("?tz=Europe/Moscow"), tag("?include=diff"), tag(accept_language="ru")]
+    assert len({before, *other_tags}) == 4
     Person.objects.create(login="top-crm", full_name="New name", kind="service")
     assert tag() != before
 
@@ -261,10 +261,10 @@ def test_answer_that_can_change_has_no_etag(
 def test_error_says_that_address_ends_with_slash(
     address: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    for language, said in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
+    for language, sentence in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
         answer = auditor.get(f"/api/v1/{address}", headers={"Accept-Language": language})
         assert answer.status_code in (400, 404)
-        assert said in json.loads(answer.content)["error"]["message"]
+        assert sentence in json.loads(answer.content)["error"]["message"]
     without = auditor.get(f"/api/v1/{address.replace('/?', '?').rstrip('/')}")
     assert b"slash" not in without.content
 

@@ -84,14 +84,14 @@ CONTENT = {"entity", "value", "old", "new"}
 
 def find_service_names(answer: Any) -> list[tuple[str, str]]:
     """Every clientId of an answer with its clientName; what snapshots contain is left out."""
-    found = []
+    pairs = []
     if isinstance(answer, dict):
         if "clientId" in answer:
-            found.append((answer["clientId"], answer["clientName"]))
+            pairs.append((answer["clientId"], answer["clientName"]))
         inner = [value for name, value in answer.items() if name not in CONTENT]
     else:
         inner = answer if isinstance(answer, list) else []
-    return found + [pair for value in inner for pair in find_service_names(value)]
+    return pairs + [pair for value in inner for pair in find_service_names(value)]
 
 
 @pytest.mark.parametrize(

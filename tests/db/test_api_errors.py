@@ -35,11 +35,11 @@ def auditor(auditor: Client) -> Client:
     return auditor
 
 
-@pytest.mark.parametrize("given, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
+@pytest.mark.parametrize("number, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
 def test_every_call_shows_all_digits_of_number(
-    auditor: Client, store: Store, given: str, expected: str
+    auditor: Client, store: Store, number: str, expected: str
 ) -> None:
-    for version, rate in enumerate(["3", given]):
+    for version, rate in enumerate(["3", number]):
         data = f'{{"rate": {rate}, "list": [{rate}], "createdAt": {rate}}}'
         store.add("A1", version, data, version)
         store.add("R1", version, data, version, entity="participant-role")
@@ -117,11 +117,11 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
     store.add("%FF", 0, {}, 0)
     store.add("ы", 0, {}, 0)
     environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")
-    said: list[str] = []
+    status_lines: list[str] = []
     with one_connection():
-        body = handler()(environ, lambda line, _: said.append(line))
+        body = handler()(environ, lambda line, _: status_lines.append(line))
         text = b"".join(body)
-    assert said[0].split()[0] == status, text
+    assert status_lines[0].split()[0] == status, text
     assert (status == "200") == (b"UTF-8" not in text)
 
 

@@ -61,8 +61,10 @@ CALLS = [
 
 
 def test_fuzzer_knows_every_call(api: Any) -> None:
-    found = [result.ok().definition.raw["operationId"] for result in api.get_all_operations()]
-    assert sorted(found) == sorted(CALLS)
+    operation_ids = [
+        result.ok().definition.raw["operationId"] for result in api.get_all_operations()
+    ]
+    assert sorted(operation_ids) == sorted(CALLS)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -80,15 +82,20 @@ def test_wrong_request_is_refused_with_documented_error(api: Any, call: str) -> 
 @pytest.mark.parametrize("call", CALLS)
 def test_valid_request_is_answered_as_documented(api: Any, call: str) -> None:
     """Three of four about an entity that is there."""
-    there = {"entity": "product-instance", "id": "A1", "productInstanceId": "A1", "version": 3}
+    path_values = {
+        "entity": "product-instance",
+        "id": "A1",
+        "productInstanceId": "A1",
+        "version": 3,
+    }
     some = st.integers(0, 3)
 
     @relaxed
-    @given(case=api.find_operation_by_id(call).as_strategy(), other=some)
-    def answered(case: Any, other: int) -> None:
-        if other:
+    @given(case=api.find_operation_by_id(call).as_strategy(), choice=some)
+    def answered(case: Any, choice: int) -> None:
+        if choice:
             for name in case.path_parameters or {}:
-                case.path_parameters[name] = there[name]
+                case.path_parameters[name] = path_values[name]
         case.call_and_validate(headers=HEADERS, checks=ANSWERS)
 
     answered()

@@ -92,14 +92,14 @@ def test_restored_day_has_every_row(
     monkeypatch.setattr(write, "FILE_ROWS", 300)
     fill(plain, count)
     before = everything(plain)
-    done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    assert (done.rows, len(done.files)) == (count, -(-count // 300))
-    assert done.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
-    assert manifest.load_manifest(store, TABLE, OLD) == done
-    for file in done.files:
+    archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+    assert (archived_day.rows, len(archived_day.files)) == (count, -(-count // 300))
+    assert archived_day.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
+    assert manifest.load_manifest(store, TABLE, OLD) == archived_day
+    for file in archived_day.files:
         assert store.compute_sha256(file.name) == (file.sha256, file.bytes)
     assert days.drop_partition(plain, TABLE, OLD)
-    assert restore_day(plain, store, PRODUCT, OLD) == done
+    assert restore_day(plain, store, PRODUCT, OLD) == archived_day
     assert everything(plain) == before
     assert stored(plain) == count
 
@@ -109,8 +109,8 @@ def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) 
 
     with raw() as plain:
         fill(plain, 500)
-        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    with store.open(done.files[0].name) as file:
+        archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+    with store.open(archived_day.files[0].name) as file:
         rows = list(parquet.read_rows(file))
         file.seek(0)
         group = pq.ParquetFile(file).metadata.row_group(0)
@@ -152,11 +152,11 @@ def test_archiving_fails_when_read_back_differs(
 def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
     with raw() as plain:
         fill(plain, 50)
-        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+        archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         days.drop_partition(plain, TABLE, OLD)
-        with store.open(done.files[0].name) as file:
+        with store.open(archived_day.files[0].name) as file:
             rows = list(parquet.read_rows(file))
-        with store.write(done.files[0].name) as sink:
+        with store.write(archived_day.files[0].name) as sink:
             writer = parquet.ArchiveFileWriter(sink, PRODUCT)
             for row in rows[:-1]:
                 writer.add(row)
@@ -222,7 +222,7 @@ def test_archive_reads_versions_of_one_id_by_row_group(
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     monkeypatch.setattr(write, "FILE_ROWS", 400)
     fill(plain, 1200)
-    wanted = [row for row in everything(plain) if row[0] == "Б0042"]
+    expected_rows = [row for row in everything(plain) if row[0] == "Б0042"]
     execute_plans(policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
     real = parquet.read_rows
@@ -237,8 +237,8 @@ def test_archive_reads_versions_of_one_id_by_row_group(
     assert sorted(
         (*(getattr(version, name) for name in columns), version.data.decode())
         for version in versions
-    ) == sorted(wanted)
-    assert len(wanted) > 1
+    ) == sorted(expected_rows)
+    assert len(expected_rows) > 1
     assert len(groups_read) <= 2
     assert read.read_versions(store, PRODUCT, "missing") == []
     noted = ArchiveSource(store.url)
@@ -252,8 +252,8 @@ def test_archive_reads_versions_of_one_id_by_row_group(
 @pytest.fixture
 def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
     def change() -> None:
-        given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
-        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+        variables = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
     return change
 

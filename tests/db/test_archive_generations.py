@@ -60,8 +60,12 @@ def ids(prefix: str, count: int) -> list[str]:
 
 def archived(store: ArchiveStore) -> list[str]:
     """The ids in the archive, as its manifest says, in their order."""
-    known = manifest.load_manifest(store, TABLE, OLD)
-    return [] if known is None else [row[0] for row in manifest.read_checked_rows(store, known)]
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    return (
+        []
+        if day_manifest is None
+        else [row[0] for row in manifest.read_checked_rows(store, day_manifest)]
+    )
 
 
 def files(store: ArchiveStore) -> list[str]:
@@ -70,9 +74,9 @@ def files(store: ArchiveStore) -> list[str]:
 
 def expected_files(store: ArchiveStore) -> list[str]:
     """What there should be of the day: the manifest and its files."""
-    known = manifest.load_manifest(store, TABLE, OLD)
-    assert known is not None
-    return sorted(["manifest.json", *(Path(file.name).name for file in known.files)])
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    assert day_manifest is not None
+    return sorted(["manifest.json", *(Path(file.name).name for file in day_manifest.files)])
 
 
 def maintained(store: ArchiveStore, keep: int = 3) -> list[str]:
@@ -84,10 +88,10 @@ def maintained(store: ArchiveStore, keep: int = 3) -> list[str]:
 def broken(store: ArchiveStore, name: str = NAME) -> str:
     """What maintain says of the one day that it can neither archive nor drop."""
     outcome = execute_plans(policy(), archiver=DayArchiver(store))
-    [(failed, said)] = outcome.broken
+    [(failed, reason)] = outcome.broken
     assert failed == name
     assert name in names()
-    return str(said)
+    return str(reason)
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
@@ -117,15 +121,19 @@ def test_archive_merges_day_that_returns_with_other_rows(
     first = files(store)
     fill(plain, *ids("a", 11), *ids("c", 3))
     assert NAME in maintained(store)
-    wanted = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
-    assert archived(store) == wanted
-    known = ArchivedDay.objects.get(table=TABLE, day=OLD)
-    assert known.rows == len(wanted)
+    expected_ids = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
+    assert archived(store) == expected_ids
+    archived_day = ArchivedDay.objects.get(table=TABLE, day=OLD)
+    assert archived_day.rows == len(expected_ids)
     assert files(store) == expected_files(store)
     assert set(first) & set(files(store)) == {"manifest.json"}
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
-    done = restore_day(plain, store, PRODUCT, OLD)
-    assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
+    restored_day = restore_day(plain, store, PRODUCT, OLD)
+    assert (restored_day.rows, restored_day.digest, restored_day.generation) == (
+        len(expected_ids),
+        archived_day.digest,
+        2,
+    )
 
 
 def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
@@ -133,9 +141,9 @@ def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
         archive_rows_of_day(store, *ids("b", 12))
         fill(plain, *ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
-        said = broken(store)
-        assert "b003" in said
-        assert "partitions forget" in said
+        reason = broken(store)
+        assert "b003" in reason
+        assert "partitions forget" in reason
         assert archived(store) == ids("b", 12)
         assert forget_day(store, TABLE, OLD) == 12
         assert NAME in maintained(store)
@@ -185,7 +193,7 @@ class Fragile(ArchiveStore):
 
 
 def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> None:
-    wanted = [*ids("a", 11), *ids("b", 25)]
+    expected_ids = [*ids("a", 11), *ids("b", 25)]
     ended = 0
     for changes in range(100):
         url = str(tmp_path / str(changes))
@@ -203,9 +211,9 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
         assert set(archived(store)) >= set(ids("b", 25))
         assert [v.id for v in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
         assert NAME in maintained(store)
-        assert archived(store) == wanted
+        assert archived(store) == expected_ids
         assert files(store) == expected_files(store)
-        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == len(wanted)
+        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == len(expected_ids)
     assert ended > 8
 
 
@@ -238,19 +246,21 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
                 yield sink
             if not woken:
                 woken.append(name)
-                with raw() as other:
-                    other.execute("SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid])
-                    insert(other, NOON, "late")
-                    done.append(archive_day(other, store, PRODUCT, OLD, SOURCE))
-                    days.drop_partition(other, TABLE, OLD)
+                with raw() as other_session:
+                    other_session.execute(
+                        "SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid]
+                    )
+                    insert(other_session, NOON, "late")
+                    manifests.append(archive_day(other_session, store, PRODUCT, OLD, SOURCE))
+                    days.drop_partition(other_session, TABLE, OLD)
 
     woken: list[str] = []
-    done: list[Manifest] = []
+    manifests: list[Manifest] = []
     with raw() as first:
         fill(first, *ids("b", 9))
         with pytest.raises(Exception, match=r"terminat|closed|lost"):
             archive_day(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
-    assert manifest.load_manifest(store, TABLE, OLD) == done[0]
+    assert manifest.load_manifest(store, TABLE, OLD) == manifests[0]
     assert archived(store) == [*ids("b", 9), "late"]
 
 
@@ -260,15 +270,15 @@ def test_archiving_refuses_archive_with_fewer_rows_than_noted(
     fill(plain, *ids("b", 12))
     maintained(ArchiveStore(str(tmp_path / "one")))
     fill(plain)
-    said = broken(ArchiveStore(str(tmp_path / "other")))
-    assert "12 rows" in said
-    assert "ANNALS_ARCHIVE_URL" in said
+    reason = broken(ArchiveStore(str(tmp_path / "other")))
+    assert "12 rows" in reason
+    assert "ANNALS_ARCHIVE_URL" in reason
 
 
 def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
     """A volume that is not mounted is an empty directory: what is written there is lost later."""
     place, away = tmp_path / "archive", tmp_path / "away"
-    store, other = ArchiveStore(str(place)), days.build_partition_name(TABLE, day(-4))
+    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, day(-4))
     with raw() as plain:
         archive_rows_of_day(store, *ids("b", 12))
         days.create_partition(plain, TABLE, day(-4))
@@ -277,14 +287,14 @@ def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
         for exists in (False, True):
             if exists:
                 place.mkdir()
-            assert "ANNALS_ARCHIVE_URL" in broken(store, other)
+            assert "ANNALS_ARCHIVE_URL" in broken(store, second_day)
         place.rmdir()
         away.rename(place)
-        assert maintained(store) == [other]
+        assert maintained(store) == [second_day]
 
 
-def damage(store: ArchiveStore, known: Manifest) -> None:
-    with store.write(known.files[0].name) as sink:
+def damage(store: ArchiveStore, day_manifest: Manifest) -> None:
+    with store.write(day_manifest.files[0].name) as sink:
         sink.write(b"damaged")
 
 
@@ -301,12 +311,12 @@ def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore
 def test_damaged_files_prevent_drop_of_returned_day(store: ArchiveStore, back: int) -> None:
     with raw() as plain:
         archive_rows_of_day(store, *ids("b", 25))
-        known = manifest.load_manifest(store, TABLE, OLD)
-        assert known is not None
-        damage(store, known)
+        day_manifest = manifest.load_manifest(store, TABLE, OLD)
+        assert day_manifest is not None
+        damage(store, day_manifest)
         fill(plain, *ids("a", back))
-    assert known.files[0].name in broken(store)
-    assert manifest.load_manifest(store, TABLE, OLD) == known
+    assert day_manifest.files[0].name in broken(store)
+    assert manifest.load_manifest(store, TABLE, OLD) == day_manifest
 
 
 def test_archive_is_readable_during_merge(
@@ -319,7 +329,7 @@ def test_archive_is_readable_during_merge(
     archive_rows_of_day(store, *ids("a", 11))
     answers = [stale]
     monkeypatch.setattr(
-        read, "_list_files", lambda *given: answers.pop() if answers else listed(*given)
+        read, "_list_files", lambda *args: answers.pop() if answers else listed(*args)
     )
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert not answers

@@ -44,8 +44,10 @@ pytestmark = pytest.mark.usefixtures("tables")
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the archive, which the commands use too."""
     path = tmp_path / "archive"
-    given = env.read_settings({"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"})
-    monkeypatch.setattr(settings, "ANNALS", given)
+    new_settings = env.read_settings(
+        {"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"}
+    )
+    monkeypatch.setattr(settings, "ANNALS", new_settings)
     return path
 
 
@@ -76,9 +78,9 @@ def everything(store: ArchiveStore) -> dict[str, bytes | None]:
 def refused(store: ArchiveStore) -> str:
     """What maintain says of the day. Nothing of table and archive changes."""
     before = everything(store)
-    said = broken(store)
+    reason = broken(store)
     assert everything(store) == before
-    return said
+    return reason
 
 
 def partitions(*arguments: str) -> tuple[int, str]:
@@ -99,10 +101,10 @@ def rows_of(table: str = NAME) -> list[str]:
 def test_planted_manifest_is_refused(store: ArchiveStore, plain: Connection) -> None:
     plant(store, "forged")
     fill(plain, *ids("b", 12))
-    said = refused(store)
-    assert "1 row" in said
-    assert "partitions adopt" in said
-    assert "partitions forget" in said
+    reason = refused(store)
+    assert "1 row" in reason
+    assert "partitions adopt" in reason
+    assert "partitions forget" in reason
     assert not ArchivedDay.objects.exists()
 
 
@@ -142,21 +144,23 @@ def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> Non
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
         fill(plain, *ids("b", 9), "late")
     assert "3 rows" in refused(store)
-    code, said = decide("adopt", "--why", "backup of Monday")
-    assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
+    code, output = decide("adopt", "--why", "backup of Monday")
+    assert (code, output) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert NAME in maintained(store)
     assert archived(store) == [*ids("b", 12), "late"]
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_forged_rows_under_true_digest_do_not_replace_day(store: ArchiveStore, known: bool) -> None:
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_forged_rows_under_true_digest_do_not_replace_day(
+    store: ArchiveStore, is_noted: bool
+) -> None:
     """Who knows the rows can compute their digest. The day would be dropped as archived."""
     with raw() as plain:
         fill(plain, *ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-        if known:
+        if is_noted:
             provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
         replant(store, *ids("f", 12))
@@ -175,14 +179,14 @@ def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
         archive_rows_of_day(store, *ids("b", 3))
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
-        for action, *why in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
-            assert decide(action, *why)[0] == 0
+        for action, *options in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
+            assert decide(action, *options)[0] == 0
         rows = plain.execute(
             "SELECT actor, query, reason, entity FROM access_journal ORDER BY at"
         ).fetchall()
         assert rows == [
-            (ActorKind.OPERATOR, f"partitions {action} {OLD}", why, "product-instance")
-            for action, why in (("adopt", "a"), ("restore", ""), ("forget", "f"))
+            (ActorKind.OPERATOR, f"partitions {action} {OLD}", reason, "product-instance")
+            for action, reason in (("adopt", "a"), ("restore", ""), ("forget", "f"))
         ]
 
 
@@ -193,10 +197,10 @@ def test_archive_decision_is_refused_without_journal(
     before = everything(store)
     plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
     try:
-        for action, *why in (("restore",), ("forget", "--why", "f")):
-            code, said = decide(action, *why)
+        for action, *options in (("restore",), ("forget", "--why", "f")):
+            code, output = decide(action, *options)
             assert code == 2
-            assert "nothing was done" in said
+            assert "nothing was done" in output
     finally:
         plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
     assert everything(store) == before
@@ -204,9 +208,9 @@ def test_archive_decision_is_refused_without_journal(
 
 
 def damage(store: ArchiveStore) -> None:
-    known = manifest.load_manifest(store, TABLE, OLD)
-    assert known is not None
-    store.put(known.files[0].name, b"damaged")
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    assert day_manifest is not None
+    store.put(day_manifest.files[0].name, b"damaged")
 
 
 @pytest.mark.parametrize(
@@ -221,9 +225,9 @@ def test_adopt_refuses_damaged_day(
 ) -> None:
     plant(store, *ids("b", 3))
     spoil(store)
-    code, said = decide("adopt", "--why", "test")
+    code, output = decide("adopt", "--why", "test")
     assert code == 2
-    assert says in said
+    assert says in output
     assert not ArchivedDay.objects.exists()
 
 
@@ -231,18 +235,18 @@ def test_adopt_refuses_day_with_fewer_rows_than_noted(store: ArchiveStore) -> No
     archive_rows_of_day(store, *ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
     replant(store, *ids("b", 3))
-    code, said = decide("adopt", "--why", "test")
+    code, output = decide("adopt", "--why", "test")
     assert code == 2
-    assert "12" in said
+    assert "12" in output
     assert ArchivedDay.objects.get().rows == 12
 
 
 def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: Path) -> None:
     archive_rows_of_day(store, *ids("b", 3))
     plant(store, "forged")
-    code, said = decide("restore")
+    code, output = decide("restore")
     assert code == 2
-    assert "1 row" in said
+    assert "1 row" in output
     assert NAME not in names()
     ended = command(
         *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
@@ -271,9 +275,9 @@ def test_maintain_drops_no_day_when_archive_is_unset(
     archive_rows_of_day(store, *ids("b", 3))
     fill(plain, *ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))
-    code, said = partitions("maintain", "--force")
+    code, output = partitions("maintain", "--force")
     assert code == 2
-    assert "ANNALS_ARCHIVE_URL is unset" in said
+    assert "ANNALS_ARCHIVE_URL is unset" in output
     assert rows_of() == ids("c", 2)
     assert partitions("maintain", "--force", "--without-archive")[0] == 0
     assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
@@ -301,10 +305,10 @@ def written(store: ArchiveStore, place: Path, plain: Connection) -> Path:
 def forge(folder: Path, **changed: Any) -> None:
     """Write something else into the manifest of a day and into what it says of its file."""
     path = folder / "manifest.json"
-    said = json.loads(path.read_text())
+    content = json.loads(path.read_text())
     for name, value in changed.items():
-        (said if name in said else said["files"][0])[name] = value
-    path.write_text(json.dumps(said))
+        (content if name in content else content["files"][0])[name] = value
+    path.write_text(json.dumps(content))
 
 
 def rows_found(store: ArchiveStore) -> list[int]:
@@ -324,7 +328,7 @@ def fault(store: ArchiveStore) -> str:
 def test_forged_manifest_hides_no_archived_row(
     store: ArchiveStore, written: Path, changed: Mapping[str, Any], noted: bool
 ) -> None:
-    said = ArchivedDay.objects.values_list("archived_at", flat=True).get()
+    archived_at = ArchivedDay.objects.values_list("archived_at", flat=True).get()
     if not noted:
         ArchivedDay.objects.all().delete()  # the run was interrupted before its note
     forge(written, **changed)
@@ -332,7 +336,7 @@ def test_forged_manifest_hides_no_archived_row(
     assert NAME not in names()
     assert rows_found(store) == [1, 1, 1]
     assert fault(store) == ""
-    assert ArchivedDay.objects.get().archived_at.year == said.year
+    assert ArchivedDay.objects.get().archived_at.year == archived_at.year
 
 
 def test_verify_compares_files_with_database(store: ArchiveStore, written: Path) -> None:

@@ -30,12 +30,12 @@ def test_loads_are_measured_from_complete_days() -> None:
         count += simulated.load(plain, ago(1), applications=40, seed=2)
         simulated.load(plain, get_today(), applications=5, seed=3)
     parts = catalog.read_partitions(connection, simulated.TABLES)
-    found = measure_loads(connection, parts, get_today())
-    assert found is not None
-    assert (found.since, found.until) == (ago(2), ago(1))
-    assert [load.table for load in found.loads] == simulated.TABLES
-    assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
-    on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
+    report = measure_loads(connection, parts, get_today())
+    assert report is not None
+    assert (report.since, report.until) == (ago(2), ago(1))
+    assert [load.table for load in report.loads] == simulated.TABLES
+    assert sum(load.rows_per_day for load in report.loads) * 2 == pytest.approx(count)
+    on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in report.loads)
     stored = sum(part.bytes for part in parts if part.day and part.day < get_today())
     assert on_disk == pytest.approx(stored, rel=1e-6)
 

@@ -51,12 +51,12 @@ def make_changes(seed: int) -> list[ModelChange]:
     changes = []
     for number in range(20):
         entity = random.choice(KINDS)
-        at = random.randrange(0, 2 * 24 * HOUR)
+        minutes = random.randrange(0, 2 * 24 * HOUR)
         for version in range(random.randrange(1, 15)):
-            at += random.choice([0, 0, 1, 5, 90])
+            minutes += random.choice([0, 0, 1, 5, 90])
             changes.append(
                 ModelChange(
-                    minute(at - at % random.choice([1, 10])),
+                    minute(minutes - minutes % random.choice([1, 10])),
                     ENTITIES.index(entity),
                     f"D{number}",
                     version,

@@ -53,10 +53,10 @@ def test_pages_follow_one_another_without_repeating(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     first = data(ask(auditor, clientId="top-crm", pageSize=4))
-    rest = data(ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"]))
-    seen = [(each["id"], each["version"]) for each in first["history"] + rest["history"]]
+    second = data(ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"]))
+    seen = [(item["id"], item["version"]) for item in first["history"] + second["history"]]
     assert len(seen) == len(set(seen)) == 6
-    assert "nextPageToken" not in rest
+    assert "nextPageToken" not in second
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_token_of_another_question_is_refused(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     token = data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
-    for other in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
-        answer = ask(auditor, **other, pageToken=token)
+    for other_query in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
+        answer = ask(auditor, **other_query, pageToken=token)
         assert error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
@@ -143,11 +143,11 @@ def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
 def test_feed_never_passes_complete_to_and_gives_what_came_since(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = complete_to.read_completeness(ENTITIES)
+    completeness = complete_to.read_completeness(ENTITIES)
 
     def feed(complete: float | None, **parameters: str) -> Any:
         moment = None if complete is None else minute(complete)
-        state = replace(known, complete_to=moment)
+        state = replace(completeness, complete_to=moment)
         monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)
         begin = {"order": "asc", "from": minute(0).isoformat(), **parameters}
         return data(auditor.get("/api/v1/changes", begin))
@@ -170,11 +170,11 @@ def test_feed_never_passes_complete_to_and_gives_what_came_since(
 def test_completeness_of_one_kind_is_read_once(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, asked_kinds = complete_to.read_completeness(ENTITIES), []
+    completeness, asked_kinds = complete_to.read_completeness(ENTITIES), []
 
     def read_and_note(kinds: Sequence[EntityKind]) -> StoreCompleteness:
         asked_kinds.append([kind.name for kind in kinds])
-        return known
+        return completeness
 
     monkeypatch.setattr(complete_to, "read_completeness", read_and_note)
     data(ask(auditor, order="asc", author="m.ivanov", entity="product-task"))

@@ -32,8 +32,8 @@ def set_for_the_login(db: None) -> Iterator[None]:
 
     def change(action: str) -> None:
         with open_connection("test") as plain:
-            for name, given in SETTINGS.items():
-                words = {"name": sql.Identifier(name), "given": sql.Literal(given)}
+            for name, value in SETTINGS.items():
+                words = {"name": sql.Identifier(name), "given": sql.Literal(value)}
                 alter = sql.SQL("ALTER ROLE {login} IN DATABASE {database} ").format(**names)
                 plain.execute(alter + sql.SQL(action).format(**words))
 
@@ -54,7 +54,7 @@ def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: 
 def test_the_session_has_what_the_consumer_needs() -> None:
     """No limit of time: a batch that takes longer would be repeated for ever. Each statement sees
     what was committed before it: writers look for a sealer's mark after they locked a day."""
-    wanted = {
+    expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",
         "transaction_timeout": "0",
@@ -62,7 +62,7 @@ def test_the_session_has_what_the_consumer_needs() -> None:
         "timezone": "UTC",
     }
     with open_connection("test") as plain:
-        for name, text in wanted.items():
+        for name, text in expected.items():
             assert plain.execute(f"SHOW {name}").fetchone() == (text,), name
 
 

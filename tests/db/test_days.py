@@ -63,28 +63,28 @@ def test_day_table_has_properties_of_parent_once(plain: Connection) -> None:
         " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
         [days.build_partition_name(table, TODAY)],
     ).fetchone()
-    own = plain.execute(
+    parent_indexes = plain.execute(
         "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
     ).fetchone()
     checks = plain.execute(
         "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
         [days.build_partition_name(table, TODAY)],
     ).fetchone()
-    assert own is not None
-    assert indexes == (own[0], own[0])
+    assert parent_indexes is not None
+    assert indexes == (parent_indexes[0], parent_indexes[0])
     assert checks == (0,)
 
 
 def test_concurrent_processes_create_each_day_once() -> None:
-    wanted = [day(number) for number in range(6)]
+    new_days = [day(number) for number in range(6)]
 
     def make(_: int) -> int:
         with raw() as plain:
-            return sum(days.create_partition(plain, TABLE, of) for of in wanted)
+            return sum(days.create_partition(plain, TABLE, of) for of in new_days)
 
     with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(make, range(6))) == len(wanted)
-    assert names() == [days.build_partition_name(TABLE, of) for of in wanted]
+        assert sum(pool.map(make, range(6))) == len(new_days)
+    assert names() == [days.build_partition_name(TABLE, of) for of in new_days]
 
 
 def test_create_leaves_pending_day_to_running_drop() -> None:
@@ -128,8 +128,8 @@ def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> Non
 
 
 def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
-    with raw() as other, other.transaction():
-        other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+    with raw() as other_session, other_session.transaction():
+        other_session.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             days.create_partition(plain, TABLE, TODAY, wait_s=0.3)
     assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -163,9 +163,9 @@ def expected() -> str:
 def test_days_of_maintain_compress_long_documents() -> None:
     """With lz4 where the server can."""
     call_command("partitions", "maintain", verbosity=0)
-    found = compressions()
-    assert len(found) > 20 * len(ENTITIES)
-    assert set(found.values()) == {expected()}
+    compression_by_table = compressions()
+    assert len(compression_by_table) > 20 * len(ENTITIES)
+    assert set(compression_by_table.values()) == {expected()}
 
 
 def test_days_of_consumer_and_archive_compress_long_documents() -> None:

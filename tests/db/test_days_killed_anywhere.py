@@ -54,11 +54,11 @@ def fresh() -> None:
 
 def somewhere(store: ArchiveStore) -> set[str]:
     """The ids of all rows that are in the archive or in a table, attached or not."""
-    found = set(archived(store))
+    ids = set(archived(store))
     with raw() as plain:
         for name in names():
-            found |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
-    return found
+            ids |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
+    return ids
 
 
 def until_free() -> None:
@@ -89,8 +89,8 @@ def in_table() -> list[tuple[Any, ...]]:
 
 
 def in_archive(store: ArchiveStore) -> list[tuple[Any, ...]]:
-    known = manifest.load_manifest(store, TABLE, OLD)
-    return [] if known is None else list(manifest.read_checked_rows(store, known))
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    return [] if day_manifest is None else list(manifest.read_checked_rows(store, day_manifest))
 
 
 def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> 
     with raw() as plain:
         fill(plain, *FIRST)
     assert execute_plans(POLICY, archiver=DayArchiver(ArchiveStore(str(begin)))).dropped == [NAME]
-    known, expected = ArchivedDay.objects.get(), in_archive(ArchiveStore(str(begin)))
+    archived_day, expected = ArchivedDay.objects.get(), in_archive(ArchiveStore(str(begin)))
 
     def setup() -> list[tuple[Any, ...]]:
         nonlocal store
         fresh()
         shutil.copytree(begin, tmp_path / str(count))
-        known.save(force_insert=True)
+        archived_day.save(force_insert=True)
         store = ArchiveStore(str(tmp_path / str(count)))
         with raw() as plain:
             fill(plain, *LATER)

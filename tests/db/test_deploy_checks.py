@@ -69,8 +69,8 @@ def embedded_home() -> Iterator[Path]:
         embedded.get_database_server(folder).stop("immediate")
 
 
-def list_warning_ids(**asked: Any) -> list[str]:
-    return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**asked)]
+def list_warning_ids(**options: Any) -> list[str]:
+    return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**options)]
 
 
 def test_missing_settings_are_listed_in_order(settings: Settings) -> None:

@@ -20,10 +20,10 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def plain() -> Iterator[psycopg.Connection[object]]:
-    with raw() as made:
-        distribution.forget_answer(made)
-        yield made
-        distribution.forget_answer(made)
+    with raw() as session:
+        distribution.forget_answer(session)
+        yield session
+        distribution.forget_answer(session)
 
 
 def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
@@ -32,12 +32,14 @@ def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[objec
 
 def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[object]) -> None:
     distribution.is_distributed(plain)
-    with raw() as other:
-        other.autocommit = False
+    with raw() as other_session:
+        other_session.autocommit = False
         with pytest.raises(errors.DivisionByZero):
-            other.execute("SELECT 1 / 0")
-        assert distribution.is_distributed(other) is False, "the server would refuse a question"
-        other.rollback()
+            other_session.execute("SELECT 1 / 0")
+        assert distribution.is_distributed(other_session) is False, (
+            "the server would refuse a question"
+        )
+        other_session.rollback()
 
 
 def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
@@ -51,10 +53,10 @@ def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
 
 
 def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[psycopg.Connection[object]] = []
+    sessions: list[psycopg.Connection[object]] = []
 
-    def broken(found: psycopg.Connection[object]) -> None:
-        made.append(found)
+    def broken(session: psycopg.Connection[object]) -> None:
+        sessions.append(session)
         raise errors.AdminShutdown("the session was terminated")
 
     monkeypatch.setattr(base, "prepare_session", broken)
@@ -64,7 +66,7 @@ def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.Mon
     }
     with pytest.raises(errors.AdminShutdown):
         session.get_new_connection(session.get_connection_params())
-    assert made[0].closed
+    assert sessions[0].closed
 
 
 @pytest.mark.django_db(transaction=True)

@@ -62,9 +62,9 @@ def archive_at(monkeypatch: pytest.MonkeyPatch, url: str | None) -> str:
 def fill(*of: date) -> None:
     """Rows of applications on each of these days."""
     with raw() as plain:
-        for each in of:
-            days.create_partition(plain, TABLE, each)
-            noon = datetime(each.year, each.month, each.day, 12, tzinfo=UTC)
+        for day in of:
+            days.create_partition(plain, TABLE, day)
+            noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
             for number, data in enumerate(HARD):
                 moment, kind = noon + timedelta(microseconds=number * 10), ChangeType(number % 3)
                 author = None if number else "a,b"
@@ -97,15 +97,15 @@ def export(
 
 
 def parsed(line: bytes) -> dict[str, Any]:
-    found: Any = exactjson.loads(line)
-    assert found["updatedAt"].endswith("Z")
-    return {**found, "updatedAt": datetime.fromisoformat(found["updatedAt"])}
+    version: Any = exactjson.loads(line)
+    assert version["updatedAt"].endswith("Z")
+    return {**version, "updatedAt": datetime.fromisoformat(version["updatedAt"])}
 
 
 def undated(*words: str) -> tuple[int, str]:
     """Exit code and standard error of an export of applications."""
-    code, _, said = command("export", "--entity", "product-instance", *words)
-    return code, said
+    code, _, errors = command("export", "--entity", "product-instance", *words)
+    return code, errors
 
 
 def leave(archive: str) -> None:
@@ -136,8 +136,8 @@ def expected() -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("filled")
 def test_export_as_json_lines_is_exact(tmp_path: Path) -> None:
-    said = export("--output", str(tmp_path))
-    assert "Exported 2 days, 8 rows" in said
+    output = export("--output", str(tmp_path))
+    assert "Exported 2 days, 8 rows" in output
     names = visible(tmp_path)
     assert names == [f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
     files = [tmp_path / name for name in names]
@@ -154,9 +154,11 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
     for file in sorted(tmp_path.glob("*.parquet")):
         with file.open("rb") as opened:
             rows += parquet.read_rows(opened)  # type: ignore[arg-type]
-    wanted = expected()
-    assert [row[0] for row in rows] == [version["id"] for version in wanted]
-    assert [exactjson.loads(row[-1]) for row in rows] == [item["data"] for item in wanted]
+    expected_versions = expected()
+    assert [row[0] for row in rows] == [version["id"] for version in expected_versions]
+    assert [exactjson.loads(row[-1]) for row in rows] == [
+        item["data"] for item in expected_versions
+    ]
     assert Decimal("12345678901234567890.10") in exactjson.loads(rows[0][-1]).values()  # type: ignore[union-attr]
 
 
@@ -167,20 +169,20 @@ def test_interrupted_export_continues(
 ) -> None:
     real = run._write_day
 
-    def stop_at_last(export: Any, of: Any, *rest: Any) -> int:
+    def stop_at_last(export: Any, of: Any, *args: Any) -> int:
         if of.day == LAST:
             raise OSError("disk full")
-        return real(export, of, *rest)
+        return real(export, of, *args)
 
     monkeypatch.setattr(run, "_write_day", stop_at_last)
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
     words = ("--output", str(tmp_path), "--format", kind)
     assert undated(*span, *words)[0] == 2
     monkeypatch.setattr(run, "_write_day", real)
-    (done,) = [tmp_path / name for name in visible(tmp_path)]
-    before = done.stat()
+    (complete_file,) = [tmp_path / name for name in visible(tmp_path)]
+    before = complete_file.stat()
     assert "1 day was exported before" in export("--output", str(tmp_path), "--format", kind)
-    assert done.stat() == before
+    assert complete_file.stat() == before
     names = [f"{days.build_partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
     assert visible(tmp_path) == names
     assert not list(tmp_path.glob(".*.part"))
@@ -189,8 +191,8 @@ def test_interrupted_export_continues(
 @pytest.fixture
 def in_this_database() -> dict[str, str]:
     """The environment of a process that works on the test's database."""
-    mine = connection.settings_dict
-    url = f"postgresql://{mine['USER']}:{mine['PASSWORD']}@{mine['HOST']}:{mine['PORT']}/{mine['NAME']}"
+    database = connection.settings_dict
+    url = f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}/{database['NAME']}"
     return {**os.environ, "DATABASE_URL": url, "ANNALS_RETENTION_DAYS": "3650"}
 
 
@@ -210,26 +212,26 @@ def test_export_to_stdout_writes_only_versions(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
     )
     assert again.stdout == finished.stdout
-    said = parse_shaped("export", again.stderr.splitlines()[-1])
-    assert (said["table"], said["days"], said["rows"]) == (TABLE, 1, 4)
+    summary = parse_shaped("export", again.stderr.splitlines()[-1])
+    assert (summary["table"], summary["days"], summary["rows"]) == (TABLE, 1, 4)
 
 
 def test_export_of_children_names_application(tmp_path: Path, plain: Connection) -> None:
     simulated.load(plain, FIRST, applications=30)
     count = stored(plain, "product_task_aud")
-    said = export("--output", str(tmp_path), entity="product-task")
-    assert f"{count:,} rows" in said
+    output = export("--output", str(tmp_path), entity="product-task")
+    assert f"{count:,} rows" in output
     (file,) = [tmp_path / name for name in visible(tmp_path)]
-    found = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
-    assert len(found) == count
-    assert all(version["productInstanceId"] for version in found)  # type: ignore[index]
+    versions = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
+    assert len(versions) == count
+    assert all(version["productInstanceId"] for version in versions)  # type: ignore[index]
 
 
 @pytest.mark.usefixtures("filled")
 def test_export_without_dates_omits_today(tmp_path: Path) -> None:
     fill(day(-1), TODAY)
-    code, said = undated("--output", str(tmp_path))
-    assert (code, "Exported 3 days, 12 rows" in said) == (0, True)
+    code, output = undated("--output", str(tmp_path))
+    assert (code, "Exported 3 days, 12 rows" in output) == (0, True)
     assert visible(tmp_path) == [
         f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
     ]
@@ -263,14 +265,16 @@ def test_export_of_archived_day_equals_export_of_table(
     export(*words, "--output", str(tmp_path / "table"))
     leave(settled)
     assert stored(plain) == len(HARD)
-    said = export(*words, "--output", str(tmp_path / "archive"))
-    assert "Exported 2 days, 8 rows" in said
+    output = export(*words, "--output", str(tmp_path / "archive"))
+    assert "Exported 2 days, 8 rows" in output
     names = visible(tmp_path / "table")
     assert visible(tmp_path / "archive") == names
     for name in names:
-        one, other = (content(tmp_path / place / name) for place in ("table", "archive"))
-        assert one == other
-        assert len(one) == len(HARD)
+        from_table, from_archive = (
+            content(tmp_path / place / name) for place in ("table", "archive")
+        )
+        assert from_table == from_archive
+        assert len(from_table) == len(HARD)
     assert "2 days were exported before" in export(*words, "--output", str(tmp_path / "archive"))
 
 
@@ -299,15 +303,17 @@ def test_export_names_missing_days(
 ) -> None:
     leave(settled)
     old = day(-200)
-    code, said = undated("--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY))
+    code, output = undated(
+        "--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY)
+    )
     last = day(-91)
     assert code == 1
-    assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in said
-    assert "Exported 4 days" in said  # two with rows, and two that maintain has made
+    assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
+    assert "Exported 4 days" in output  # two with rows, and two that maintain has made
     archive_at(monkeypatch, None)
-    code, said = undated("--output", str(tmp_path / "other"))
+    code, output = undated("--output", str(tmp_path / "other"))
     assert code == 1
-    assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in said
+    assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in output
     assert visible(tmp_path / "other") == visible(tmp_path / "both")[1:]
 
 
@@ -316,17 +322,19 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     leave(settled)
     (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
-    code, said = undated("--output", str(tmp_path))
+    code, output = undated("--output", str(tmp_path))
     assert code == 2
-    assert f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in said
+    assert (
+        f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in output
+    )
     assert visible(tmp_path) == [
         f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
     ]
     file.unlink()
     assert undated("--output", str(tmp_path))[0] == 2
     # Rows that can be read and are not those of the manifest.
-    other = Path(settled) / TABLE / str(FIRST) / "manifest.json"
-    other.write_text(other.read_text().replace('"rows": 4', '"rows": 5'))
+    manifest_file = Path(settled) / TABLE / str(FIRST) / "manifest.json"
+    manifest_file.write_text(manifest_file.read_text().replace('"rows": 4', '"rows": 5'))
     assert undated("--output", str(tmp_path))[0] == 2
 
 
@@ -347,10 +355,12 @@ def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connectio
     """Not a file without rows, in the place of a complete one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
-    [name], found = visible(tmp_path), chosen()
+    [name], chosen_days = visible(tmp_path), chosen()
     days.drop_partition(plain, TABLE, FIRST)
-    [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
-    assert done.error is not None
+    [exported_day] = run.to_directory(
+        run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
+    )
+    assert exported_day.error is not None
     assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
 
 
@@ -359,23 +369,25 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
 ) -> None:
     """The export waits for the packing of its day, and reads what came of it."""
     fill(FIRST)
-    found, replace, swapped = chosen(), days.replace_table, Event()
+    chosen_days, replace, swapped = chosen(), days.replace_table, Event()
 
-    def slowly(*given: Any) -> None:
-        replace(*given)
+    def slowly(*args: Any) -> None:
+        replace(*args)
         swapped.set()
         deadline = time_of.monotonic() + 20
-        with raw() as other:
-            while not other.execute(WAITS).rowcount and time_of.monotonic() < deadline:
+        with raw() as other_session:
+            while not other_session.execute(WAITS).rowcount and time_of.monotonic() < deadline:
                 time_of.sleep(0.02)
 
     monkeypatch.setattr(days, "replace_table", slowly)
     with raw() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
         assert swapped.wait(20)
-        [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
+        [exported_day] = run.to_directory(
+            run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
+        )
         packed.result()
-    assert (done.rows, done.error) == (len(HARD), None)
+    assert (exported_day.rows, exported_day.error) == (len(HARD), None)
 
 
 def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -> None:

@@ -60,12 +60,12 @@ def test_version_of_store_wins_over_old_service(
 ) -> None:
     data = get_data(support, API)
     assert list_numbers(data) == [5, 4, 3, 2, 1, 0]
-    assert [each["entity"]["rate"][:3] for each in data["history"]] == ["new"] * 3 + ["old"] * 3
-    assert [each.get("fromFallback") for each in data["history"]] == [None] * 3 + [True] * 3
+    assert [item["entity"]["rate"][:3] for item in data["history"]] == ["new"] * 3 + ["old"] * 3
+    assert [item.get("fromFallback") for item in data["history"]] == [None] * 3 + [True] * 3
     assert data["fallback"] == {"state": "answered", "olderVersionsMayBeMissing": False}
-    for each, before in zip(data["history"], data["history"][1:], strict=False):
-        assert each["previousVersion"] == before["version"]
-        assert jsonpatch.apply_patch(before["entity"], each["diff"]) == each["entity"]
+    for version, before in zip(data["history"], data["history"][1:], strict=False):
+        assert version["previousVersion"] == before["version"]
+        assert jsonpatch.apply_patch(before["entity"], version["diff"]) == version["entity"]
     assert data["history"][-1]["olderVersions"] is None
 
 
@@ -84,9 +84,12 @@ def test_application_timeline_has_children_of_old_service(
         ("R1", 1), ("A1", 5), ("A1", 4), ("A1", 3), ("A1", 2), ("R2", 0), ("R1", 0), ("A1", 1),
         ("A1", 0),
     ]  # fmt: skip
-    at = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
-    assert at["application"]["version"] == 2
-    assert [item["entity"]["fullName"] for item in at["children"][PERSON.name]] == ["old", "gone"]
+    state = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
+    assert state["application"]["version"] == 2
+    assert [item["entity"]["fullName"] for item in state["children"][PERSON.name]] == [
+        "old",
+        "gone",
+    ]
     assert len(application_in_both_services.asked) == 2  # one call for item answer
 
 
@@ -98,17 +101,17 @@ def test_version_with_two_clocks_is_shown_once_with_both_moments(
     assert list_numbers(data) == [5, 4, 3, 2, 1, 0]
     four = data["history"][1]
     assert four["entity"] == {"rate": "new 4"}
-    other = get_data(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
-    assert (other["entity"], other["fromFallback"]) == ({"rate": "old 4"}, True)
+    old_version = get_data(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
+    assert (old_version["entity"], old_version["fromFallback"]) == ({"rate": "old 4"}, True)
     page = support.get("/admin/history/product-instance/A1/").content.decode()
     assert page.count("from the old system") == 3
     assert "The old system has another time of this version" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
     assert "The old system has version 4 with another time" in text(snapshot)
     address, moment = "/admin/history/product-instance/A1/versions/4/", four["fallbackUpdatedAt"]
-    theirs = support.get(address, {"at": moment})
-    assert "This is version 4 of the old system" in text(theirs)
-    assert "old 4" in text(theirs)
+    old_page = support.get(address, {"at": moment})
+    assert "This is version 4 of the old system" in text(old_page)
+    assert "old 4" in text(old_page)
     store.add("A1", 4, {}, minute(4.5))  # now it is the store's
     assert "More than one version has the number 4" in text(
         support.get(address, {"at": four["updatedAt"]})
@@ -127,10 +130,10 @@ def test_old_service_state_is_none_when_it_was_not_asked() -> None:
     def busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
-    asked = sources.OldServiceSource(busy, 1)
+    source = sources.OldServiceSource(busy, 1)
     with pytest.raises(BusyError):
-        asked.request(ROOT, "A1")
-    assert asked.state is None
+        source.request(ROOT, "A1")
+    assert source.state is None
 
 
 def test_versions_of_old_service_are_masked(
@@ -254,7 +257,7 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
     entity = parse_answer_page(
         support.get(API, {"pageSize": 2}).content, TimelineSubject(ROOT, "A1")
     )
-    assert [(each.version, each.data) for each in entity.versions] == [
+    assert [(version.version, version.data) for version in entity.versions] == [
         (2, b'{"n": 1.50}'), (1, b'{"n": 1.50}')
     ]  # fmt: skip
     assert entity.next_token is not None
@@ -262,8 +265,8 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
     assert whole.versions[0] == SourceRow(
         0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, old=True
     )
-    gone = support.get(API.replace("A1", "B9"))
-    assert (gone.status_code, has_no_document(gone.content)) == (404, True)
+    absent_answer = support.get(API.replace("A1", "B9"))
+    assert (absent_answer.status_code, has_no_document(absent_answer.content)) == (404, True)
     wrong = support.get("/api/v1/history/car/A1")
     assert (wrong.status_code, has_no_document(wrong.content)) == (404, False)
 
@@ -293,16 +296,16 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
     ]
     assert len(whole) == (8 if address == WHOLE else 6)
     seen: list[tuple[str, int]] = []
-    asked: dict[str, Any] = {"pageSize": 1, **form}
+    query: dict[str, Any] = {"pageSize": 1, **form}
     for page in range(1, 10):
         application_in_both_services.status = 503 if page == broken else 200
         calls.BREAKER.reset()
-        data = get_data(support, address, **asked)
+        data = get_data(support, address, **query)
         assert data["fallback"]["state"] == ("failed" if page == broken else "answered")
         seen += [(item["id"], item["version"]) for item in data["history"]]
         if "nextPageToken" not in data:
             break
-        asked["pageToken"] = data["nextPageToken"]
+        query["pageToken"] = data["nextPageToken"]
     assert seen == whole
 
 
@@ -318,13 +321,13 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
     pending = [2]
 
     def meanwhile(name: str) -> None:
-        asked = getattr(TableSource, name)
+        method = getattr(TableSource, name)
 
-        def ask(*given: Any) -> Any:
-            found = asked(*given)
+        def ask(*args: Any) -> Any:
+            result = method(*args)
             while pending:
                 store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
-            return found
+            return result
 
         monkeypatch.setattr(TableSource, name, ask)
 
@@ -369,8 +372,8 @@ def test_field_history_waits_for_old_service(
     second = get_data(support, f"{API}/fields", path="/rate", pageSize=2, pageToken=token)
     assert (second["values"], second["fallback"]["state"]) == ([], "failed")
     application_in_both_services.status = 200
-    rest = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
-    assert [item["value"] for item in first["values"] + rest["values"]] == [
+    third = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
+    assert [item["value"] for item in first["values"] + third["values"]] == [
         "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
     ]  # fmt: skip
 
@@ -390,13 +393,13 @@ def test_screen_says_that_versions_may_be_missing(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 500
-    mine = "/admin/history/product-instance/A1/"
+    base_address = "/admin/history/product-instance/A1/"
     pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
-    for address in (*(mine + page for page in pages), "/admin/applications/A1/"):
+    for address in (*(base_address + page for page in pages), "/admin/applications/A1/"):
         assert "The old system does not answer" in text(support.get(address))
-    gone = support.get("/admin/history/product-instance/B9/")
-    assert gone.status_code == 404
-    assert "The old system does not answer" in text(gone)
+    absent_page = support.get("/admin/history/product-instance/B9/")
+    assert absent_page.status_code == 404
+    assert "The old system does not answer" in text(absent_page)
 
 
 # The rule where only the old service has the document that it decides about.

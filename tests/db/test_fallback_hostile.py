@@ -36,9 +36,9 @@ def make_page(*rows: str, more: str = "") -> str:
     return f'{{"status": "success", "data": {{"history": [{", ".join(rows)}]{more}}}}}'
 
 
-def change_version(**given: Any) -> str:
+def change_version(**fields: Any) -> str:
     """A good version with something else in it."""
-    return make_page(json.dumps({**json.loads(GOOD.to_json()), **given}))
+    return make_page(json.dumps({**json.loads(GOOD.to_json()), **fields}))
 
 
 def drop_field(name: str) -> str:

@@ -78,10 +78,10 @@ def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
     name: str, filled: Connection
 ) -> None:
     with raw(application_name=name) as earlier:
-        code, _, said = run("pack", str(DAY), "--entity", "product-instance")
+        code, _, errors = run("pack", str(DAY), "--entity", "product-instance")
         assert code == 2
-        assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in said
-        assert "Replace it by this release" in said
+        assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in errors
+        assert "Replace it by this release" in errors
         assert not is_packed()
         assert marked(filled) is None
     assert run("pack", str(DAY), "--entity", "product-instance").code == 0
@@ -118,11 +118,13 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
     client.force_login(User.objects.create_superuser("operator"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     with raw(application_name="annals") as earlier:
-        named = f"pid {earlier.info.backend_pid} (annals, "
+        session_text = f"pid {earlier.info.backend_pid} (annals, "
         [warning] = [
-            one for one in check_first_hour(databases=["default"]) if one.id == "annals.W122"
+            message
+            for message in check_first_hour(databases=["default"])
+            if message.id == "annals.W122"
         ]
-        assert named in warning.msg
+        assert session_text in warning.msg
         run("maintain")
         assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
             "annals_store_earlier_sessions"
@@ -131,7 +133,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
             client.get("/admin/days/").content.decode()
         )
         assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
-    assert "annals.W122" not in [one.id for one in check_first_hour(databases=["default"])]
+    assert "annals.W122" not in [message.id for message in check_first_hour(databases=["default"])]
     run("maintain")
     assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
@@ -212,8 +214,8 @@ def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked
 
 def test_unpack_needs_a_day_or_all(filled: Connection) -> None:
     for words in ((), (str(DAY), "--all")):
-        code, _, said = run("unpack", *words)
-        assert (code, said) == (2, "Name the day, or give --all.")
+        code, _, errors = run("unpack", *words)
+        assert (code, errors) == (2, "Name the day, or give --all.")
 
 
 def test_a_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:

@@ -322,11 +322,11 @@ def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.M
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
     """PostgreSQL reports `tuple concurrently updated`, as beside `partitions maintain`."""
-    with open_connection("test-other") as other, ThreadPoolExecutor(1) as pool:
-        with other.transaction():
-            other.execute("GRANT SELECT ON search_key TO annals_web")
+    with open_connection("test-other") as other_session, ThreadPoolExecutor(1) as pool:
+        with other_session.transaction():
+            other_session.execute("GRANT SELECT ON search_key TO annals_web")
             applied = pool.submit(apply_in_thread)
-            wait_for_lock(other)
+            wait_for_lock(other_session)
         applied.result(timeout=60)
 
 
@@ -337,10 +337,10 @@ def apply_in_thread() -> None:
         connection.close()
 
 
-def wait_for_lock(other: Connection) -> None:
+def wait_for_lock(session: Connection) -> None:
     """Wait until a session waits for this one."""
     while (
-        other.execute(
+        session.execute(
             "SELECT FROM pg_locks WHERE NOT granted"
             " AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
         ).fetchone()

@@ -60,15 +60,15 @@ def rows(*bodies: bytes) -> list[DecodedRow]:
 
 def check() -> SealVerdict:
     with raw() as plain:
-        (found,) = verify_days(plain, ROOT)
+        (verdict,) = verify_days(plain, ROOT)
     assert find_chain_fault(ROOT) is None
-    return found
+    return verdict
 
 
 def noted() -> list[tuple[str, str, int, bool]]:
     """Id, topic, offset of the late rows, and whether a newer seal includes them."""
-    found = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
-    return list(found)
+    rows = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
+    return list(rows)
 
 
 def execute(statement: str) -> None:
@@ -82,8 +82,8 @@ def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
     (row,) = LateRow.objects.all()
     assert (row.table, row.day, row.version, row.partition) == (TABLE, OLD, 7, 0)
     with raw() as plain:
-        found = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
-    assert len(found) == 1
+        rows = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
+    assert len(rows) == 1
     verdict = check()
     assert (verdict.fault, verdict.rows, verdict.late) == (None, 3, 1)
     code, out, _ = run("verify")
@@ -200,11 +200,11 @@ def test_writer_notes_rows_while_day_is_sealed(
 
         # The moment between the announcement and the digest.
         monkeypatch.setattr(sealing, "_vacuum_day", write)
-        made = seal_day(plain, ROOT, OLD)
+        seal = seal_day(plain, ROOT, OLD)
         if when == "after the seal":
             open_.execute("COMMIT")
     inside = when == "before the digest"
-    assert made.rows == (4 if inside else 3)
+    assert seal.rows == (4 if inside else 3)
     assert noted() == [("in flight", TOPIC, 0, inside)]
     assert (check().fault, check().late) == (None, 0 if inside else 1)
 
@@ -241,7 +241,7 @@ def test_archiving_seals_day_with_late_rows_again(
 ) -> None:
     writer.write(old("late"))
     leave(archive)
-    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4]
+    assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4]
     assert noted() == [("late", TOPIC, 3, True)]
     verdict = check()
     assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
@@ -257,7 +257,7 @@ def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Arch
     assert (check().fault, check().note) == (None, "archived; the digests are equal")
     leave(archive)
     assert ArchivedDay.objects.get().rows == 5
-    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4, 5]
+    assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4, 5]
     assert check().fault is None
     # A day that came back with repeats only gets no further seal.
     writer.write(old("b"))

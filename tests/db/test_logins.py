@@ -36,9 +36,9 @@ def fetch_limits(login: str) -> tuple[int, list[str]]:
     return actual[0], sorted(actual[1] or [])
 
 
-def alter_login(login: str, what: str) -> None:
+def alter_login(login: str, clause: str) -> None:
     with open_connection("test-owner") as owner:
-        owner.execute(f"ALTER ROLE {login} {what}")
+        owner.execute(f"ALTER ROLE {login} {clause}")
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])

@@ -144,18 +144,20 @@ def test_only_owner_of_partition_records_its_forecast() -> None:
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)
         new = ledger.claim_partition(plain, source, 0)
-        for held, at, kept, arriving, rate in (
+        for claim, moment, kept_seconds, arriving, rate in (
             (new, NOW.timestamp(), None, 7.0, 123.0),
             (old, None, 1.0, 8.0, 5.0),
             (new, NOW.timestamp(), 60.0, 9.0, None),
         ):
-            result = Outlook(PartitionLog(0, 0, 0, arriving), DeletionForecast(at, 0, 0, kept))
-            ledger.record_forecast(plain, {held: result}, rate)
+            result = Outlook(
+                PartitionLog(0, 0, 0, arriving), DeletionForecast(moment, 0, 0, kept_seconds)
+            )
+            ledger.record_forecast(plain, {claim: result}, rate)
         plain.commit()
-    [mine] = Ledger.objects.all()
-    assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)
-    assert (mine.arriving_rate, mine.reading_rate) == (9.0, 123.0)
-    assert mine.forecast_at is not None
+    [ledger_row] = Ledger.objects.all()
+    assert (ledger_row.loss_at, ledger_row.kept_seconds) == (NOW, 60.0)
+    assert (ledger_row.arriving_rate, ledger_row.reading_rate) == (9.0, 123.0)
+    assert ledger_row.forecast_at is not None
     connection.close()
 
 

@@ -33,10 +33,10 @@ def breaks(operation: object) -> bool:
 
 def test_an_earlier_release_can_work_after_each_migration() -> None:
     migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    found = {
+    problems = {
         f"{app}.{name}"
         for (app, name), migration in migrations.items()
         if app in APPS and not migration.initial
         if any(map(breaks, migration.operations))
     }
-    assert found == set(), "give new columns a db_default, remove old ones a release later"
+    assert problems == set(), "give new columns a db_default, remove old ones a release later"

@@ -35,11 +35,13 @@ BASE = "/api/v1/history/product-instance/A1"
 def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
-    other = dumps({**NUL, "a": "xy\0"})
+    other_document = dumps({**NUL, "a": "xy\0"})
     ingested.write(make_value_with_data(text, id="n"), make_value_with_data(b"{}", id="o"))
-    ingested.write(make_value_with_data(turned, id="n"), make_value_with_data(other, id="n"))
+    ingested.write(
+        make_value_with_data(turned, id="n"), make_value_with_data(other_document, id="n")
+    )
     assert ids() == ["n", "o"]
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
     expected = {"next_offset": 4, "read": 4, "stored": 2, "repeated": 1}
     assert counts() == {**expected, "quarantined": 1}
     assert [row["value"] for row in query("SELECT value FROM search_key")] == ["17"]
@@ -57,8 +59,8 @@ def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create_partition(plain, ROOT.table, moment.date())
             Store().add("A1", version, to_store(dumps(data)).decode(), moment, type=UPDATE)
-    given = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     return tmp_path
 
 
@@ -73,8 +75,8 @@ def test_the_screens_show_it(auditor: Client) -> None:
         answer = auditor.get(f"/admin/history/product-instance/A1/{page}")
         assert answer.status_code == 200
         assert b"\0" not in answer.content
-        shown = answer.content.decode()
-        assert "␀" in shown or "\\u0000" in shown
+        page_text = answer.content.decode()
+        assert "␀" in page_text or "\\u0000" in page_text
     assert "x␀y" in auditor.get("/admin/history/product-instance/A1/").content.decode()
     download = auditor.get("/admin/history/product-instance/A1/versions/0/?download=1")
     assert json.loads(download.content) == NUL
@@ -105,8 +107,8 @@ def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> No
     [file] = [path for path in out.rglob(f"*.{kind}") if path.is_file()]
     with file.open("rb") as stream:
         if kind == "jsonl":
-            found = json.loads(stream.read())["data"]
+            document = json.loads(stream.read())["data"]
         else:
             [row] = parquet.read_rows(stream)
-            found = json.loads(row[-1])
-    assert found == NUL
+            document = json.loads(row[-1])
+    assert document == NUL

@@ -65,9 +65,9 @@ PAGES = [
 
 def of(number: int | None, **changes: Any) -> bytes:
     """A version of A1, made a minute after the one before."""
-    at = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
-    given = {"id": "A1", "version": number, "updatedAt": at, "data": {"rate": str(number)}}
-    return make_value(**given | changes)
+    moment = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
+    fields = {"id": "A1", "version": number, "updatedAt": moment, "data": {"rate": str(number)}}
+    return make_value(**fields | changes)
 
 
 def child(id: str, number: int, **changes: Any) -> bytes:
@@ -104,8 +104,8 @@ def told(client: Client, address: str) -> list[dict[str, Any]]:
     assert data["quarantinedCount"] == len(data["quarantined"])
     if "completeness" in data:
         assert data["completeness"]["quarantined"] == data["quarantinedCount"]
-    found: list[dict[str, Any]] = data["quarantined"]
-    return found
+    messages: list[dict[str, Any]] = data["quarantined"]
+    return messages
 
 
 BAD: dict[str, tuple[bytes, int | None]] = {
@@ -128,11 +128,13 @@ def test_every_answer_names_a_message_in_quarantine(
     [row] = Quarantined.objects.all()
     made_at = None if place == "no time" else row.made_at
     for address in CALLS:
-        [held] = told(english, address)
-        assert (held["kind"], held["id"], held["version"]) == (ROOT.name, "A1", number), address
-        assert held["reason"] == row.reason
-        assert (held["updatedAt"] is None) == (made_at is None), address
-        assert held["readAt"] == row.first_seen.isoformat(timespec="microseconds")
+        [message] = told(english, address)
+        assert (message["kind"], message["id"], message["version"]) == (ROOT.name, "A1", number), (
+            address
+        )
+        assert message["reason"] == row.reason
+        assert (message["updatedAt"] is None) == (made_at is None), address
+        assert message["readAt"] == row.first_seen.isoformat(timespec="microseconds")
     for address in PAGES:
         page_text = text(english.get(address))
         assert "is in quarantine" in page_text, address
@@ -147,12 +149,12 @@ def test_missing_version_that_came_is_told_from_one_that_never_did(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(of(4, type="no such"))
-    for number, came in ((4, True), (5, False)):
+    for number, has_come in ((4, True), (5, False)):
         for address in (f"{OF_A1}/versions/{number}", f"{OF_A1}/compare?from=1&to={number}"):
             answer = english.get(address, headers={"Accept-Language": "en"})
             error = json.loads(answer.content)["error"]
             assert (answer.status_code, error["code"]) == (404, "not_found")
-            assert ("it came, and could not be stored" in error["message"]) == came, address
+            assert ("it came, and could not be stored" in error["message"]) == has_come, address
 
 
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
@@ -161,8 +163,8 @@ def test_a_message_of_which_only_the_key_tells_the_id_is_named(
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
     for address in CALLS:
-        [held] = told(english, address)
-        assert (held["id"], held["version"], held["updatedAt"]) == ("A1", None, None)
+        [message] = told(english, address)
+        assert (message["id"], message["version"], message["updatedAt"]) == ("A1", None, None)
     for address in PAGES:
         assert "its place is not known" in text(english.get(address)), address
 
@@ -212,8 +214,8 @@ def test_an_application_names_messages_of_its_children(
 ) -> None:
     stored.write(body, source=CHILD_SOURCE)
     for address in CALLS[-2:]:
-        [held] = told(english, address)
-        assert (held["kind"], held["id"]) == (TASK.name, id)
+        [message] = told(english, address)
+        assert (message["kind"], message["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
         page_text = text(english.get(address))
         assert id in page_text, address
@@ -235,8 +237,8 @@ def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
 ) -> None:
     stored.write(of(4, type="no such"))
     stored.write(child("T2", 0, type="no such"), source=CHILD_SOURCE)
-    found = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
-    assert [item["quarantinedCount"] for item in found] == [2]
+    results = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
+    assert [item["quarantinedCount"] for item in results] == [2]
     assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
     english.get("/admin/applications/A1/")
     assert "2 changes in quarantine" in text(english.get("/admin/"))
@@ -246,13 +248,17 @@ def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before
     stored: Ingested, english: Client
 ) -> None:
     stored.write(of(4, type="no such"), of(5, version="?"), of(6, updatedAt="never"))
-    [one] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
-    assert [item["version"] for item in one["quarantined"]] == [6, None, 4]
-    assert (one["missingVersions"], one["missingCount"], one["missingReason"]) == ([], 0, None)
+    [document] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
+    assert [item["version"] for item in document["quarantined"]] == [6, None, 4]
+    assert (document["missingVersions"], document["missingCount"], document["missingReason"]) == (
+        [],
+        0,
+        None,
+    )
     # Before versions 4 and 5 were made: only what has no time may have been there.
     before = quote((NOW - timedelta(hours=1) + timedelta(minutes=3, seconds=5)).isoformat())
-    [one] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
-    assert [item["version"] for item in one["quarantined"]] == [6]
+    [document] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
+    assert [item["version"] for item in document["quarantined"]] == [6]
     # Before version 3, whose number says that all of them came later.
     early = quote((NOW - timedelta(hours=1) + timedelta(minutes=1, seconds=5)).isoformat())
     [gap] = json.loads(english.get(f"{OF_A1}/at?time={early}").content)["data"]["uncertain"]
@@ -275,17 +281,17 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
     )  # fmt: skip
     data = json.loads(english.get(OF_A1).content)["data"]
     assert (len(data["quarantined"]), data["quarantinedCount"]) == (100, 1_000)
-    shown = text(english.get(PAGE))
-    assert "1 000+ changes came and are not shown here" in shown
-    assert "And 995+ more." in shown
+    page_text = text(english.get(PAGE))
+    assert "1 000+ changes came and are not shown here" in page_text
+    assert "And 995+ more." in page_text
 
 
 def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
     stored.write(of(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
-    said = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
-    assert json.loads(said)["quarantined"] == 1
+    output = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
+    assert json.loads(output)["quarantined"] == 1
 
 
 def test_a_page_asks_the_quarantine_once(
@@ -293,10 +299,12 @@ def test_a_page_asks_the_quarantine_once(
 ) -> None:
     stored.write(of(4, type="no such"))
     for address in (OF_A1, CALLS[-2], PAGE, "/admin/applications/A1/"):
-        with queries(monkeypatch) as said:
+        with queries(monkeypatch) as statements:
             english.get(address)
-        asked = [one for one in said if "WITH chosen" in one]
-        assert len(asked) == 1, address
+        quarantine_statements = [
+            statement for statement in statements if "WITH chosen" in statement
+        ]
+        assert len(quarantine_statements) == 1, address
 
 
 def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
@@ -311,4 +319,4 @@ def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested)
     with connection.schema_editor() as editor:
         module.fill(apps, editor)
     rows = Quarantined.objects.order_by("offset").values_list("application", "made_at")
-    assert [(name, at is not None) for name, at in rows] == [("A1", True), ("", False)]
+    assert [(name, moment is not None) for name, moment in rows] == [("A1", True), ("", False)]

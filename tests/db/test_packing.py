@@ -84,10 +84,10 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
                 data, kind = None, ChangeType.DELETE
             if random.random() < 0.01:
                 data = {"large": "x" * 300_000}
-            at = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
+            minutes = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
             for twin in range(random.choice((1, 1, 1, 1, 2))):
                 store.add(
-                    *(id, version, json.dumps(data), minute(at + twin)),
+                    *(id, version, json.dumps(data), minute(minutes + twin)),
                     entity=entity,
                     type=kind,
                     author=random.choice((None, "m.ivanov", "m.prygunov") * 9 + ("a\tb",)),
@@ -98,14 +98,14 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
 
 def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     """Applications as the simulator makes them, enough for dictionaries."""
-    found: dict[EntityKind, list[Record]] = {}
+    records_by_entity: dict[EntityKind, list[Record]] = {}
     window = Window.at(clock.now(), 90, 14)
     start = datetime.combine(DAY, time(), UTC)
     step = timedelta(days=1) / (messages + 1)
     for item in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
         record = decode(Message(item.topic, 0, 0, 0, item.key, item.value), window)
-        found.setdefault(BY_TOPIC[item.topic], []).append(record)
-    for entity, records in found.items():
+        records_by_entity.setdefault(BY_TOPIC[item.topic], []).append(record)
+    for entity, records in records_by_entity.items():
         days.create_partition(plain, entity.table, DAY)
         with plain.transaction():
             names = copying.get_copy_columns(entity)
@@ -135,11 +135,11 @@ def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection)
         digest = canonical.compute_digest(
             plain, entity, days.locate_day(plain, entity.table, DAY).child
         )
-        done = packing.pack_day(plain, entity, DAY)
-        assert done.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
+        result = packing.pack_day(plain, entity, DAY)
+        assert result.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
         assert rows(plain, entity) == before
-        found = canonical.compute_digest(plain, entity, _table(plain, entity))
-        assert (found.rows, found.finish()) == (digest.rows, digest.finish())
+        new_digest = canonical.compute_digest(plain, entity, _table(plain, entity))
+        assert (new_digest.rows, new_digest.finish()) == (digest.rows, digest.finish())
         assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
         assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
         packing.pack_day(plain, entity, DAY)
@@ -160,16 +160,16 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
     mixed = {id for id, *_, product in expected if product == "A2"}
     mixed &= {id for id, *_, product in expected if product == "A1"}
     packing.pack_day(plain, TASK, DAY)
-    found = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
-    assert found
+    key_rows = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
+    assert key_rows
     of_blocks = plain.execute(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
         f" FROM {queries.build_versions_query(TASK)} AS stored WHERE in_block"
     ).fetchall()
     assert {block[0] for block in of_blocks} & mixed
     assert set(of_blocks) <= expected
-    for (keys,) in found:
-        ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys) - 7, 8)]
+    for (keys,) in key_rows:
+        ago = [int.from_bytes(keys[start : start + 5]) for start in range(0, len(keys) - 7, 8)]
         assert ago == sorted(ago, reverse=True)
         assert len(ago) < codec.MOST_VERSIONS
 
@@ -178,16 +178,16 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
     fill_new = packing._Rewrite._fill_table
 
     def late(self: Any, *args: Any) -> Any:
-        found = fill_new(self, *args)
+        result = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
-        with raw() as other:  # as ingest notes it
-            late_rows.mark_sealed_day(other, ROOT.table, DAY)
-            other.execute(
+        with raw() as other_session:  # as ingest notes it
+            late_rows.mark_sealed_day(other_session, ROOT.table, DAY)
+            other_session.execute(
                 'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
                 ' "offset", noted_at, sealed) VALUES (%s, %s, %s, 7, %s, %s, 0, 1, now(), false)',
                 [ROOT.table, DAY, "a-late-one", b"x", "topic"],
             )
-        return found
+        return result
 
     with raw() as plain:
         fill(plain)
@@ -204,8 +204,8 @@ def test_pack_refuses_table_with_other_versions(
 ) -> None:
     pack = codec.BlockPacker.pack_block
 
-    def wrong(self: Any, made: Any) -> Any:
-        return pack(self, [(*made[0][:-1], made[0][-1] + b" "), *made[1:]])
+    def wrong(self: Any, blocks: Any) -> Any:
+        return pack(self, [(*blocks[0][:-1], blocks[0][-1] + b" "), *blocks[1:]])
 
     fill(plain)
     before = rows(plain, ROOT)
@@ -221,17 +221,17 @@ def test_pack_refuses_table_with_other_versions(
     assert {name for name, _ in outcome.broken} == {
         days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)
     }
-    assert all(f"{DAY} stays as it is" in said for _, said in outcome.broken)
+    assert all(f"{DAY} stays as it is" in reason for _, reason in outcome.broken)
     assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
 
 
 def test_pack_holds_large_document_in_memory_once() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
-    made = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
+    packed_blocks = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
     with raw() as plain:
         tracemalloc.start()
         packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
-            versions, made, None
+            versions, packed_blocks, None
         )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -259,9 +259,9 @@ def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> 
     """Packing a large day takes longer than any of them."""
     limits = []
 
-    def noted(reader: Connection, *given: Any, **named: Any) -> Any:
+    def noted(reader: Connection, *args: Any, **options: Any) -> Any:
         limits.append(reader.execute("SHOW transaction_timeout").fetchone())
-        return canonical.stream_versions(reader, *given, **named)
+        return canonical.stream_versions(reader, *args, **options)
 
     monkeypatch.setattr(packing, "stream_versions", noted)
     with raw() as plain:
@@ -283,15 +283,15 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
     tmp_path: Any, plain: Connection
 ) -> None:
     fill(plain)
-    made = seal_day(plain, ROOT, DAY)
+    seal = seal_day(plain, ROOT, DAY)
     before = rows(plain, ROOT)
     packing.pack_day(plain, ROOT, DAY)
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
-    assert seal_day(plain, ROOT, DAY).digest == made.digest
+    assert seal_day(plain, ROOT, DAY).digest == seal.digest
     archiver = DayArchiver(Files(str(tmp_path)))
     archiver.archive(plain, ROOT.table, DAY)
-    done = archiver.archived[ROOT.table, DAY]
-    assert (done.rows, done.digest) == (len(before), made.digest)
+    archived_day = archiver.archived[ROOT.table, DAY]
+    assert (archived_day.rows, archived_day.digest) == (len(before), seal.digest)
     with pytest.raises(Exception, match="all that the archive has"):
         restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
@@ -326,12 +326,12 @@ def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_found(column: str, plain: Connection) -> None:
     """Also where the block says it a second time."""
-    other = {"type": "(type + 1) % 3", "version": "version + 1"}
+    expressions = {"type": "(type + 1) % 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)
     packing.pack_day(plain, ROOT, DAY)
     for keys in ("octet_length(keys) > 4", "octet_length(keys) = 4"):
-        value = other.get(column, "'nobody'")
+        value = expressions.get(column, "'nobody'")
         if column == "updated_at":
             value = "updated_at + interval '1 microsecond'"
         with plain.transaction(force_rollback=True):
@@ -423,16 +423,16 @@ def test_gaps_and_search_keys_are_read_from_blocks(plain: Connection) -> None:
         for part in reversed(path):
             data = {part: data}
         store.add("g1", version, data, version)
-    made = T0 - timedelta(days=1)
+    created_at = T0 - timedelta(days=1)
     for version in (3, 4):
-        store.add("g2", version, {"createdAt": made.isoformat()}, version)
+        store.add("g2", version, {"createdAt": created_at.isoformat()}, version)
     packing.pack_day(plain, ROOT, DAY)
     call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
     assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
         (name, f"key {version}") for version in (0, 1, 2, 5, 6)
     }
     call_command("gaps", stdout=io.StringIO(), stderr=io.StringIO())
-    assert GapDocument.objects.get(id="g2").since == made
+    assert GapDocument.objects.get(id="g2").since == created_at
     gap = VersionGap.objects.get(document="g1")
     assert (gap.first, gap.last) == (3, 4)
     for model in (SearchKey, VersionGap, GapDocument, GapDay):
@@ -460,12 +460,12 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
-    found = blocks(plain)
-    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in found]
+    block_rows = blocks(plain)
+    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows]
 
     def read(_: int) -> bool:
         return [
-            codec.unpack_documents(packed, _of(packed)) for *_, packed in found * 20
+            codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows * 20
         ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:

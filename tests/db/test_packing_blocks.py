@@ -19,8 +19,8 @@ DAY = T0.date()
 
 def one_after_another(key: VersionKey) -> None:
     """As a page asks: again, while it is told that the version is for later."""
-    found, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
-    assert ([row.key for row in found], unread) == ([key], [])
+    rows, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
+    assert ([row.key for row in rows], unread) == ([key], [])
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -
 def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
     """Times go back against numbers, so twenty blocks hold the moment that is asked for."""
     for number in range(60):
-        at = minute((0, 100, 200)[number % 3] + number // 3)
-        store.add("A1", number, {"text": "y" * 80_000, "number": number}, at)
+        moment = minute((0, 100, 200)[number % 3] + number // 3)
+        store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)
     packed()
     one_after_another(VersionKey(58, minute(119)))
 
@@ -56,11 +56,11 @@ def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> N
     draw, next_day = Random(1), DAY + timedelta(days=1)
     with raw() as plain:
         days.create_partition(plain, get_root().table, next_day)
-        for at, word, size in ((0, "one", 30), (1440, "another", 1500)):
+        for first_minute, word, size in ((0, "one", 30), (1440, "another", 1500)):
             for number in range(600):
                 document = {f"{word}{key}": f"{word} text of {key}" for key in range(40)}
                 document["own"] = draw.randbytes(size).hex()
-                store.add(f"{word}{number}", 1, document, minute(at + number % 60))
+                store.add(f"{word}{number}", 1, document, minute(first_minute + number % 60))
         plain.execute(f"ANALYZE {get_root().table}")
         pack_day(plain, get_root(), DAY)
         pack_day(plain, get_root(), next_day)

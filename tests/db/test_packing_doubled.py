@@ -26,8 +26,8 @@ NAME = days.build_partition_name(TABLE, OLD)
 
 def old(id: str, version: int, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-    given = {"id": id, "version": version, "updatedAt": moment}
-    return make_value(**given) if data is None else make_value_with_data(data.encode(), **given)
+    fields = {"id": id, "version": version, "updatedAt": moment}
+    return make_value(**fields) if data is None else make_value_with_data(data.encode(), **fields)
 
 
 FIRST = [old(id, version) for id in "abc" for version in range(5)]
@@ -36,8 +36,8 @@ KEYS = [(id, version) for id in "abc" for version in range(5)]
 
 def keys() -> list[tuple[str, int]]:
     with raw() as plain:
-        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
-        return [(row[0], row[1]) for row in found]
+        rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
+        return [(row[0], row[1]) for row in rows]
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
         " SELECT %s, version, data, updated_at, client_id, author, type FROM plain_copy"
         " WHERE id = %s AND version = ANY(%s)"
     )
-    with raw() as other:
-        packing.unpack_day(other, ROOT, OLD)
-        other.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
-        packing.pack_day(other, ROOT, OLD)
-        other.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
-        other.execute(copy, ["a", "a", [0, 1, 2]])
-        other.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
-        other.execute(copy, ["b", "b", [3]])
-        other.execute("DROP TABLE plain_copy")
-        other.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
+    with raw() as session:
+        packing.unpack_day(session, ROOT, OLD)
+        session.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
+        packing.pack_day(session, ROOT, OLD)
+        session.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
+        session.execute(copy, ["a", "a", [0, 1, 2]])
+        session.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
+        session.execute(copy, ["b", "b", [3]])
+        session.execute("DROP TABLE plain_copy")
+        session.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
     return ingested
 
 
@@ -117,8 +117,8 @@ def test_repair_leaves_each_version_once(
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
     if not in_blocks:  # then nobody knows which one was first
         assert moved.data == '{"other": 1}'
-        done = doubled_day.write(*FIRST)
-        assert (done.repeated[SOURCE], done.rejects) == (len(FIRST), ())
+        result = doubled_day.write(*FIRST)
+        assert (result.repeated[SOURCE], result.rejects) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
@@ -188,9 +188,9 @@ def test_consumer_reports_refused_row_as_repeat_or_divergence(
 ) -> None:
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
-    done = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
-    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 3)
-    assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
+    result = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
+    assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 3)
+    assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
     assert keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

@@ -42,8 +42,8 @@ def run(rewrite: Rewrite) -> Callable[[], None]:
 def is_packed() -> bool:
     """Whether the table has blocks; the mark must say the same."""
     with raw() as plain:
-        found = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
-        blocks = found.fetchone() == (True,)
+        cursor = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
+        blocks = cursor.fetchone() == (True,)
     marked = SealedDay.objects.filter(day=DAY, packed_at__isnull=False).exists()
     assert blocks is marked
     return blocks
@@ -79,18 +79,18 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
 
 def test_message_after_killed_pack_is_stored_once(ingested: Ingested) -> None:
     def old(version: int) -> bytes:
-        at = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-        return make_value(id="a", version=version, updatedAt=at)
+        moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
+        return make_value(id="a", version=version, updatedAt=moment)
 
     ingested.write(*map(old, range(5)))
-    came, found = 5, there()
+    next_version, rows = 5, there()
     for _ in kill_everywhere(run(packing.pack_day)):
-        done = ingested.write(old(came), old(came - 1), old(0))
-        assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 2)
-        came, before = came + 1, found
-        found = there()
-        assert found[:-1] == before
-        assert [row[1] for row in found] == list(range(came))
+        result = ingested.write(old(next_version), old(next_version - 1), old(0))
+        assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 2)
+        next_version, before = next_version + 1, rows
+        rows = there()
+        assert rows[:-1] == before
+        assert [row[1] for row in rows] == list(range(next_version))
     assert is_packed()
-    done = ingested.write(*map(old, range(came + 1)))
-    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, came)
+    result = ingested.write(*map(old, range(next_version + 1)))
+    assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, next_version)

@@ -41,8 +41,8 @@ Rewrite = Callable[[], object]
 def there() -> list[tuple[str, int]]:
     """The versions of the day, by id and number."""
     with raw() as plain:
-        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
-        return [(row[0], row[1]) for row in found]
+        rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
+        return [(row[0], row[1]) for row in rows]
 
 
 def insert(
@@ -81,9 +81,9 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     fill = packing._Rewrite._fill_table
 
     def filled(self: Any, *args: Any) -> Any:
-        found = fill(self, *args)
+        result = fill(self, *args)
         act()
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(packing._Rewrite, "_fill_table", filled)
@@ -103,10 +103,10 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("who", WRITERS)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("rewrite", [packed, unpacked])
 def test_swap_keeps_row_of_any_writer(
-    who: str,
+    writer: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
@@ -117,12 +117,12 @@ def test_swap_keeps_row_of_any_writer(
         packed(plain)
 
     def write() -> None:
-        with raw() as other:
-            if WRITERS[who]:
-                other.execute(WRITERS[who])
+        with raw() as other_session:
+            if WRITERS[writer]:
+                other_session.execute(WRITERS[writer])
                 return
             command = f"COPY {TABLE} (id, version, data, updated_at, client_id, type) FROM STDIN"
-            with other.cursor() as cursor, cursor.copy(command) as copy:
+            with other_session.cursor() as cursor, cursor.copy(command) as copy:
                 for number in range(1, 31):
                     copy.write_row((f"late{number}", 1, "{}", minute(3), "sql", 1))
 
@@ -140,8 +140,8 @@ def test_swap_has_row_from_before_the_snapshot_once(
     fill = packing._Rewrite._fill_table
 
     def late(self: Any, *args: Any) -> Any:
-        with raw() as other:
-            insert(other, "late", 1)
+        with raw() as other_session:
+            insert(other_session, "late", 1)
         return fill(self, *args)
 
     monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
@@ -157,10 +157,10 @@ def test_rows_that_wait_for_swap_are_kept(
     stop = threading.Event()
 
     def write() -> None:
-        with raw() as other:
+        with raw() as other_session:
             while not stop.is_set():
                 id = f"w{len(written):05}"
-                insert(other, id, 1)
+                insert(other_session, id, 1)
                 written.append((id, 1))
 
     thread = threading.Thread(target=write)
@@ -204,10 +204,10 @@ def test_changed_day_is_not_swapped(
     after: list[Any] = []
 
     def write() -> None:
-        with raw() as other:
+        with raw() as other_session:
             for statement in CHANGES[change].format(table=TABLE, partition=PARTITION).split(";"):
-                other.execute(statement)
-            after.extend(other.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
+                other_session.execute(statement)
+            after.extend(other_session.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
 
     with (
         meanwhile(monkeypatch, write),
@@ -223,12 +223,12 @@ def test_changed_day_is_not_swapped(
 
 
 def triggers(plain: Connection) -> list[str]:
-    found = plain.execute(
+    rows = plain.execute(
         "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal"
         " ORDER BY 1",
         [PARTITION],
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 def test_swap_refuses_other_number_of_versions(
@@ -239,8 +239,8 @@ def test_swap_refuses_other_number_of_versions(
     monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
     def write() -> None:
-        with raw() as other:
-            insert(other, "late", 1)
+        with raw() as other_session:
+            insert(other_session, "late", 1)
 
     with meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
         packed(plain)
@@ -291,9 +291,9 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
     thread.start()
     try:
         assert began.wait(20)
-        with raw() as other:
-            other.execute("SET statement_timeout = '10s'")
-            insert(other, "late", 1)
+        with raw() as other_session:
+            other_session.execute("SET statement_timeout = '10s'")
+            insert(other_session, "late", 1)
     finally:
         thawed.set()
         thread.join(20)
@@ -328,11 +328,11 @@ def test_reader_from_before_swap_sees_day(
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         rewrite(plain)
-        with raw() as other:
-            insert(other, "after the swap", 1)
+        with raw() as other_session:
+            insert(other_session, "after the swap", 1)
         dictionaries._dictionaries_by_number.clear()
-        found = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
-    assert [(row[0], row[1]) for row in found] == filled
+        rows = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
+    assert [(row[0], row[1]) for row in rows] == filled
 
 
 def test_new_dictionary_waits_for_older_snapshots(
@@ -449,8 +449,8 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
-        done = ingested.write(*map(sent, range(8)))
-    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (2, 6, ())
+        result = ingested.write(*map(sent, range(8)))
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (2, 6, ())
     place = days.locate_day(plain, TABLE, MOMENT.date())
     assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
 
@@ -491,10 +491,10 @@ def test_restore_keeps_rows_written_meanwhile(
 
     def late(*args: Any) -> None:
         fill(*args)
-        with raw() as other:
-            insert(other, f"late{len(calls)}", 1)
+        with raw() as other_session:
+            insert(other_session, f"late{len(calls)}", 1)
             if not calls:
-                other.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")
+                other_session.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")
             calls.append(1)
 
     calls: list[int] = []

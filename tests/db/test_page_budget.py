@@ -53,7 +53,7 @@ MADE = st.builds(
     st.integers(0, 2),
 )
 HISTORY = st.lists(
-    MADE, min_size=1, max_size=25, unique_by=lambda made: (made.version, made.minute)
+    MADE, min_size=1, max_size=25, unique_by=lambda change: (change.version, change.minute)
 )
 FILTERS = st.builds(
     VersionFilters,
@@ -69,15 +69,15 @@ FILTERS = st.builds(
 def written(store: Store, history: list[Made]) -> Iterator[None]:
     """The store has this history. It is gone afterwards, with all that came to it."""
     with transaction.atomic():
-        for made in history:
-            write(store, made)
+        for change in history:
+            write(store, change)
         yield
         transaction.set_rollback(True)
 
 
-def write(store: Store, made: Made) -> None:
-    data = {"rate": made.rate, "v": made.version}
-    store.add("A1", made.version, data, made.minute, author=made.author)
+def write(store: Store, change: Made) -> None:
+    data = {"rate": change.rate, "v": change.version}
+    store.add("A1", change.version, data, change.minute, author=change.author)
 
 
 def shown(version: Version) -> tuple[int, int]:
@@ -116,20 +116,20 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
 
 def pages(ask: Any, query: Any) -> list[TimelinePage]:
     """All pages from the first one on; `ask` gets the query with the token of each."""
-    found = [ask(HOST, query)]
-    while found[-1].next_token is not None:
-        assert len(found) < 1_000, "the tokens lead in a circle"
-        found.append(ask(HOST, replace(query, page_token=found[-1].next_token)))
-    return found
+    answers = [ask(HOST, query)]
+    while answers[-1].next_token is not None:
+        assert len(answers) < 1_000, "the tokens lead in a circle"
+        answers.append(ask(HOST, replace(query, page_token=answers[-1].next_token)))
+    return answers
 
 
-def no_token_leads_nowhere(found: Sequence[TimelinePage]) -> None:
-    assert len(found) == 1 or all(page.versions for page in found)
+def no_token_leads_nowhere(timeline_pages: Sequence[TimelinePage]) -> None:
+    assert len(timeline_pages) == 1 or all(page.versions for page in timeline_pages)
 
 
-def content(found: Sequence[TimelinePage]) -> list[Version]:
+def content(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
-    versions = (version for page in found for version in page.versions)
+    versions = (version for page in timeline_pages for version in page.versions)
     return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
 
 
@@ -167,13 +167,13 @@ def test_every_version_is_on_one_page_whatever_the_budget(
             entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
         )
         with limited(*limits):
-            found = pages(timeline.fetch_page, query)
+            timeline_pages = pages(timeline.fetch_page, query)
         whole = pages(timeline.fetch_page, query)
-        assert all(len(page.versions) <= size for page in found)
-        seen = content(found)
+        assert all(len(page.versions) <= size for page in timeline_pages)
+        seen = content(timeline_pages)
         assert seen == content(whole)
         if filters.path is None or (limits[2] and len(history) < SCAN):
-            no_token_leads_nowhere(found)
+            no_token_leads_nowhere(timeline_pages)
 
 
 @relaxed
@@ -188,19 +188,21 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     limits: tuple[int, int, float],
 ) -> None:
     with written(store, history):
-        for made in child:
-            data = {"rate": made.rate, "text": "x" * made.rate * 30}
-            store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
+        for change in child:
+            data = {"rate": change.rate, "text": "x" * change.rate * 30}
+            store.add(
+                "P1", change.version, data, change.minute, entity=PERSON, author=change.author
+            )
         query = TimelineQuery(id="A1", filters=filters, order=order, page_size=size)
         with limited(*limits):
-            found = pages(timeline.fetch_page, query)
+            timeline_pages = pages(timeline.fetch_page, query)
         whole = pages(timeline.fetch_page, query)
-        seen = content(found)
+        seen = content(timeline_pages)
         assert seen == content(whole)
         places = [(version.entity.name, *shown(version)) for version in seen]
         assert len(places) == len(set(places))
         if filters.path is None or (limits[2] and len(history) + len(child) < SCAN):
-            no_token_leads_nowhere(found)
+            no_token_leads_nowhere(timeline_pages)
 
 
 @relaxed
@@ -222,8 +224,8 @@ def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
             raise AssertionError("the tokens lead in a circle")
 
         with limited(*limits):
-            found = walk()
-        assert found == walk()
+            values = walk()
+        assert values == walk()
 
 
 def documents(store: Store, count: int, size: int) -> None:
@@ -239,31 +241,35 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
     plain = statements.fetch_rows
 
     def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        found = plain(statement, values)
-        read.append(sum(len(item) for row in found for item in row if isinstance(item, bytes)))
-        return found
+        rows = plain(statement, values)
+        read.append(sum(len(item) for row in rows for item in row if isinstance(item, bytes)))
+        return rows
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
     with limited(100_000, 60_000, 10**9):
-        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500))
-    assert max(sum(version.size for version in page.versions) for page in found) <= 100_000
+        timeline_pages = pages(
+            timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500)
+        )
+    assert max(sum(version.size for version in page.versions) for page in timeline_pages) <= 100_000
     assert max(read) <= 60_000
-    assert [version.version for page in found for version in page.versions] == [*range(30)][::-1]
+    assert [version.version for page in timeline_pages for version in page.versions] == [
+        *range(30)
+    ][::-1]
 
 
 def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
     with limited(1_000, 1_000, 10**9):
-        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
-    numbers = [[version.version for version in page.versions] for page in found]
+        timeline_pages = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
+    numbers = [[version.version for version in page.versions] for page in timeline_pages]
     assert numbers == [[3, 2], [1], [0]]
 
 
-@pytest.mark.parametrize("what", ["A1", "A1?path=/n", "A1/fields?path=/n"])
+@pytest.mark.parametrize("address", ["A1", "A1?path=/n", "A1/fields?path=/n"])
 @pytest.mark.parametrize("read_bytes", [1, 3_000])
 def test_the_size_of_a_masked_value_ends_no_page(
-    store: Store, client: Client, what: str, read_bytes: int
+    store: Store, client: Client, address: str, read_bytes: int
 ) -> None:
     FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
     labels.forget_catalogue()
@@ -284,9 +290,9 @@ def test_the_size_of_a_masked_value_ends_no_page(
             token = f"pageToken={page['nextPageToken']}"
 
     with limited(1_200, read_bytes, 10**9):
-        first, second = (list(numbers(what.replace("A1", id))) for id in ("A1", "B1"))
+        first, second = (list(numbers(address.replace("A1", id))) for id in ("A1", "B1"))
     assert first == second
-    assert "fields" in what or len(first) > 1
+    assert "fields" in address or len(first) > 1
 
 
 @pytest.fixture
@@ -319,10 +325,10 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
 
 
 def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
-    (found,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
-    assert [item["path"] for item in found["changes"]][:2] == ["/f21", "/f00"]
-    rest = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
-    assert [item["path"] for item in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
+    (version,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
+    assert [item["path"] for item in version["changes"]][:2] == ["/f21", "/f00"]
+    next_part = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={version['nextChanges']}")
+    assert [item["path"] for item in next_part["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
     wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
 
@@ -368,14 +374,14 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
     store: Store, auditor: Client
 ) -> None:
     """PostgreSQL makes 131,072 digits of 1e131071."""
-    given = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
+    numbers = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
     for version in range(3):
-        text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(given)}]}}'
+        text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(numbers)}]}}'
         store.add("A1", version, text, version)
     for call in ("A1", "A1/versions/2", "A1/at?time=2100-01-01", "A1/blame"):
         answer = auditor.get(f"{API}/{call}")
         assert len(answer.content) < 10_000
-        for number in given:
+        for number in numbers:
             assert number.encode() in answer.content
     changed = got(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
     assert [item["path"] for item in changed] == ["/v"]
@@ -404,8 +410,8 @@ def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Clie
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
     with limited(10**9, 700, 10**9):
-        found = timeline.fetch_application_at(HOST, "A1", minute(1))
-    assert [part.id for part in found.missing] == [f"P{number}" for number in range(5)]
+        state = timeline.fetch_application_at(HOST, "A1", minute(1))
+    assert [part.id for part in state.missing] == [f"P{number}" for number in range(5)]
 
 
 @relaxed
@@ -424,8 +430,10 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
     order: TimelineOrder,
     size: int,
 ) -> None:
-    there = {(made.version, made.minute) for made in history}
-    arrivals = iter([made for made in late if (made.version, made.minute) not in there])
+    stored_keys = {(change.version, change.minute) for change in history}
+    arrivals = iter(
+        [change for change in late if (change.version, change.minute) not in stored_keys]
+    )
     with written(store, history):
         seen: list[tuple[int, int]] = []
         arrived: set[tuple[int, int]] = set()
@@ -438,10 +446,10 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
             token = page.next_token
             if token is None:
                 break
-            for made in arrivals:
-                if (made.version, made.minute) not in arrived:
-                    write(store, made)
-                    arrived.add((made.version, made.minute))
+            for change in arrivals:
+                if (change.version, change.minute) not in arrived:
+                    write(store, change)
+                    arrived.add((change.version, change.minute))
                     break
         assert len(seen) == len(set(seen))
-        assert there <= set(seen) <= there | arrived
+        assert stored_keys <= set(seen) <= stored_keys | arrived

@@ -166,9 +166,9 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
             days.create_partition(plain, table, day(number))
     outcome = execute_plans(policy(), archiver=Fatal())
     assert outcome.exit_code == 2
-    [(name, said)] = outcome.broken
+    [(name, reason)] = outcome.broken
     assert name == build_partition_name(TABLE, day(-5))
-    assert "terminating connection" in said
+    assert "terminating connection" in reason
     dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
     assert outcome.dropped == dropped
     assert advisory_locks() == 0
@@ -182,13 +182,13 @@ def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) 
         insert(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
             days.create_partition(plain, TABLE, today)
-        said = str(caught.value)
-        assert f"the default partition public.product_default of public.{TABLE} has rows" in said
+        message = str(caught.value)
+        assert f"the default partition public.product_default of public.{TABLE} has rows" in message
         ran = command("partitions", "maintain")
         assert ran.code != 0
         assert "public.product_default" in ran.out + ran.err
         assert "SQLSTATE" not in ran.out + ran.err
-        commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", said)
+        commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", message)
         plain.execute(commands[0])
         assert days.create_partition(plain, TABLE, today)
         plain.execute(commands[1])
@@ -234,9 +234,9 @@ def test_days_are_utc_in_every_server_zone(zone: str) -> None:
 def test_partition_status_equals_metrics(plain: Connection) -> None:
     for number in (-9, -1, 0, 1):
         days.create_partition(plain, TABLE, day(number))
-    found = load_statuses(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
-    assert (found.table, found.ahead, found.missing, found.overdue) == (TABLE, 1, 2, 0)
-    assert found.bytes > 0
+    status = load_statuses(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
+    assert (status.table, status.ahead, status.missing, status.overdue) == (TABLE, 1, 2, 0)
+    assert status.bytes > 0
     assert load_statuses(policy())[1].ahead == -1
 
 
@@ -254,12 +254,12 @@ def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
     listed = json.loads(run("list", "--json")[1])
     assert [part["name"] for part in listed if part["table"] == TABLE] == names()
     today = datetime.now(UTC).date()
-    ours = next(part for part in listed if part["day"] == str(today))
-    assert ours["from"] == f"{today}T00:00:00+00:00"
+    todays_partition = next(part for part in listed if part["day"] == str(today))
+    assert todays_partition["from"] == f"{today}T00:00:00+00:00"
     small("1")
     code, out, _ = run("maintain", "--json")
-    done = json.loads(out)
-    assert (code, len(done["dropped"]), done["exitCode"]) == (0, 2 * len(TABLES), 0)
+    result = json.loads(out)
+    assert (code, len(result["dropped"]), result["exitCode"]) == (0, 2 * len(TABLES), 0)
     assert names()[0] in run("list")[1]
     assert "inside the window" in run("plan", "--each")[1]
 
@@ -269,14 +269,19 @@ def test_run_with_fast_clock_does_not_stay_latest(
 ) -> None:
     """The alerts and the removal of search keys would look at it until that day comes."""
     now = clock.now().replace(hour=12)  # an hour later is the same day
-    for at in (now, now + timedelta(days=300), now + timedelta(hours=1), now + timedelta(hours=2)):
-        move(at)
-        done = run("maintain")
-        assert done[0] == 0, done
+    for moment in (
+        now,
+        now + timedelta(days=300),
+        now + timedelta(hours=1),
+        now + timedelta(hours=2),
+    ):
+        move(moment)
+        outcome = run("maintain")
+        assert outcome[0] == 0, outcome
         latest = runs.load_latest_run()
         assert latest is not None
-        assert latest.started_at == at
-        assert latest.search_keys_before == (at - timedelta(days=3)).date()
+        assert latest.started_at == moment
+        assert latest.search_keys_before == (moment - timedelta(days=3)).date()
 
 
 @pytest.mark.parametrize("wrong", [timedelta(days=1000), timedelta(hours=-2)])
@@ -285,10 +290,10 @@ def test_maintain_refuses_wrong_clock(
 ) -> None:
     """A clock that is ahead would drop every day."""
     run("maintain")
-    there, right = names(), clock.now()
+    names_before, right = names(), clock.now()
     monkeypatch.setattr(clock, "now", lambda: right + wrong)
     code, _, err = run("maintain", "--force")
-    assert (code, names()) == (2, there)
+    assert (code, names()) == (2, names_before)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
     latest = runs.load_latest_run()
     assert latest is not None

@@ -32,7 +32,7 @@ class Ingest:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, span: range) -> None:
-        with raw(options=f"-c lock_timeout={MOST_MS}") as plain, raw() as other:
+        with raw(options=f"-c lock_timeout={MOST_MS}") as plain, raw() as other_session:
             while not self.stop.is_set():
                 of = day(span[self.written % len(span)])
                 moment = datetime.combine(of, clock(12), UTC) + timedelta(seconds=self.written)
@@ -43,7 +43,7 @@ class Ingest:
                         self.longest = max(self.longest, time.perf_counter() - begun)
                         insert(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
-                    self.made += days.create_partition(other, TABLE, of)
+                    self.made += days.create_partition(other_session, TABLE, of)
                 else:
                     self.written += 1
 
@@ -105,21 +105,21 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
 @pytest.mark.usefixtures("tables")
 def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run holds the locks of one day at a time, however many it makes and drops."""
-    most = 0
+    maximum = 0
     real = days.attach_table
 
     def counting(plain: days.Connection, place: days.DayTable, of: object) -> None:
-        nonlocal most
+        nonlocal maximum
         real(plain, place, of)  # type: ignore[arg-type]
         row = plain.execute(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
         ).fetchone()
         assert row is not None
-        most = max(most, row[0])
+        maximum = max(maximum, row[0])
 
     monkeypatch.setattr(days, "attach_table", counting)
     execute_plans(PartitionPolicy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
-    assert 0 < most < 40
+    assert 0 < maximum < 40
     connection.close()
 
 
@@ -134,5 +134,5 @@ def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
             " AND relation NOT IN ('pg_locks'::regclass)"
         )
-        [held] = cursor.fetchone() or ()
-    assert 40 < held <= (len(list(window.iterate_days())) + 1) * of_each_day
+        [lock_count] = cursor.fetchone() or ()
+    assert 40 < lock_count <= (len(list(window.iterate_days())) + 1) * of_each_day

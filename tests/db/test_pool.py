@@ -26,10 +26,10 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A connection of its own to the tests' database, with a pool of its own."""
     connection.ensure_connection()  # from the pool of all tests
     monkeypatch.setattr(base.DatabaseWrapper, "_connection_pools", {})
-    own = connections["default"].copy()
-    yield own
-    own.close()
-    own.close_pool()
+    wrapper = connections["default"].copy()
+    yield wrapper
+    wrapper.close()
+    wrapper.close_pool()
 
 
 def backend(pooled: Any) -> int:
@@ -67,21 +67,21 @@ def test_one_that_was_idle_is_asked(
 @emptied
 def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
     before = backend(pooled)
-    own: psycopg.Connection[Any] = pooled.connection
+    session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [before])
         assert cursor.fetchone() == (True,)
-    assert not own.closed
+    assert not session.closed
     assert backend(pooled) != before
 
 
 @emptied
 def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
     before = backend(pooled)
-    own: psycopg.Connection[Any] = pooled.connection
+    session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
-    own.close()
+    session.close()
     assert backend(pooled) != before
 
 
@@ -129,8 +129,8 @@ TYPES = [
 @pytest.fixture
 def migrator(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """Another session, as a migration has."""
-    with raw() as own:
-        yield own
+    with raw() as session:
+        yield session
 
 
 @pytest.mark.parametrize(("table", "column", "type"), TYPES)
@@ -144,9 +144,9 @@ def test_requests_after_a_column_has_another_type(
     addresses = ("/api/v1/history/product-instance/A1", "/api/v1/history/product-instance/A1/blame")
 
     def answers() -> list[bytes]:
-        found = [client.get(address) for address in addresses]
-        assert [item.status_code for item in found] == [200, 200]
-        return [item.content for item in found]
+        responses = [client.get(address) for address in addresses]
+        assert [item.status_code for item in responses] == [200, 200]
+        return [item.content for item in responses]
 
     before = answers()
     try:

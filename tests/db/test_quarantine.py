@@ -93,8 +93,8 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
-    [came] = quarantined()
-    assert (came["reason"], came["first_reason"]) == ("bad_data", "")
+    [row] = quarantined()
+    assert (row["reason"], row["first_reason"]) == ("bad_data", "")
 
     def undeclared(*_: Any) -> Record:
         raise RejectedMessage(Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t"))
@@ -105,7 +105,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
         [quarantine_rows] = quarantined()
         assert (quarantine_rows["first_reason"], quarantine_rows["first_detail"]) == (
             "bad_data",
-            came["detail"],
+            row["detail"],
         )
     assert (quarantine_rows["reason"], quarantine_rows["detail"]) == (
         "unknown_topic",
@@ -113,7 +113,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     )
     output = command("show", str(quarantine_rows["id"]))
     assert "reason: unknown_topic" in output
-    assert f"first reason: bad_data\nfirst detail: {came['detail']}\n" in output
+    assert f"first reason: bad_data\nfirst detail: {row['detail']}\n" in output
     assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
 
 
@@ -124,9 +124,9 @@ def test_retry_keeps_version_of_message_when_its_kind_is_gone(
     labels = {name: quarantined()[0][name] for name in ("entity", "entity_id", "version")}
     assert labels["entity_id"] == "a"
     # Its own copy: an entry that is put back comes last, and other tests see the order.
-    others = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
+    other_topics = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
     for module in ("messages.decode", "kafka.names"):
-        monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", others)
+        monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", other_topics)
     assert retry_selected() == {"retrying": 1}
     [quarantine_rows] = quarantined()
     assert (quarantine_rows["reason"], quarantine_rows["first_reason"]) == (
@@ -195,11 +195,11 @@ def test_two_workers_never_lock_the_same_message(ingested: Ingested) -> None:
     ingested.write(*[b"bad"] * 10)
     with open_connection() as first_connection, open_connection() as second_connection:
         with first_connection.transaction():
-            own_ids = {held.id for held in messages.lock_messages(first_connection, ANY, 6)}
+            own_ids = {row.id for row in messages.lock_messages(first_connection, ANY, 6)}
             with second_connection.transaction():
-                theirs = {held.id for held in messages.lock_messages(second_connection, ANY, 100)}
-            assert (len(own_ids), len(theirs)) == (6, 4)
-            assert not own_ids & theirs
+                other_ids = {row.id for row in messages.lock_messages(second_connection, ANY, 100)}
+            assert (len(own_ids), len(other_ids)) == (6, 4)
+            assert not own_ids & other_ids
         assert len(messages.lock_messages(second_connection, ANY, 100)) == 10
 
 

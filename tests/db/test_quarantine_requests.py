@@ -37,11 +37,11 @@ def web_and_consumer_roles(django_db_setup: None, django_db_blocker: DjangoDbBlo
         call_command("grants", apply=True)
 
 
-def make_group_query(**given: Any) -> dict[str, Any]:
+def make_group_query(**query: Any) -> dict[str, Any]:
     """The query of a group: a wrong version of one service."""
     [topic] = {message_row["topic"] for message_row in quarantined()}
     wrong = {"reason": "bad_field", "client_id": "crm", "field": "version", "topic": topic}
-    return {"action": "discard", **wrong, **given}
+    return {"action": "discard", **wrong, **query}
 
 
 def make_bad_message(id: str, client: str = "crm") -> bytes:
@@ -133,8 +133,8 @@ def test_requested_messages_are_retried_by_cron_job(ingested: Ingested, operator
     )
     with open_connection() as plain:
         plain.execute("UPDATE ingest_quarantine SET next_attempt = now() + interval '1 day'")
-    chosen = [message_row["id"] for message_row in quarantined()[:2]]
-    action = {"action": "ask_retry", "_selected_action": chosen}
+    message_ids = [message_row["id"] for message_row in quarantined()[:2]]
+    action = {"action": "ask_retry", "_selected_action": message_ids}
     to = operator.post("/admin/ingest/quarantined/", action)
     assert to.status_code == 302
     page = operator.get(to.url)

@@ -76,7 +76,7 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
     with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
     assert ids() == ["a", "c"]
-    assert [held["offset"] for held in quarantined()] == [1, 3]
+    assert [row["offset"] for row in quarantined()] == [1, 3]
     assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
     assert faults() == []
 
@@ -93,7 +93,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
     assert (ids(), quarantined(), counts()) == ([], [], {})
     ingested.store(batch)
     assert ids() == ["a", "b", "c"]
-    assert [held["offset"] for held in quarantined()] == [3]
+    assert [row["offset"] for row in quarantined()] == [3]
     assert faults() == []
 
 
@@ -134,13 +134,13 @@ def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: st
             make_value(id="c", data={"number": "3"}),
         )
     assert ids() == ["a", "c"]
-    assert [held["offset"] for held in quarantined()] == [1]
+    assert [row["offset"] for row in quarantined()] == [1]
     assert [row["value"] for row in query("SELECT value FROM search_key ORDER BY 1")] == ["1", "3"]
     assert faults() == []
 
 
 @pytest.mark.parametrize(
-    "make, drop, named",
+    "make, drop, constraint",
     [
         (
             "ALTER TABLE product_instance_aud ADD CONSTRAINT theirs CHECK (author <> 'refused')",
@@ -157,7 +157,7 @@ def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: st
     ids=["check", "unique"],
 )
 def test_a_constraint_that_somebody_added(
-    ingested: Ingested, make: str, drop: str, named: str
+    ingested: Ingested, make: str, drop: str, constraint: str
 ) -> None:
     same = {"author": "refused", "version": 0}
     with open_connection("test") as plain:
@@ -168,9 +168,9 @@ def test_a_constraint_that_somebody_added(
             )
         finally:
             plain.execute(drop)
-    found = quarantined()
-    assert named in found[0]["detail"]
-    assert len(ids()) + len(found) == 4
+    rows = quarantined()
+    assert constraint in rows[0]["detail"]
+    assert len(ids()) + len(rows) == 4
     assert ids()[0] == "a"
     assert faults() == []
 
@@ -210,9 +210,9 @@ def test_a_missing_privilege_is_reported_and_waited_for(
             plain.execute("DROP ROLE nobody_special")
     assert ids() == ["a", "b"]
     assert len(quarantined()) == 1
-    [said] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
-    assert "run `annals grants --apply` as the owner of the tables" in said
-    assert "permission denied for table product_instance_aud" in said
+    [message] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
+    assert "run `annals grants --apply` as the owner of the tables" in message
+    assert "permission denied for table product_instance_aud" in message
     assert faults() == []
 
 
@@ -238,7 +238,7 @@ def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[byt
     assert ids() == ["a", "b"]
     expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
     assert counts() == {**expected, "quarantined": 1_500}
-    assert {held["reason"] for held in quarantined()} == {"number_out_of_range"}
+    assert {row["reason"] for row in quarantined()} == {"number_out_of_range"}
     assert faults() == []
 
 
@@ -246,21 +246,21 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
     next to a version that was stored before and is repeated and contradicted."""
     ingested.write(make_value(id="x"))
-    other = make_value(id="a", author="other")
+    other_row = make_value(id="a", author="other")
     ingested.write(
         make_value(id="x", author="other"),
         *[POISON] * 40,
         make_value(id="a"),
         POISON,
-        other,
+        other_row,
         make_value(id="a"),
         make_value(id="x"),
     )
     assert ids() == ["a", "x"]
     expected = {"next_offset": 47, "read": 47, "stored": 2, "repeated": 2}
     assert counts() == {**expected, "quarantined": 43}
-    differing = [held for held in quarantined() if held["reason"] == "divergent_duplicate"]
-    assert [held["offset"] for held in differing] == [1, 44]
+    differing = [row for row in quarantined() if row["reason"] == "divergent_duplicate"]
+    assert [row["offset"] for row in differing] == [1, 44]
     assert faults() == []
 
 
@@ -310,27 +310,30 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
         finally:
             plain.execute(f"DROP ROLE {login}")
     assert refused() == 0
-    said = next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
-    assert said.startswith("PostgreSQL at ")
-    assert "refuses the login" in said
-    assert said.endswith("Nothing is lost; trying again")
+    message = next(
+        record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
+    )
+    assert message.startswith("PostgreSQL at ")
+    assert "refuses the login" in message
+    assert message.endswith("Nothing is lost; trying again")
     assert PASSWORD not in caplog.text
 
 
 @pytest.mark.parametrize(
-    "reason", [reason for reason, each in BREACHES.items() if each.by_database and each.example]
+    "reason",
+    [reason for reason, breach in BREACHES.items() if breach.by_database and breach.example],
 )
 def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
     breach = BREACHES[reason]
-    sent = [each for each in (breach.before, breach.example) if each is not None]
-    today = [each.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for each in sent]
+    sent = [body for body in (breach.before, breach.example) if body is not None]
+    today = [body.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for body in sent]
     ingested.write(
         *(
-            make_message(contract_page.expand_example(each), number, CHILD_TOPIC)
-            for number, each in enumerate(today)
+            make_message(contract_page.expand_example(body), number, CHILD_TOPIC)
+            for number, body in enumerate(today)
         ),
         source=CHILD_SOURCE,
     )
-    [held] = quarantined()
-    assert (held["reason"], held["offset"]) == (reason, len(sent) - 1)
-    assert held["detail"].startswith(("a number in `data` has more", "another content is stored"))
+    [row] = quarantined()
+    assert (row["reason"], row["offset"]) == (reason, len(sent) - 1)
+    assert row["detail"].startswith(("a number in `data` has more", "another content is stored"))

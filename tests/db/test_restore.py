@@ -45,10 +45,10 @@ def ids(plain: Connection, table: str = TABLE) -> list[str]:
 
 def of_day(plain: Connection) -> list[str]:
     """All tables of the day, also unfinished ones."""
-    found = plain.execute(
+    rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 @contextmanager
@@ -63,16 +63,16 @@ def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
         insert(writer, NOON, "in flight")
-        with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
+        with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
             time.sleep(0.5)
-            assert not done.done()
+            assert not future.done()
             writer.execute("COMMIT")
-            assert done.result().rows == len(ROWS)
+            assert future.result().rows == len(ROWS)
         assert ids(writer) == [*ROWS, "in flight"]
         assert ids(writer, NAME) == [*ROWS, "in flight"]
         assert days.locate_day(plain, TABLE, OLD).comment == days.RESTORED
-        kept = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
-        assert plain.execute(kept, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
+        query = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
+        assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
 def test_restore_blocks_no_writer_or_reader_while_filling(
@@ -92,8 +92,8 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
 
     read = manifest.read_checked_rows
 
-    def rows(*given: Any) -> Iterator[Any]:
-        for number, row in enumerate(read(*given)):
+    def rows(*args: Any) -> Iterator[Any]:
+        for number, row in enumerate(read(*args)):
             if number % 5 == 0:
                 write()
             yield row
@@ -107,12 +107,12 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
     assert len(seen) >= 4
 
 
-@pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
+@pytest.mark.parametrize("row_ids", [["a003", "b"], [*ROWS, "b"]])
 def test_restore_keeps_rows_of_the_table(
-    store: ArchiveStore, there: list[str], plain: Connection
+    store: ArchiveStore, row_ids: list[str], plain: Connection
 ) -> None:
     days.create_partition(plain, TABLE, OLD)
-    for id_ in there:
+    for id_ in row_ids:
         number = ROWS.index(id_) if id_ in ROWS else 0
         insert(plain, NOON + timedelta(seconds=number), id_)
     restore_day(plain, store, PRODUCT, OLD)
@@ -150,10 +150,10 @@ def test_restore_gives_up_when_transaction_stays_open(
         insert(plain, NOON, "b")
         with raw() as reader, reader.transaction():
             ids(reader)
-            with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
-                while not done.done():
+            with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
+                while not future.done():
                     insert(writer, NOON, f"c{time.monotonic()}")
-            assert "stays open" in str(done.exception())
+            assert "stays open" in str(future.exception())
         assert of_day(plain) == [NAME]
         written = ids(plain)
         restore_day(plain, store, PRODUCT, OLD)
@@ -190,19 +190,19 @@ def test_restored_day_has_index_names_of_new_day(store: ArchiveStore, plain: Con
 
 
 def index_names(plain: Connection) -> list[str]:
-    found = plain.execute(
+    rows = plain.execute(
         "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass ORDER BY 1",
         [NAME],
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
 def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
     more = ["--why", "a test"] if action == "forget" else []
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
-    with raw() as other, other.transaction():
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
+    with raw() as other_session, other_session.transaction():
+        other_session.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
         code, _, err = run(*words)
         assert (code, "another run" in err) == (1, True)
     if action == "release":

@@ -41,13 +41,13 @@ def four_fates(ingested: Ingested) -> None:
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
     ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
     ingested.store(batch)
-    stored, discarded, failed, _ = (held["id"] for held in quarantined())
+    stored, discarded, failed, _ = (row["id"] for row in quarantined())
     assert retry_selected(**select_message(stored)) == {"stored": 1}
     with open_connection() as plain:
         messages.discard_messages(plain, MessageSelection(**select_message(discarded)), "agreed")
     for _ in range(messages.MAX_ATTEMPTS):
         retry_selected(**select_message(failed))
-    assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
+    assert [row["status"] for row in quarantined()] == ["resolved", "discarded", "failed", "new"]
 
 
 def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> None:
@@ -55,7 +55,7 @@ def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> No
     before = counts()
     assert remove(90) == 0
     assert remove(91) == 2
-    assert [held["offset"] for held in quarantined()] == [2, 3]
+    assert [row["offset"] for row in quarantined()] == [2, 3]
     assert remove(97) == 0
     assert remove(98) == 2
     assert quarantined() == []
@@ -77,8 +77,8 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
     """moment: also in days from now."""
-    at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
-    ingested.write(make_value(updatedAt=at, version=version))
+    updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
+    ingested.write(make_value(updatedAt=updated_at, version=version))
     assert remove(leaves - 1) == 0
     assert remove(leaves) == 1
     assert faults() == []
@@ -174,8 +174,8 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     ingested.write(make_value(id="new", data=four))
     retire()
     move(later(98))
-    said = run("maintain").out
-    assert "removed: 2 search keys, 1 message in quarantine" in said
+    output = run("maintain").out
+    assert "removed: 2 search keys, 1 message in quarantine" in output
     assert (keys(), quarantined()) == ([], [])
     assert faults() == [] or all("says the ledger" in item for item in faults())
     with open_connection("test") as plain:

@@ -53,11 +53,11 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
     ingested: Ingested, plain: Connection
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    gone = OLD - timedelta(days=1)
-    ingested.write(at(OLD, id="late"), at(gone, id="gone"), at(TODAY, id="today"))
+    removed_day = OLD - timedelta(days=1)
+    ingested.write(at(OLD, id="late"), at(removed_day, id="gone"), at(TODAY, id="today"))
     assert ids() == ["late", "today"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
-    assert state(plain, gone) is DayState.ABSENT
+    assert state(plain, removed_day) is DayState.ABSENT
     assert faults() == []
 
 
@@ -198,9 +198,9 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
             at(TODAY, id="a"), at(missing, id="ahead"), at(TODAY, id="a"), at(TODAY, id="b")
         )
         assert [reject.message.offset for reject in written.rejects] == [1]
-        [held] = quarantined()
-        assert (held["reason"], held["offset"]) == ("no_partition", 1)
-        assert days.build_partition_name(ROOT.table, missing) in held["detail"]
+        [row] = quarantined()
+        assert (row["reason"], row["offset"]) == ("no_partition", 1)
+        assert days.build_partition_name(ROOT.table, missing) in row["detail"]
         assert ids() == ["a", "b"]
         assert counts() == {
             "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
@@ -276,8 +276,8 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
     try:
         ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
         assert ids() == ["b"]
-        [held] = quarantined()
-        assert (held["reason"], name in held["detail"]) == ("no_partition", True)
+        [row] = quarantined()
+        assert (row["reason"], name in row["detail"]) == ("no_partition", True)
         assert retried(plain) == {"retrying": 1}
     finally:
         plain.execute(f"DROP TABLE IF EXISTS {name}")

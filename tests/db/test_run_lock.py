@@ -24,11 +24,11 @@ pytestmark = pytest.mark.usefixtures("tables")
 @pytest.fixture
 def sessions() -> None:
     """Two sessions are in the pool, so that the next one is not the last one."""
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def use() -> None:
         connection.ensure_connection()
-        both.wait(20)
+        barrier.wait(20)
         connection.close()
 
     connection.close()
@@ -89,9 +89,9 @@ def test_lost_run_lock_is_retaken_until_block_ends(sessions: None) -> None:
         reconnect()
         assert advisory_locks() == 1
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(_try)
+            attempt = pool.submit(_try)
             with pytest.raises(NoRunLockError):
-                other.result()
+                attempt.result()
     assert advisory_locks() == 0
 
 

@@ -53,24 +53,24 @@ def leave(archive: ArchiveStore, accept_changed: date | None = None) -> None:
 
 def results(archive: ArchiveStore) -> dict[date, str | None]:
     """The fault of each day."""
-    return {found.day: found.fault for found in scrub_days(archive, list_days_to_check())}
+    return {verdict.day: verdict.fault for verdict in scrub_days(archive, list_days_to_check())}
 
 
 def file_of(path: Path, of: date) -> Path:
-    (found,) = (path / TABLE / str(of)).glob("*.parquet")
-    return found
+    (file,) = (path / TABLE / str(of)).glob("*.parquet")
+    return file
 
 
 def test_scrub_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
-    found = list(scrub_days(archive, list_days_to_check()))
-    assert [(item.day, item.rows, item.fault, item.note) for item in found] == [
+    verdicts = list(scrub_days(archive, list_days_to_check()))
+    assert [(item.day, item.rows, item.fault, item.note) for item in verdicts] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
         (LAST, 4, None, "1 file, manifest; the day has no seal"),
     ]
     assert not ArchivedDay.objects.filter(checked_at=None).exists()
-    assert [item.bytes for item in found] == [
-        kept.file_bytes for kept in ArchivedDay.objects.order_by("day")
+    assert [item.bytes for item in verdicts] == [
+        archived_day.file_bytes for archived_day in ArchivedDay.objects.order_by("day")
     ]
 
 
@@ -109,16 +109,16 @@ def test_scrub_finds_damage_and_reads_other_days(
     archive: ArchiveStore, tmp_path: Path, damage: Callable[[Path], None], fault: str
 ) -> None:
     damage(tmp_path)
-    found = results(archive)
-    assert fault in str(found.pop(MIDDLE))
-    assert found == {FIRST: None, LAST: None}
+    faults = results(archive)
+    assert fault in str(faults.pop(MIDDLE))
+    assert faults == {FIRST: None, LAST: None}
 
 
 def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     """Another author in each archived row of a day, with a manifest for these rows."""
-    known = manifest.load_manifest(archive, TABLE, MIDDLE)
-    assert known is not None
-    (file,) = known.files
+    day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
+    assert day_manifest is not None
+    (file,) = day_manifest.files
     with archive.open(file.name) as opened:
         rows = [(*row[:4], "forged", *row[5:]) for row in parquet.read_rows(opened)]
     with archive.write(file.name) as sink:
@@ -134,20 +134,20 @@ def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     forged = msgspec.structs.replace(
         file, sha256=sha256, bytes=size, digest=changed.get("file_digest", whole.ranges[0].digest)
     )
-    made = msgspec.structs.replace(
-        known, files=(forged,), digest=changed.get("digest", digest), rows=len(rows)
+    new_manifest = msgspec.structs.replace(
+        day_manifest, files=(forged,), digest=changed.get("digest", digest), rows=len(rows)
     )
-    manifest.save_manifest(archive, made)
-    return made
+    manifest.save_manifest(archive, new_manifest)
+    return new_manifest
 
 
 def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
-    known = manifest.load_manifest(archive, TABLE, MIDDLE)
-    assert known is not None
-    kept = {"file_digest": known.files[0].digest, "digest": known.digest}
-    forge(archive, **kept)
+    day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
+    assert day_manifest is not None
+    digests = {"file_digest": day_manifest.files[0].digest, "digest": day_manifest.digest}
+    forge(archive, **digests)
     assert "has other rows than its manifest says" in str(results(archive)[MIDDLE])
-    forge(archive, digest=known.digest)
+    forge(archive, digest=day_manifest.digest)
     assert results(archive)[MIDDLE] == "the rows of the files are not those of the manifest"
     forged = forge(archive)
     assert results(archive)[MIDDLE] == (
@@ -163,8 +163,8 @@ def test_scrub_continues_after_previous_run(archive: ArchiveStore, tmp_path: Pat
 
     def once() -> tuple[int, str]:
         code, out, _ = run(*words)
-        (found,) = parse_shaped("partitions verify --archive", out)["days"]
-        return code, found["day"]
+        (entry,) = parse_shaped("partitions verify --archive", out)["days"]
+        return code, entry["day"]
 
     assert once() == (0, str(FIRST))
     assert once() == (1, str(MIDDLE))
@@ -192,10 +192,10 @@ def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_p
 
 
 def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
-    found = scrub_days(archive, list_days_to_check())
-    assert next(found).day == FIRST
+    verdicts = scrub_days(archive, list_days_to_check())
+    assert next(verdicts).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
-    assert [item.day for item in found] == [LAST]
+    assert [item.day for item in verdicts] == [LAST]
 
 
 def test_scrub_accepts_generation_replaced_meanwhile(
@@ -203,20 +203,20 @@ def test_scrub_accepts_generation_replaced_meanwhile(
 ) -> None:
     real = scrubbing.find_damage
 
-    def replace_first(store: ArchiveStore, *rest: Any) -> str | None:
+    def replace_first(store: ArchiveStore, *args: Any) -> str | None:
         monkeypatch.setattr(scrubbing, "find_damage", real)
         fill(FIRST)
         with raw() as plain:
             insert(plain, evening(FIRST), "new")
         leave(archive, accept_changed=FIRST)
-        return real(store, *rest)
+        return real(store, *args)
 
     monkeypatch.setattr(scrubbing, "find_damage", replace_first)
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
     # The rows of the second generation came without a message, so its seal does not fit.
-    assert found[FIRST].rows == 5
-    assert found[FIRST].fault == "the archived rows are not the sealed rows"
-    assert found[MIDDLE].fault is None
+    assert verdicts[FIRST].rows == 5
+    assert verdicts[FIRST].fault == "the archived rows are not the sealed rows"
+    assert verdicts[MIDDLE].fault is None
 
 
 def test_scrub_accepts_generation_of_interrupted_run(
@@ -231,8 +231,8 @@ def test_scrub_accepts_generation_of_interrupted_run(
 
     monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", killed)
     assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
-    assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    assert (verdicts[LAST].fault, "interrupted" in verdicts[LAST].note) == (None, True)
     with raw() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, LAST)}")
     assert "the manifest names 5 rows, the database 4" in str(results(archive)[LAST])
@@ -243,9 +243,9 @@ def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> No
     with raw() as plain:
         insert(plain, evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
-    assert found[FIRST].fault is None
-    assert "an earlier seal" in found[FIRST].note
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    assert verdicts[FIRST].fault is None
+    assert "an earlier seal" in verdicts[FIRST].note
     with raw() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, FIRST)}")
     assert results(archive)[FIRST] == "the archived rows are not the sealed rows"

@@ -55,7 +55,7 @@ def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> 
 
 def faults() -> list[str | None]:
     with raw() as plain:
-        return [found.fault for found in verify_days(plain, PRODUCT)]
+        return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
 
 def change(statement: str) -> None:
@@ -158,11 +158,11 @@ def test_seal_freezes_day(sealed: DaySeal, plain: Connection) -> None:
 
 def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Path) -> None:
     execute_plans(policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
-    kept = ArchivedDay.objects.get()
-    assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
+    archived_day = ArchivedDay.objects.get()
+    assert (archived_day.digest, archived_day.rows) == (sealed.digest, sealed.rows)
     with raw() as plain:
-        (found,) = verify_days(plain, PRODUCT, OLD)
-        assert (found.fault, found.note) == (None, "archived; the digests are equal")
+        (verdict,) = verify_days(plain, PRODUCT, OLD)
+        assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
         ArchivedDay.objects.update(digest="0" * 64)
         assert next(verify_days(plain, PRODUCT)).fault is not None
         ArchivedDay.objects.all().delete()
@@ -172,8 +172,8 @@ def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Pa
 def test_partitions_command_seals_and_verifies(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     read_all_to_end()
     old = datetime.now(UTC).date() - timedelta(days=7)
     simulated.load(plain, old, applications=20)
@@ -201,8 +201,8 @@ def test_partitions_command_seals_and_verifies(
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
     assert (code, f"chain whole, newest seal {load_newest_seal(PRODUCT)}" in out) == (0, True)
-    nothing = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
-    assert nothing in out.splitlines()
+    summary = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
+    assert summary in out.splitlines()
     assert run("seal", "2001-01-01")[0] == 2
 
 
@@ -212,11 +212,15 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
     and is now older than retention."""
 
     def make(archive: str | None) -> date:
-        given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-        given["ANNALS_PACK_AFTER_DAYS"] = "0"
+        variables = {
+            "ANNALS_RETENTION_DAYS": "9",
+            "ANNALS_AHEAD_DAYS": "1",
+            "ANNALS_SEAL_DAYS": "5",
+        }
+        variables["ANNALS_PACK_AFTER_DAYS"] = "0"
         if archive is not None:
-            given["ANNALS_ARCHIVE_URL"] = archive
-        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+            variables["ANNALS_ARCHIVE_URL"] = archive
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
         read_all_to_end()
         old = datetime.now(UTC).date() - timedelta(days=7)
         name = days.build_partition_name(TABLE, old)
@@ -224,7 +228,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
             simulated.load(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
-        shorter = env.read_settings(given | {"ANNALS_RETENTION_DAYS": "5"})
+        shorter = env.read_settings(variables | {"ANNALS_RETENTION_DAYS": "5"})
         monkeypatch.setattr(settings, "ANNALS", shorter)
         return old
 

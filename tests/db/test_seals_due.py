@@ -43,9 +43,9 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine days of retention; a day is finished five days after its end."""
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    given["ANNALS_PACK_AFTER_DAYS"] = "0"
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    variables["ANNALS_PACK_AFTER_DAYS"] = "0"
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
 
 def ago(number: int) -> datetime:
@@ -107,8 +107,8 @@ def test_day_with_only_dead_rows_is_not_sealed() -> None:
 
 
 def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     read_all_to_end()
     fill(8)
     assert run("maintain")[0] == 0
@@ -116,7 +116,7 @@ def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "migration, why",
+    "migration, reason",
     [
         (None, f"{MIGRATION} was never read"),
         ({"high_watermark": 12}, f"2 messages of {MIGRATION}[0] not read yet"),
@@ -124,7 +124,7 @@ def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> 
         ({"stored": 9}, f"the ledger of {MIGRATION}[0] does not add up"),
     ],
 )
-def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, why: str) -> None:
+def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, reason: str) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
             read_to_end(topic)
@@ -133,7 +133,7 @@ def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, w
     fill(8)
     code, out, _ = run("maintain")
     assert (code, sealed()) == (0, [])
-    assert f"{TABLE}: 1 day not sealed: {why}" in out
+    assert f"{TABLE}: 1 day not sealed: {reason}" in out
     Ledger.objects.filter(topic=MIGRATION).delete()
     read_to_end(MIGRATION)
     assert run("maintain")[0] == 0
@@ -152,9 +152,9 @@ def test_day_with_quarantined_message_is_not_sealed() -> None:
 def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None:
     days.create_partition(plain, TABLE, ago(7).date())
     fill(1, 0)
-    for number, why in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
+    for number, reason in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
         code, _, err = run("seal", str(ago(number).date()), "--entity", "product-instance")
-        assert (code, why in err) == (2, True)
+        assert (code, reason in err) == (2, True)
     assert sealed() == []
 
 
@@ -211,9 +211,9 @@ def test_lost_connection_while_sealing_stops_no_other_day(
     code, out, _ = run("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
-    [(name, said)] = answer["broken"]
+    [(name, reason)] = answer["broken"]
     assert name == days.build_partition_name(TABLE, ago(8).date())
-    assert "terminating connection" in said
+    assert "terminating connection" in reason
     assert answer["sealed"] == [days.build_partition_name(TABLE, ago(7).date())]
     assert sealed() == [ago(7).date()]
     assert MaintainRun.objects.get().exit_code == 2
@@ -225,17 +225,19 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
     read_all_to_end()
     fill(8)
     attempts = []
-    with raw() as other:
+    with raw() as other_session:
 
         def try_lock(_: nightly.NightContext) -> StepResult:
-            attempts.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
+            attempts.append(
+                other_session.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone()
+            )
             return StepResult()
 
         steps = nightly.STEPS
         probed_steps = tuple(probed for step in steps for probed in (try_lock, step))
         monkeypatch.setattr(nightly, "STEPS", probed_steps)
-        code, _, said = run("maintain")
-    assert (code, said) == (0, "")
+        code, _, errors = run("maintain")
+    assert (code, errors) == (0, "")
     assert attempts == [(False,)] * len(steps)
     assert sealed() == [ago(8).date()]
 
@@ -268,8 +270,8 @@ def test_lost_connection_between_steps_loses_neither_lock_nor_step(
         connection.connection.close()
         return StepResult()
 
-    first, *others = nightly.STEPS
-    monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *others))
+    first, *other_steps = nightly.STEPS
+    monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *other_steps))
     assert run("maintain").code == 0
     assert sealed() == [ago(8).date()]
     assert advisory_locks() == 0

@@ -33,10 +33,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
     capsys.readouterr()
     call_command("search", "index", "--json", *options)
-    found: dict[str, int] = json.loads(capsys.readouterr().out)
+    counts: dict[str, int] = json.loads(capsys.readouterr().out)
     # Tests before this one may have left pages without a row in partitions of other days.
-    assert found.pop("partitions") >= 4
-    return found
+    assert counts.pop("partitions") >= 4
+    return counts
 
 
 def find_ids(text: str) -> list[str]:
@@ -125,11 +125,11 @@ def test_keys_of_interrupted_backfill_stay(
         documents_without_keys.add(
             "A1", version, {"number": f"N{version}", "text": "x" * 200}, version
         )
-    plain, left = search_keys._index_pages, [3]
+    plain, remaining = search_keys._index_pages, [3]
 
     def index(*args: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise OperationalError("server closed the connection")
         return plain(*args)
 
@@ -149,10 +149,10 @@ def test_backfill_goes_on_when_day_leaves_meanwhile(
     plain = search_keys.list_targets
 
     def targets() -> list[search_keys.BackfillTarget]:
-        chosen = plain()
+        result = plain()
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
-        return chosen
+        return result
 
     monkeypatch.setattr("history.retention.search_keys.list_targets", targets)
     assert run_search_command(capsys)["rows"] == 4

@@ -45,19 +45,19 @@ def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentP
 
 
 def with_json() -> set[str]:
-    found = set()
+    commands = set()
     apps = get_commands()
     for name in sorted(app for app in apps if apps[app] in OURS):
-        made = load_command_class(apps[name], name).create_parser("annals", name)
-        for words, parser in actions(made, name):
+        root_parser = load_command_class(apps[name], name).create_parser("annals", name)
+        for words, parser in actions(root_parser, name):
             if "--json" in parser._option_string_actions:
-                found.add(words)
-    return found
+                commands.add(words)
+    return commands
 
 
 def test_every_command_with_json_has_a_shape() -> None:
-    known = {words.partition(" --")[0] for words in load_shapes()}
-    assert with_json() == known
+    command_names = {words.partition(" --")[0] for words in load_shapes()}
+    assert with_json() == command_names
 
 
 def test_every_shape_is_compared() -> None:
@@ -80,7 +80,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_shapes(filled: int) -> None:
-    asked = {
+    command_words = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),
         "ledger": ("ledger", "--offline"),
@@ -94,6 +94,6 @@ def test_shapes(filled: int) -> None:
         "search index": ("search", "index"),
         "trace": ("trace", *TRACED),
     }
-    assert asked.keys() == load_shapes().keys() - ELSEWHERE.keys()
-    for name, words in asked.items():
+    assert command_words.keys() == load_shapes().keys() - ELSEWHERE.keys()
+    for name, words in command_words.items():
         parse_shaped(name, command(*words, "--json").out)

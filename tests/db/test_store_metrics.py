@@ -29,7 +29,7 @@ makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
 TOPIC = "top-storage.export.product-instance"
 TOKEN = "a-token-of-some-length"
 # A process of tests has also imported the metrics of consumers.
-REGISTERS = [each.REGISTER for each in (annals_metrics, history_metrics, ingest_metrics)]
+REGISTERS = [module.REGISTER for module in (annals_metrics, history_metrics, ingest_metrics)]
 
 
 @pytest.fixture

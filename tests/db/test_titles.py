@@ -112,7 +112,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("document", "shown"),
+    ("document", "expected"),
     [
         ({"name": "Ипотека", "status": None, "items": [1]}, {"name": "Ипотека", "status": None}),
         ({"name": {"ru": "Ипотека"}}, {"name": {"ru": "Ипотека"}}),
@@ -127,15 +127,17 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
         ),
     ],
 )
-def test_reader_for_fields_gives_only_these(store: Store, document: object, shown: object) -> None:
+def test_reader_for_fields_gives_only_these(
+    store: Store, document: object, expected: object
+) -> None:
     store.add("A1", 0, document, 0)
     reader = HOST.limit_to_fields(FIELDS)
-    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == shown
+    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == expected
     assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
-        (get_root(), "A1"): shown
+        (get_root(), "A1"): expected
     }
-    [found] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
-    assert json.loads(select_fields(found.data, FIELDS)) == shown
+    [newest] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
+    assert json.loads(select_fields(newest.data, FIELDS)) == expected
 
 
 @pytest.mark.django_db
@@ -160,8 +162,8 @@ def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) 
     assert newest_bytes("B1", 50_000) == 0
 
 
-def newest_bytes(id: str, most: int) -> int:
-    return HOST.lists.measure_newest_documents([(get_root(), id)], most)[get_root(), id]
+def newest_bytes(id: str, limit: int) -> int:
+    return HOST.lists.measure_newest_documents([(get_root(), id)], limit)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:

@@ -64,8 +64,8 @@ def trace_number(number: int, **changes: Any) -> bytes:
 
 
 def run_trace_command(*words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
-    return found
+    report: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
+    return report
 
 
 VERSION = ("--entity", ROOT.name, "--id", "A1", "--version")
@@ -93,14 +93,14 @@ def ingested_messages(ingested: Ingested) -> Ingested:
 def test_trace_of_message_gives_its_fate(ingested_messages: Ingested) -> None:
     assert list_states(5) == ["stored", "quarantined", "stored", "repeated", "expired"]
     assert all(trace_offset(offset).certain for offset in range(5))
-    held = trace_offset(1)
-    assert (held.name, held.reason) == (("product-instance", "A1", 1), "bad_updated_at")
-    assert held.at is not None
+    fate = trace_offset(1)
+    assert (fate.name, fate.reason) == (("product-instance", "A1", 1), "bad_updated_at")
+    assert fate.at is not None
 
 
 def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
-    found = [version(number).state for number in range(5)]
-    assert found == [
+    states = [version(number).state for number in range(5)]
+    assert states == [
         FateState.STORED,
         FateState.QUARANTINED,
         FateState.STORED,
@@ -111,13 +111,13 @@ def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
     never = version(3)
     assert never.may_be is not None
     assert never.may_be.expired == 1
-    said = describe_in_english(version(4))
-    assert "history has no version" in said[0]
-    assert any("1 message of its topics came after its retention" in text for text in said)
+    sentences = describe_in_english(version(4))
+    assert "history has no version" in sentences[0]
+    assert any("1 message of its topics came after its retention" in text for text in sentences)
     now, old = clock.now(), clock.now() - timedelta(minutes=2)
-    for checked_at, who in ((old, "Nobody has read"), (now, "Kafka has not answered")):
+    for checked_at, actor in ((old, "Nobody has read"), (now, "Kafka has not answered")):
         Ledger.objects.update(checked_at=checked_at, end_known_at=old)
-        assert who in describe_in_english(version(9, "B1"))[1]
+        assert actor in describe_in_english(version(9, "B1"))[1]
 
 
 def test_trace_tells_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
@@ -151,8 +151,8 @@ def test_trace_of_partition_that_was_never_read_is_unknown(ingested: Ingested) -
 
 
 def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
-    which = ("--reason", "bad_updated_at", "--why", "wrong release")
-    printed("quarantine", "discard", *which)
+    options = ("--reason", "bad_updated_at", "--why", "wrong release")
+    printed("quarantine", "discard", *options)
     for fate in (version(1), trace_offset(1)):
         assert (fate.state, fate.reason) == (FateState.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
@@ -241,13 +241,13 @@ def test_trace_of_recreated_topic_ignores_old_ledger_row(ingested_messages: Inge
 
 
 def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingested) -> None:
-    found = run_trace_command(*VERSION, "1")
-    assert (found["state"], found["reason"], found["offset"]) == (
+    report = run_trace_command(*VERSION, "1")
+    assert (report["state"], report["reason"], report["offset"]) == (
         "quarantined",
         "bad_updated_at",
         1,
     )
-    assert found["detail"]
+    assert report["detail"]
     place = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
     assert run_trace_command(*place)["state"] == "repeated"
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
@@ -256,8 +256,8 @@ def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingest
     assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
     ingested_messages.write(trace_number(-1))
     lines = printed("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
-    held = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
-    assert held == ["The", "Version"]
+    words = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
+    assert words == ["The", "Version"]
 
 
 # The API and the screens.
@@ -271,8 +271,8 @@ def english_support(support: Client) -> Client:
 
 @pytest.fixture
 def ask_trace(client: Client) -> Callable[..., Any]:
-    def asked(who: str, **parameters: Any) -> Any:
-        client.force_login(User.objects.get(username=who))
+    def asked(login: str, **parameters: Any) -> Any:
+        client.force_login(User.objects.get(username=login))
         return client.get("/api/v1/trace", parameters, headers={"Accept-Language": "en"})
 
     return asked
@@ -355,9 +355,9 @@ def test_page_without_gap_runs_no_query_on_quarantine(
     ingested: Ingested, english_support: Client
 ) -> None:
     ingested.write(trace_number(0, type="CREATE"), trace_number(1))
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         english_support.get(A1)
-    assert not [query for query in asked.captured_queries if "ingest_quarantine" in query["sql"]]
+    assert not [query for query in queries.captured_queries if "ingest_quarantine" in query["sql"]]
 
 
 TIMES = 3_000
@@ -389,28 +389,28 @@ def resent_versions() -> None:
 def list_offsets() -> dict[int, int]:
     """The offset of the message of each version."""
     versions = quarantine_queries.find_by_versions(ROOT, [("A1", 0, 9)])["A1"]
-    return {number: each.position.offset for number, each in versions.items()}
+    return {number: item.position.offset for number, item in versions.items()}
 
 
 def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
     """How many rows each sort of a plan gets."""
     below = plan.get("Plans", [])
     if plan["Node Type"] in ("Sort", "Incremental Sort"):
-        yield from (each["Actual Rows"] for each in below)
-    for each in below:
-        yield from list_sorted_rows(each)
+        yield from (node["Actual Rows"] for node in below)
+    for node in below:
+        yield from list_sorted_rows(node)
 
 
 def test_latest_retriable_message_is_found_without_sorting(resent_versions: None) -> None:
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def note(execute: Callable[..., Any], text: str, values: Any, *more: Any) -> Any:
-        asked.append((text, values))
+        statements.append((text, values))
         return execute(text, values, *more)
 
     with connection.execute_wrapper(note):
         assert list_offsets() == {1: TIMES - 6, 3: TIMES}
-    [(text, values)] = asked
+    [(text, values)] = statements
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE ingest_quarantine")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)

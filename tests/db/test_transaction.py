@@ -99,13 +99,13 @@ def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
 def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> None:
     moments = [NOW, NOW - timedelta(days=3), NOW + timedelta(days=2)]
     written = ingested.write(
-        *(make_value(id=str(n), updatedAt=each.isoformat()) for n, each in enumerate(moments))
+        *(make_value(id=str(n), updatedAt=moment.isoformat()) for n, moment in enumerate(moments))
     )
     assert sum(written.stored.values()) == 3
-    found = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
+    rows = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
                   " 'product_instance_aud'::regclass")  # fmt: skip
-    assert {row["name"] for row in found} == {
-        days.build_partition_name(ROOT.table, each.date()) for each in moments
+    assert {row["name"] for row in rows} == {
+        days.build_partition_name(ROOT.table, moment.date()) for moment in moments
     }
     assert faults() == []
 
@@ -156,8 +156,8 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
             ingested.write(body)
     else:
         ingested.write(*bodies)
-    [held] = quarantined()
-    assert (held["offset"], held["reason"], bytes(held["value"])) == (
+    [row] = quarantined()
+    assert (row["offset"], row["reason"], bytes(row["value"])) == (
         1, "divergent_duplicate", bodies[1],
     )  # fmt: skip
     assert rows()[0]["data"] == {"rate": "18.4", "amount": 1}
@@ -168,7 +168,7 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
 def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
     ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
     ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
 
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
@@ -179,17 +179,17 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
     bad = make_message(body, 2, headers=headers)
     ingested.write(make_value(id="a"), make_value(id="b"), bad, make_value(id="c"))
     assert ids() == ["a", "b", "c"]
-    [held] = quarantined()
-    assert held["reason"] == reason
-    assert held["detail"]
-    assert held["value"] == body
-    assert held["key"] == b"key"
-    assert (held["topic"], held["topic_id"], held["partition"], held["offset"]) == (
+    [row] = quarantined()
+    assert row["reason"] == reason
+    assert row["detail"]
+    assert row["value"] == body
+    assert row["key"] == b"key"
+    assert (row["topic"], row["topic_id"], row["partition"], row["offset"]) == (
         *(TOPIC, SOURCE.topic_id, 0, 2),
     )
-    assert held["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
-    assert (held["status"], held["attempts"]) == ("new", 0)
-    assert held["next_attempt"] > held["first_seen"]
+    assert row["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
+    assert (row["status"], row["attempts"]) == ("new", 0)
+    assert row["next_attempt"] > row["first_seen"]
     assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
     assert faults() == []
 
@@ -197,8 +197,8 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
 def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
     ingested.write(make_message(b"bad", 0, headers=headers))
-    [held] = quarantined()
-    assert held["headers"][0] == ["plain", "31"]
+    [row] = quarantined()
+    assert row["headers"][0] == ["plain", "31"]
     with open_connection() as plain:
         [locked] = messages.lock_messages(plain, MessageSelection(), 1)
     names = ["plain", r"n\u0000ul", r"\udcff", "ы", ""]
@@ -206,7 +206,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
         (name, value) for name, (_, value) in zip(names, headers, strict=True)
     )
     out = StringIO()
-    call_command("quarantine", "show", str(held["id"]), stdout=out)
+    call_command("quarantine", "show", str(row["id"]), stdout=out)
     assert r"header \udcff: (none)" in out.getvalue()
 
 
@@ -225,13 +225,13 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
 def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     good = ingested.batch(make_value(id="b"), b"bad")
-    with open_connection() as other:
-        other.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
+    with open_connection() as other_session:
+        other_session.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
         try:
             with pytest.raises(psycopg.errors.UndefinedTable):
                 ingested.store(good)
         finally:
-            other.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
+            other_session.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
     assert ids() == ["a"]
     assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
     ingested.store(good)
@@ -270,9 +270,9 @@ def test_timestamps_of_messages(ingested: Ingested) -> None:
     latest = 253_402_300_799_999
     stamps = (-1, 0, 1_795_248_000_123, latest)
     ingested.write(*(Message(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps)))
-    found = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
+    rows = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
                   ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
-    assert [row["ms"] for row in found] == [None, *stamps[1:]]
+    assert [row["ms"] for row in rows] == [None, *stamps[1:]]
     assert faults() == []
 
 
@@ -281,8 +281,8 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
         make_value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
         make_value(id="c", data={"realtyCrmId": "no\0"}),
     )
-    found = query("SELECT value, name, id FROM search_key ORDER BY value")
-    assert [tuple(row.values()) for row in found] == [
+    rows = query("SELECT value, name, id FROM search_key ORDER BY value")
+    assert [tuple(row.values()) for row in rows] == [
         ("77", "submissionId", "a"),
         ("CRM-1", "realtyCrmId", "a"),
     ]
@@ -296,9 +296,9 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
     ingested.fill(lane.filling, make_value(id="a", data={"number": "N-2"}), make_value(id="b"))
-    with ThreadPoolExecutor(1) as pool, open_connection() as other:
-        with other.transaction():
-            other.execute(INSERT, ("b", NOW))
+    with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
+        with other_session.transaction():
+            other_session.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
             wait_until(lambda: query(WAITING), "it does not wait")
             ingested.fill(lane.filling, make_value(id="a", version=8, data={"number": "N-2"}))
@@ -325,8 +325,8 @@ def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
-    found = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
-    assert [tuple(row.values()) for row in found] == [
+    rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
+    assert [tuple(row.values()) for row in rows] == [
         *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
     ]
 
@@ -349,13 +349,13 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
         writer.writer.close()
 
     with ThreadPoolExecutor(2) as pool:
-        done = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
-        for each in done:
-            each.result()
+        futures = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
+        for future in futures:
+            future.result()
     assert ids() == [f"{number:04}" for number in range(600)]
     total = [counts(source) for source in SOURCES[:2]]
-    assert sum(each.get("stored", 0) for each in total) == 600
-    assert sum(each.get("repeated", 0) for each in total) == 600
+    assert sum(counts.get("stored", 0) for counts in total) == 600
+    assert sum(counts.get("repeated", 0) for counts in total) == 600
     assert quarantined() == []
     assert faults() == []
 
@@ -374,7 +374,7 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
     )
     assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
     ingested.write(make_value_with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
     assert faults() == []
 
 
@@ -383,13 +383,13 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     batch is written again."""
     ingested.write(make_value(id="first"))  # its day exists now
     batch = ingested.batch(make_value(id="a"), make_value(id="z"))
-    with ThreadPoolExecutor(1) as pool, open_connection() as other:
-        with suppress(DeadlockDetected), other.transaction(force_rollback=True):
-            other.execute(INSERT, ("z", NOW))
+    with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
+        with suppress(DeadlockDetected), other_session.transaction(force_rollback=True):
+            other_session.execute(INSERT, ("z", NOW))
             writer = RetryingWriter(ingested.writer)
             written = pool.submit(writer.write, batch, ingested.claims, {})
             wait_until(lambda: query(WAITING), "the writer does not wait")
-            other.execute(INSERT, ("a", NOW))
+            other_session.execute(INSERT, ("a", NOW))
         assert sum(written.result(30).stored.values()) == 2
     assert ids() == ["a", "first", "z"]
     assert faults() == []
