@@ -43,9 +43,9 @@ BEFORE_MIDNIGHT = timedelta(seconds=60)
 def pytest_runtest_setup() -> None:
     """Days are what the product is about: no test begins where it would see two of them."""
     now = datetime.now(UTC)
-    left = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
-    if left < BEFORE_MIDNIGHT:
-        sleep(left.total_seconds() + 1)
+    remaining = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
+    if remaining < BEFORE_MIDNIGHT:
+        sleep(remaining.total_seconds() + 1)
 
 
 def pytest_configure() -> None:

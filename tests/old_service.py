@@ -98,11 +98,11 @@ class OldServiceServer:
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
 
     def add_version(
-        self, id: str, version: int, data: object, at: datetime, **columns: Any
+        self, id: str, version: int, data: object, moment: datetime, **columns: Any
     ) -> None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         kind = ChangeType(int(version > 0)).name
-        self.held.append(OldVersion(id, version, at, text, **{"type": kind, **columns}))
+        self.held.append(OldVersion(id, version, moment, text, **{"type": kind, **columns}))
 
     def make_answer(self, path: str) -> tuple[int, str]:
         """Return the status and the body that the contract defines."""

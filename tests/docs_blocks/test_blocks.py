@@ -61,28 +61,30 @@ def wrong(words: tuple[str, ...]) -> str | None:
 
 def in_blocks() -> list[tuple[str, tuple[str, ...]]]:
     """Page and words, without `annals`, of every command of Annals in a block."""
-    found = [(page, of_annals(said.words)) for page, line in LINES for said in commands(page, line)]
+    pairs = [
+        (page, of_annals(command.words)) for page, line in LINES for command in commands(page, line)
+    ]
     units = [
         (item.page, of_annals(tuple(line.removeprefix("ExecStart=").split())))
         for item in of("ini")
         for line in item.text.splitlines()
         if line.startswith("ExecStart=")
     ]
-    return [(page, words) for page, words in [*found, *units] if words]
+    return [(page, words) for page, words in [*pairs, *units] if words]
 
 
 def test_the_commands_of_the_blocks_take_their_words() -> None:
-    found = in_blocks()
-    assert len(found) > 50
-    assert {(page, words): why for page, words in found if (why := wrong(words))} == {}
+    pairs = in_blocks()
+    assert len(pairs) > 50
+    assert {(page, words): reason for page, words in pairs if (reason := wrong(words))} == {}
 
 
 def test_the_commands_in_the_text_have_their_actions_and_options() -> None:
     """`annals ledger acknowledge TOPIC --why TEXT`: values stand for others, and a command may be
     named without all that it needs."""
-    found = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
-    assert len(found) > 150
-    assert {(page, *words): why for page, words in found if (why := unknown(words))} == {}
+    pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
+    assert len(pairs) > 150
+    assert {(page, *words): reason for page, words in pairs if (reason := unknown(words))} == {}
 
 
 def unknown(words: list[str]) -> str | None:
@@ -109,12 +111,14 @@ WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
 def test_the_variables_are_settings() -> None:
-    known = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
-    found = [name for _, line in LINES for name in settings(line)]
-    assert len(found) >= 10
-    assert {item for item in found if not item.startswith(env.KAFKA_PREFIX)} <= known
-    given = dict.fromkeys((item for item in found if item.startswith(env.KAFKA_PREFIX)), "x")
-    assert len(env.read_librdkafka_settings(given)) == len(given)
+    setting_names = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
+    variables = [name for _, line in LINES for name in settings(line)]
+    assert len(variables) >= 10
+    assert {item for item in variables if not item.startswith(env.KAFKA_PREFIX)} <= setting_names
+    kafka_variables = dict.fromkeys(
+        (item for item in variables if item.startswith(env.KAFKA_PREFIX)), "x"
+    )
+    assert len(env.read_librdkafka_settings(kafka_variables)) == len(kafka_variables)
 
 
 @pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
@@ -150,11 +154,11 @@ def test_the_properties_are_read(tmp_path: Path) -> None:
 
 def test_the_values_are_those_of_the_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
-    given = yaml.safe_load(one("yaml", "docs/kubernetes.md"))
-    of_web = set(given["web"].pop("settings"))
+    example = yaml.safe_load(one("yaml", "docs/kubernetes.md"))
+    of_web = set(example["web"].pop("settings"))
     assert of_web <= {env.get_variable_name(name) for name in env.Settings.__struct_fields__}
     assert isinstance(chart["web"]["settings"], dict)
-    assert [item for item in keys(given) if item not in set(keys(chart))] == []
+    assert [item for item in keys(example) if item not in set(keys(chart))] == []
 
 
 def keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -165,9 +169,9 @@ def keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
 
 
 def test_the_addresses_of_the_api_exist() -> None:
-    found = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
-    assert len(found) >= 7
-    for text in found:
+    addresses = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
+    assert len(addresses) >= 7
+    for text in addresses:
         path = re.sub(r"\{\w+\}|\.\.\.$", "product-instance", text[4:].partition("?")[0])
         path = re.sub("^(?!/)", "/api/v1/", path).replace("/order/", "/product-instance/")
         resolve(path.replace("/applications/product-instance", "/applications/A1/history")

@@ -71,8 +71,8 @@ class Place:
 
     def run(self, words: tuple[str, ...]) -> CommandResult:
         constants = SOON if words[0] in ASK_KAFKA else {}
-        here = [self.here(word) for word in words]
-        return self.forking.run_command(*here, env=self.env, constants=constants)
+        arguments = [self.here(word) for word in words]
+        return self.forking.run_command(*arguments, env=self.env, constants=constants)
 
     def here(self, word: str) -> str:
         """A word of the page, with a place of this test where the page has one of its own."""
@@ -115,32 +115,32 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     """A command that is on several pages is run once."""
     wrong: dict[str, str] = {}
-    done: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:
         for block in (item for item in HERE if item.page == page):
             if block.language == "sql":
-                of_sql(place, block, done)
+                of_sql(place, block, outputs)
             elif block.language in SHELL:
-                wrong |= of_shell(place, block, done)
+                wrong |= of_shell(place, block, outputs)
         if page == FIRST:
             fill(place)
     for text in AT_THE_END:
-        wrong |= of_command(place, text, done)
+        wrong |= of_command(place, text, outputs)
     assert not wrong, "\n".join(wrong.values())
-    assert len(done) > 50
-    left = re.findall(r"\(annals\.(W\d+)\)", done[AT_THE_END[0]])
-    assert left == [*NOT_SET_HERE], done[AT_THE_END[0]]
-    assert [item for item in (*ONLY_PARSED, *ENDS) if item not in done] == []
+    assert len(outputs) > 50
+    warnings = re.findall(r"\(annals\.(W\d+)\)", outputs[AT_THE_END[0]])
+    assert warnings == [*NOT_SET_HERE], outputs[AT_THE_END[0]]
+    assert [item for item in (*ONLY_PARSED, *ENDS) if item not in outputs] == []
 
 
-def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
+def of_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
     """As an administrator where it is about roles and databases, as the owner of the tables
     otherwise."""
     for item in re.sub(r"--.*", "", block.text).split(";"):
         statement = " ".join(item.split())
-        if not statement or statement in done:
+        if not statement or statement in outputs:
             continue
-        done[statement] = ""
+        outputs[statement] = ""
         if statement.startswith("SELECT"):
             with place.owner() as owner:
                 owner.execute(statement)
@@ -150,27 +150,27 @@ def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
                 admin.execute(statement.replace("'...'", f"'{WORD}'"))
 
 
-def of_shell(place: Place, block: Block, done: dict[str, str]) -> dict[str, str]:
+def of_shell(place: Place, block: Block, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong, by command."""
     wrong = {}
     for line in lines(block):
-        for said in commands(block.page, line):
-            words = of_annals(said.words)
+        for command in commands(block.page, line):
+            words = of_annals(command.words)
             text = shlex.join(words or ())
-            if words and text not in {*done, *AT_THE_END}:
-                wrong |= of_command(place, text, done)
+            if words and text not in {*outputs, *AT_THE_END}:
+                wrong |= of_command(place, text, outputs)
     return wrong
 
 
-def of_command(place: Place, text: str, done: dict[str, str]) -> dict[str, str]:
+def of_command(place: Place, text: str, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong; empty: nothing, or it is only parsed."""
-    done[text] = ""
+    outputs[text] = ""
     if text in ONLY_PARSED:
         return {}
     code, part = ENDS.get(text, (0, ""))
     ended = place.run(tuple(shlex.split(text)))
-    done[text] = ended.out + ended.err
-    right = ended.code == code and part in done[text]
+    outputs[text] = ended.out + ended.err
+    right = ended.code == code and part in outputs[text]
     return {} if right else {text: f"{ended.code}: {ended.out}{ended.err}"}
 
 

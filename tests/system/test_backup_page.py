@@ -22,8 +22,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
-    with start_own_server({"fsync": "off", "shared_buffers": "16MB"}) as own:
-        yield own
+    with start_own_server({"fsync": "off", "shared_buffers": "16MB"}) as postgres:
+        yield postgres
 
 
 def read_block(first: str) -> list[str]:

@@ -45,8 +45,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def bad_server() -> Iterator[EmbeddedPostgres]:
-    with start_own_server(BAD_SETTINGS) as own:
-        yield own
+    with start_own_server(BAD_SETTINGS) as postgres:
+        yield postgres
 
 
 def run_check(server: EmbeddedPostgres, **env: str) -> tuple[int, str]:
