@@ -45,7 +45,7 @@ class LocalIssuer:
         """certificate: with its key, to serve over TLS."""
         self.keys: list[dict[str, object]] = [make_jwk(RSA, "rsa"), make_jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         # Claims of every token, and what the token endpoint gives as ID token.
         self.extra: dict[str, object] = {}
         self.id_token = ""
@@ -57,7 +57,7 @@ class LocalIssuer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                issuer.asked.append(self.path)
+                issuer.requests.append(self.path)
                 if self.path == issuer.hangs:
                     issuer.go_on.wait(20)
                 body = issuer.answer(self.path)
