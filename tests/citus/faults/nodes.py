@@ -82,7 +82,7 @@ class Nodes:
         counts = {}
         for node in self.places():
             with suppress(psycopg.OperationalError):
-                [(counts[node],)] = self.asked(node, _PREPARED)
+                [(counts[node],)] = self.query(node, _PREPARED)
         return counts
 
     def recover(self) -> int:
@@ -90,7 +90,7 @@ class Nodes:
         count = 0
         for item in self.places():
             with suppress(psycopg.OperationalError):
-                [(ended,)] = self.asked(item, "SELECT recover_prepared_transactions()")
+                [(ended,)] = self.query(item, "SELECT recover_prepared_transactions()")
                 count += int(ended)
         return count
 
@@ -99,7 +99,7 @@ class Nodes:
         places = [place(url) for url in self.citus.urls]
         return [self.moved.get(item, item) for item in places]
 
-    def asked(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+    def query(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
         with psycopg.connect(self.url(node), autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()

@@ -52,7 +52,7 @@ def run(plan: Plan, folder: Path) -> Result:
             gaps = stand.gaps()
         retries = sum(item.read_log().count("trying again") for item in stand.consumers.all)
     lines = [
-        *scenes.said,
+        *scenes.reports,
         f"the consumers tried again {retries} times",
         *(f"reads, {scene}, {kind}: {seen}" for (scene, kind), seen in watch.seen.items()),
         *(f"refused with 503 {count} times: {text}" for text, count in watch.sentences.items()),

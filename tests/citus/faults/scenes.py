@@ -40,7 +40,7 @@ class Scenes:
     watch: Watch
     seconds: float = 10.0
     times: int = 10
-    said: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(16))
 
     def worker_dies(self) -> None:
@@ -176,8 +176,8 @@ class Scenes:
             plain.execute("SELECT citus_remove_node(%s, %s)", third)
 
     def _say(self, text: str) -> None:
-        self.said.append(f"{self.watch.scene}: {text}")
-        print(self.said[-1], flush=True)
+        self.reports.append(f"{self.watch.scene}: {text}")
+        print(self.reports[-1], flush=True)
 
     @contextmanager
     def _scene(self, name: str) -> Iterator[None]:

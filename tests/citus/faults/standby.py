@@ -67,7 +67,7 @@ def following(nodes: Nodes, node: Place) -> Iterator[Standby]:
         nodes.set(node, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
         try:
             wait_until(
-                lambda: nodes.asked(node, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
+                lambda: nodes.query(node, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
             )
             yield standby
         finally:
