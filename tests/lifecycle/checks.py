@@ -19,7 +19,7 @@ class Step:
     fault: str | None = None
     meanwhile: str | None = None
     code: int = 0
-    said: str = ""
+    output: str = ""
     retried: list[str] = field(default_factory=list)
 
     @property
@@ -74,7 +74,7 @@ def _fate(
         yield f"{message} cannot be decoded, but is not in quarantine"
     elif row is not None and row in after.anywhere:
         model.fates[message.place] = "stored"
-        model.kept.add(row)
+        model.acknowledged_rows.add(row)
         if row.day > in_hand.newest_until:
             yield f"{message} is stored, but it is after {in_hand.newest_until}"
     else:
@@ -117,14 +117,19 @@ def _retried(model: Model, before: Observed, after: Observed, step: Step) -> Ite
         elif message.row is None or message.row not in after.anywhere:
             yield f"{message} left the quarantine as {bad.outcome}, but is nowhere"
         else:
-            model.kept.add(message.row)
+            model.acknowledged_rows.add(message.row)
 
 
 def _everywhere_once(model: Model, after: Observed) -> Iterator[str]:
     """Every acknowledged version is in a table or in the archive, once, equal to what came."""
     versions = after.anywhere
-    yield from (f"{row} was acknowledged and is nowhere" for row in model.kept - versions)
-    yield from (f"{row} is stored, but nobody sent it: {row.data}" for row in versions - model.kept)
+    yield from (
+        f"{row} was acknowledged and is nowhere" for row in model.acknowledged_rows - versions
+    )
+    yield from (
+        f"{row} is stored, but nobody sent it: {row.data}"
+        for row in versions - model.acknowledged_rows
+    )
     for name, rows in (("tables", after.rows), ("archive", after.archive)):
         yield from (f"{row} is {n} times in the {name}" for row, n in rows.items() if n > 1)
 
@@ -155,7 +160,7 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
         # A repeat of an archived row counts as expired, and yet its row is there.
         if not fates["expired"] <= row.expired <= fates["expired"] + fates["stored"]:
             yield f"the ledger of {topic} says {row.expired} expired, not {fates['expired']}"
-    sent = len(model.kept - model.by_hand.keys())
+    sent = len(model.acknowledged_rows - model.by_hand.keys())
     if stored < sent or (stored > sent and not model.came_back):
         yield f"the ledger says {stored} stored, not {sent}"
 
@@ -197,17 +202,17 @@ def _maintained(model: Model, before: Observed, after: Observed, step: Step) -> 
     for place, day in after.days.items():
         is_held = model.holds(before, place) or model.holds(after, place) or day.restored
         if place[1] < model.oldest and not is_held and place not in model.disputed():
-            yield f"{day.name} was not dropped, but nothing holds it: {step.said}"
+            yield f"{day.name} was not dropped, but nothing holds it: {step.output}"
     for table in BY_TABLE:
         for number in range((model.newest - model.oldest).days + 1):
             place = (table, model.oldest + timedelta(days=number))
             if not after.has(place):
-                yield f"{table} has no {place[1]} after maintain: {step.said}"
+                yield f"{table} has no {place[1]} after maintain: {step.output}"
 
 
 def _seals(model: Model, after: Observed, step: Step) -> Iterator[str]:
     """maintain seals no day that never had a row: a backfill would make its seal void."""
-    filled = {(row.table, row.day) for row in model.kept}
+    filled = {(row.table, row.day) for row in model.acknowledged_rows}
     for place, (_, rows) in after.sealed.items():
         if step.name == "maintain" and rows == 0 and place not in filled:
             yield f"{place[0]} {place[1]} was sealed, but it never had a row"
@@ -217,7 +222,7 @@ def _outcome(model: Model, step: Step) -> Iterator[str]:
     """Commands end as they should, and the consumer writes at the first attempt."""
     broken = step.code >= 2 and step.name == "maintain" and not model.disputed()
     if step.alone and (broken or step.code > 2):
-        yield f"{step.name} ends with {step.code}: {step.said}"
+        yield f"{step.name} ends with {step.code}: {step.output}"
     for reason in step.retried:
         if step.alone or "ForeignTable" in reason:
             yield f"the consumer could not write at once: {reason}"

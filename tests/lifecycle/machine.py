@@ -23,7 +23,7 @@ from tests.lifecycle.stand import (
     HOLD,
     RETENTION,
     START,
-    Done,
+    LifecycleResult,
     Stand,
     command,
     wrong_clock,
@@ -108,7 +108,7 @@ class Lifecycle(RuleBasedStateMachine):
         successor, work.consumer, work.fenced = work.consumer, work.fenced, None
         step = self._do("write")
         work.consumer = successor
-        assert step.said == FENCED, "a consumer that lost its partitions could write"
+        assert step.output == FENCED, "a consumer that lost its partitions could write"
 
     # Cron runs.
 
@@ -167,7 +167,7 @@ class Lifecycle(RuleBasedStateMachine):
     def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
         """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
         if self.work.finished():
-            if fault is not None and fault.what == "write":
+            if fault is not None and fault.action == "write":
                 self._send(0, drafts)
             self._do(name, fault, day)
 
@@ -182,7 +182,7 @@ class Lifecycle(RuleBasedStateMachine):
         day = self.work.finished_days().index(self.model.oldest)
         self._send(0, drafts)
         self._do("write")
-        if meanwhile.what.startswith("write"):
+        if meanwhile.action.startswith("write"):
             self._send(0, [replace(draft, id=1 - draft.id) for draft in drafts])
         self._do(name, replace(meanwhile, day=day), day)
         self._do("insert_again", None, day)
@@ -197,7 +197,7 @@ class Lifecycle(RuleBasedStateMachine):
         with self.stand.connect_as_an_earlier_release():
             step = self._do("pack", None, day)
         assert step.code == 2, "a day was packed beside a release that cannot read it"
-        assert "a process of an earlier release is connected" in step.said, step.said
+        assert "a process of an earlier release is connected" in step.output, step.output
 
     @rule(drafts=OLDEST, ahead=st.booleans())
     def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:
@@ -217,7 +217,7 @@ class Lifecycle(RuleBasedStateMachine):
         with wrong_clock(days):
             result = command("partitions", "pack", str(self.model.today))
         assert result.code == 2, f"today was packed: {result}"
-        assert "the clock of this machine" in result.said, result.said
+        assert "the clock of this machine" in result.output, result.output
         self._check(Step("pack_today"))
 
     @rule(fault=faults("retry"))
@@ -231,7 +231,7 @@ class Lifecycle(RuleBasedStateMachine):
             result = command(
                 "quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted"
             )
-            self._check(Step("discard", code=result.code, said=result.said))
+            self._check(Step("discard", code=result.code, output=result.output))
 
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
@@ -244,7 +244,7 @@ class Lifecycle(RuleBasedStateMachine):
         result = command("partitions", "verify")
         where = f"{place[0]} {place[1]}"
         assert result.code == 1, f"verify does not notice: {how.value} in {where}: {result}"
-        assert where in result.said, f"verify does not name {where}: {result}"
+        assert where in result.output, f"verify does not name {where}: {result}"
         undo()
         self._check(Step("tamper"))
 
@@ -267,13 +267,13 @@ class Lifecycle(RuleBasedStateMachine):
         undo = damage(self.stand.archive / name, how, position)
         result = command("partitions", "verify", "--archive")
         assert result.code == 1, f"verify --archive does not notice: {how.value} {name}: {result}"
-        assert where in result.said, f"verify --archive does not name {where}: {result}"
+        assert where in result.output, f"verify --archive does not name {where}: {result}"
         step = self.work.do(act) if act else Step("damage")
         step.fault = "damage"
         undo()
         self._check(step)
         result = command("partitions", "verify", "--archive")
-        assert result == Done(), f"verify --archive complains: {result}"
+        assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
     def _sealed_with_rows(self) -> list[Place]:
         """The sealed days whose rows are in the table only: verify has nothing else to compare."""
@@ -315,5 +315,5 @@ class Lifecycle(RuleBasedStateMachine):
         if after.sealed and step.name != "send":
             verified = command("partitions", "verify")
             if verified.code:
-                wrong.append(f"verify complains: {verified.said}")
+                wrong.append(f"verify complains: {verified.output}")
         assert not wrong, "\n".join(wrong)

@@ -26,10 +26,12 @@ class InHand:
 class Model:
     """The broker's log, and everything that is known of it.
 
-    in_hand: by place, messages that a consumer has decoded. kept: rows that were acknowledged.
-    by_hand: those of them that somebody wrote with SQL, each with the text of its document.
-    fates: `stored`, `expired`, `quarantined`, or the outcome of a retry. came_back: archived days
-    that had a partition again without being restored.
+    Attributes:
+        in_hand: By place, the messages that a consumer has decoded.
+        acknowledged_rows: The rows that must be stored, because somebody was told that they are.
+        by_hand: Rows among them that somebody wrote with SQL, with the text of the document.
+        fates: `stored`, `expired`, `quarantined`, or the outcome of a retry.
+        came_back: Archived days that had a partition again without being restored.
     """
 
     now: datetime
@@ -39,7 +41,7 @@ class Model:
     log: dict[str, list[Sent]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
     acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
     in_hand: dict[Where, InHand] = field(default_factory=dict)
-    kept: set[Row] = field(default_factory=set)
+    acknowledged_rows: set[Row] = field(default_factory=set)
     by_hand: dict[Row, str] = field(default_factory=dict)
     fates: dict[Where, str] = field(default_factory=dict)
     came_back: set[Place] = field(default_factory=set)
@@ -106,8 +108,8 @@ class Model:
     def disputed(self) -> set[Place]:
         """Days with two contents of one version: one was archived, the other one came when the day
         was there again without its archived rows. maintain leaves such a day to people."""
-        keys = Counter(row.key for row in self.kept)
-        return {(row.table, row.day) for row in self.kept if keys[row.key] > 1}
+        keys = Counter(row.key for row in self.acknowledged_rows)
+        return {(row.table, row.day) for row in self.acknowledged_rows if keys[row.key] > 1}
 
     def unsettled(self, seen: Observed, place: Place) -> list[Sent]:
         """The unsettled messages in quarantine with a version of this table and day."""

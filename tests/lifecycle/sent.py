@@ -25,12 +25,12 @@ MOMENTS = (
 
 
 class Row(NamedTuple):
-    """One stored version. at: microseconds since the epoch; data: JSON with sorted keys."""
+    """One stored version. updated_at: microseconds since the epoch; data: JSON with sorted keys."""
 
     table: str
     id: str
     version: int
-    at: int
+    updated_at: int
     client: str
     author: str | None
     type: int
@@ -39,11 +39,11 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        return self.table, self.id, self.at, self.version
+        return self.table, self.id, self.updated_at, self.version
 
     @property
     def day(self) -> date:
-        return (EPOCH + timedelta(microseconds=self.at)).date()
+        return (EPOCH + timedelta(microseconds=self.updated_at)).date()
 
     def __str__(self) -> str:
         return f"{self.table} {self.id} v{self.version} of {self.day}"

@@ -63,11 +63,11 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Done:
+class LifecycleResult:
     """The result of a command: its exit code, and what it said of a failure."""
 
     code: int = 0
-    said: str = ""
+    output: str = ""
 
 
 PATH = "public,clock,pg_catalog"
@@ -162,7 +162,7 @@ def wrong_clock(days: int) -> Iterator[None]:
         clock_error.days = timedelta(0)
 
 
-def command(*words: str) -> Done:
+def command(*words: str) -> LifecycleResult:
     """Run `manage.py` with these words, on this thread's connection."""
     output, errors = io.StringIO(), io.StringIO()
     code = 0
@@ -177,7 +177,7 @@ def command(*words: str) -> Done:
         code = TRACEBACK
         errors.write(traceback.format_exc())
     # Findings are on the standard output; those of a good run nobody reads.
-    return Done(code, (output.getvalue() if code else "") + errors.getvalue())
+    return LifecycleResult(code, (output.getvalue() if code else "") + errors.getvalue())
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from tests.lifecycle.faults import Killed, Point, Trap, trapped
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed, Observer, Place
 from tests.lifecycle.sent import ROOT, Row
-from tests.lifecycle.stand import Done, Stand, command, wrong_clock
+from tests.lifecycle.stand import LifecycleResult, Stand, command, wrong_clock
 
 LONGEST_SECONDS = 60.0
 # How long an act stands still for another one that neither ends nor waits for a lock: it may be
@@ -44,7 +44,7 @@ class Fault:
     """
 
     point: Point
-    what: str
+    action: str
     day: int = 0
     midnight: bool = False
     terminate: bool = False
@@ -73,27 +73,27 @@ class Work:
 
     def do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
         """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
-        self._warnings.said.clear()
+        self._warnings.messages.clear()
         step, trap, meanwhile = Step(name), None, None
-        if fault is not None and fault.what in ("kill", "cut"):
-            trap = Trap(fault.point, kill=fault.what == "kill")
+        if fault is not None and fault.action in ("kill", "cut"):
+            trap = Trap(fault.point, kill=fault.action == "kill")
         elif fault is not None:
             meanwhile = _Meanwhile(self, fault)
             trap = Trap(fault.point, act=meanwhile.start)
         try:
             with trapped(trap):
                 result = self.act(name, day)
-            step.code, step.said = result.code, result.said
+            step.code, step.output = result.code, result.output
         except (Killed, Exception) as error:
             broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
             if not broken and not (trap is not None and trap.dead):
                 raise  # but a killed process does not care for errors while its frames end
-            step.code, step.said = 2, str(error)
+            step.code, step.output = 2, str(error)
         finally:
             if meanwhile is not None:
                 meanwhile.join()
         if fault is not None and trap is not None and trap.sprung:
-            step.fault, step.meanwhile = (None, fault.what) if meanwhile else (fault.what, None)
+            step.fault, step.meanwhile = (None, fault.action) if meanwhile else (fault.action, None)
             self._stand.wait_for_end(trap.pids)
         if meanwhile is not None and meanwhile.terminated:
             step.fault = "cut"
@@ -101,13 +101,13 @@ class Work:
             connection.close()
         if step.fault == "kill" and name in ("write", "claim") and self.consumer is not None:
             self._lose(self.consumer)
-        step.retried = list(self._warnings.said)
+        step.retried = list(self._warnings.messages)
         return step
 
-    def act(self, name: str, day: int) -> Done:
+    def act(self, name: str, day: int) -> LifecycleResult:
         """The act of this name. day: an index into the days that it is possible for, the newest
         first."""
-        plain: dict[str, Callable[[], Done]] = {
+        plain: dict[str, Callable[[], LifecycleResult]] = {
             "write": self._write,
             "write_behind": lambda: self._write(-6),
             "write_ahead": lambda: self._write(6),
@@ -126,7 +126,9 @@ class Work:
             **dict.fromkeys(("pack", "unpack"), self.finished()),
         }[name]
         days = sorted({item for _, item in possible}, reverse=True)
-        return command("partitions", name, str(days[day % len(days)])) if days else Done()
+        return (
+            command("partitions", name, str(days[day % len(days)])) if days else LifecycleResult()
+        )
 
     def finished(self) -> set[Place]:
         """The days that can be packed."""
@@ -143,7 +145,7 @@ class Work:
         """The consumer; a new one if there is none."""
         return self.consumer or self._take_over()
 
-    def _write(self, days_ahead: int = 0) -> Done:
+    def _write(self, days_ahead: int = 0) -> LifecycleResult:
         """Write a batch. days_ahead: how wrong the consumer's clock is; it is right where the days
         of the batch are in question: what is expired is said by a clock."""
         consumer = self.ready()
@@ -159,22 +161,22 @@ class Work:
                     consumer.write()
         except FencedError:
             self._lose(consumer)
-            return Done(1, FENCED)
+            return LifecycleResult(1, FENCED)
         except AbandonedError:
-            raise Stuck(f"the batch cannot be written: {self._warnings.said[-1:]}") from None
-        return Done()
+            raise Stuck(f"the batch cannot be written: {self._warnings.messages[-1:]}") from None
+        return LifecycleResult()
 
-    def _insert(self, day: int) -> Done:
+    def _insert(self, day: int) -> LifecycleResult:
         """The owner of the tables writes a version of a finished day that is not sealed."""
         place = self._open_place(day)
         if place is not None:
             row, text = self._model.written_by_hand(place[1])
             self._execute(row, text)
             self._model.by_hand[row] = text
-            self._model.kept.add(row)
-        return Done()
+            self._model.acknowledged_rows.add(row)
+        return LifecycleResult()
 
-    def _insert_again(self, day: int) -> Done:
+    def _insert_again(self, day: int) -> LifecycleResult:
         """An earlier release, which knows no blocks, writes a version that is stored."""
         place = self._open_place(day)
         rows = sorted(row for row in self.seen.rows if (row.table, row.day) == place)
@@ -182,7 +184,7 @@ class Work:
             # The last one is the newest of its block: that one the primary key knows.
             with suppress(errors.UniqueViolation):
                 self._execute(*self._model.again(rows[(7 * day) % max(1, len(rows) - 1)]))
-        return Done()
+        return LifecycleResult()
 
     def _open_place(self, day: int) -> Place | None:
         """The day with that number of `finished_days`, if it is not sealed; otherwise another one
@@ -200,12 +202,12 @@ class Work:
                 f"INSERT INTO {row.table} (id, version, data, updated_at, client_id, author, type)"
                 " VALUES (%s, %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond',"
                 " %s, %s, %s)",
-                [row.id, row.version, text, row.at, row.client, row.author, row.type],
+                [row.id, row.version, text, row.updated_at, row.client, row.author, row.type],
             )
 
-    def _claim(self) -> Done:
+    def _claim(self) -> LifecycleResult:
         self._take_over()
-        return Done()
+        return LifecycleResult()
 
     def _take_over(self) -> Consumer:
         """Another consumer claims the partitions; the one before does not know it. Two can do this
@@ -280,13 +282,13 @@ class _Meanwhile:
         if self._thread.ident is not None:
             self._thread.join(LONGEST_SECONDS)
             if self._thread.is_alive():
-                raise Stuck(f"{self._fault.what} does not end")
+                raise Stuck(f"{self._fault.action} does not end")
         if self._error is not None and not self.terminated:
             raise self._error
 
     def _run(self) -> None:
         try:
-            self._work.act(self._fault.what, self._fault.day)
+            self._work.act(self._fault.action, self._fault.day)
         except BaseException as error:
             self._error = error
         finally:
