@@ -63,7 +63,7 @@ def get_position(answer: Answer) -> tuple[str, str, int, datetime]:
 
 
 def list_positions(stored: Sequence[StoredVersion]) -> list[tuple[str, str, int, datetime]]:
-    return [(version.kind, version.id, version.version, version.at) for version in stored]
+    return [(version.kind, version.id, version.version, version.moment) for version in stored]
 
 
 def make_parameters(filters: ReferenceFilters) -> Mapping[str, object]:
@@ -79,7 +79,7 @@ def make_parameters(filters: ReferenceFilters) -> Mapping[str, object]:
 def check_version(answer: Answer, version: StoredVersion, world: ReferenceStore) -> None:
     """All that is said of one version, with all its parts."""
     COUNTS["versions"] += 1
-    assert get_position(answer) == (version.kind, version.id, version.version, version.at)
+    assert get_position(answer) == (version.kind, version.id, version.version, version.moment)
     assert make_exact(answer["entity"]) == make_exact(version.data)
     assert (answer["type"], answer["author"], answer["clientId"]) == (
         *(version.type, version.author, version.client),

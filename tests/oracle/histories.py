@@ -30,7 +30,7 @@ class GeneratedVersion:
     kind: str
     id: str
     version: int
-    at: datetime
+    moment: datetime
     type: int
     author: str | None
     client: str
@@ -168,7 +168,7 @@ def generate_versions(draw: st.DrawFn, kind: str, id: str, maximum: int) -> list
                 kind=kind,
                 id=id,
                 version=version,
-                at=MOMENTS[slot],
+                moment=MOMENTS[slot],
                 type=type,
                 author=draw(st.sampled_from(AUTHORS)),
                 client=draw(st.sampled_from(CLIENTS)),
@@ -214,7 +214,7 @@ def make_record(version: GeneratedVersion) -> Record:
         id=version.id,
         version=version.version,
         type=version.type,
-        updated_at=(version.at - EPOCH) // timedelta(microseconds=1),
+        updated_at=(version.moment - EPOCH) // timedelta(microseconds=1),
         client_id=version.client,
         author=version.author,
         product_instance_id=version.application,

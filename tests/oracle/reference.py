@@ -45,7 +45,7 @@ class StoredVersion:
     kind: str
     id: str
     version: int
-    at: datetime
+    moment: datetime
     type: str
     author: str | None
     client: str
@@ -58,7 +58,7 @@ class StoredVersion:
 
     @property
     def key(self) -> tuple[int, datetime]:
-        return self.version, self.at
+        return self.version, self.moment
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class ReferenceFilters:
 
     def is_selected(self, version: StoredVersion) -> bool:
         return (
-            (self.since is None or self.since <= version.at)
-            and (self.until is None or version.at < self.until)
+            (self.since is None or self.since <= version.moment)
+            and (self.until is None or version.moment < self.until)
             and self.author in (None, version.author)
             and self.client in (None, version.client)
             and self.type in (None, version.type)
@@ -103,7 +103,7 @@ class ReferenceStore:
             if candidate.version < version.version
         ]
         twins = [candidate for candidate in lower if candidate.version == lower[-1].version]
-        not_younger = [twin for twin in twins if twin.at <= version.at]
+        not_younger = [twin for twin in twins if twin.moment <= version.moment]
         return not_younger[-1] if not_younger else twins[0] if twins else None
 
     def find_previous_snapshot(self, version: StoredVersion) -> Value:
@@ -138,7 +138,7 @@ class ReferenceStore:
         self, kind: str, id: str, filters: ReferenceFilters, sort: str, order: str
     ) -> list[StoredVersion]:
         place: Callable[[StoredVersion], tuple[object, ...]] = (
-            _key if sort == "version" else lambda version: (version.at, version.version)
+            _key if sort == "version" else lambda version: (version.moment, version.version)
         )
         versions = [
             version for version in self.list_versions(kind, id) if filters.is_selected(version)
@@ -157,7 +157,7 @@ class ReferenceStore:
         return sorted(
             versions,
             key=lambda version: (
-                version.at,
+                version.moment,
                 KINDS.index(version.kind),
                 version.id,
                 version.version,
@@ -167,7 +167,7 @@ class ReferenceStore:
 
     def find_at(self, kind: str, id: str, moment: datetime) -> StoredVersion | None:
         """The highest version that was there at a moment."""
-        versions = [version for version in self.list_versions(kind, id) if version.at <= moment]
+        versions = [version for version in self.list_versions(kind, id) if version.moment <= moment]
         return versions[-1] if versions else None
 
     def find_application_at(self, id: str, moment: datetime) -> list[StoredVersion]:
@@ -183,12 +183,12 @@ class ReferenceStore:
         """Entities with the id, by kind, an application also if there are only children of it;
         then applications with the key, newest change first."""
         by_id = [
-            ReferenceResult(kind, text, newest, newest.at, frozenset(), frozenset())
+            ReferenceResult(kind, text, newest, newest.moment, frozenset(), frozenset())
             for kind in KINDS
             if (kind, text) in self.list_entities() and (newest := self.find_newest(kind, text))
         ]
         children = [
-            version.at
+            version.moment
             for version in self.stored
             if version.kind != ROOT and version.application == text
         ]
@@ -212,9 +212,9 @@ class ReferenceStore:
                 self.find_newest(ROOT, id) if (ROOT, id) in self.list_entities() else None
             )
             moment = (
-                root_version.at
+                root_version.moment
                 if root_version
-                else max(self.find_newest(*carrier).at for carrier in documents)
+                else max(self.find_newest(*carrier).moment for carrier in documents)
             )
             by_key.append(
                 ReferenceResult(
@@ -241,7 +241,7 @@ class ReferenceStore:
             if values.is_different(path, self.find_previous_snapshot(version), version.data):
                 value = next(iter(values.select(path, version.data)), ABSENT)
                 field_values.append((value, version, until))
-                until = version.at
+                until = version.moment
         return field_values
 
 
@@ -255,4 +255,4 @@ def _list_key_texts(version: StoredVersion, name: str) -> set[str]:
 
 
 def _key(version: StoredVersion) -> tuple[int, datetime]:
-    return version.version, version.at
+    return version.version, version.moment

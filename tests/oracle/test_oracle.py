@@ -96,7 +96,7 @@ def store_versions(
             item.id,
             item.version,
             bytes(make_record(item).data).decode(),
-            item.at,
+            item.moment,
             entity=item.kind,
             type=item.type,  # type: ignore[arg-type]
             author=item.author,
@@ -291,7 +291,7 @@ def _make_row(version: GeneratedVersion, *, old: bool) -> SourceRow:
     return SourceRow(
         *(
             version.version,
-            version.at,
+            version.moment,
             version.type,
             version.client,
             version.author,
@@ -305,7 +305,7 @@ def _text(version: GeneratedVersion) -> str:
     """As the tables have it: keys in their order, by which blame is compared."""
     table = sql.Identifier(BY_NAME[version.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
-    place = [version.id, version.version, version.at]
+    place = [version.id, version.version, version.moment]
     row = connection.connection.execute(query.format(table), place).fetchone()
     assert row is not None
     return str(json.loads(row[0]) if row[0].startswith('"') else row[0])
@@ -318,7 +318,7 @@ def remove_some(some: list[GeneratedVersion], draw: Any) -> None:
             table = sql.Identifier(BY_NAME[version.kind].table)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             connection.connection.execute(
-                query.format(table), [version.id, version.version, version.at]
+                query.format(table), [version.id, version.version, version.moment]
             )
 
 
