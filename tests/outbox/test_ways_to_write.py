@@ -611,19 +611,19 @@ def _() -> None:
         memo.hidden = False
         memo.save()
     with expect_records("UPDATE A", "DELETE A"):
-        Memo.everything.update(hidden=True)
-        Memo.everything.all().delete()
+        Memo.all_rows.update(hidden=True)
+        Memo.all_rows.all().delete()
     with isolate_apps("tests.outbox.ways"):
 
         class Present(models.Manager.from_queryset(RecordedQuerySet)):  # type: ignore[misc]
             def get_queryset(self) -> Any:
-                return super().get_queryset().filter(gone=False)
+                return super().get_queryset().filter(is_gone=False)
 
         class SomeRows(Recorded):
             recorded_as = Kind("product-task")
 
             owner = models.ForeignKey(Owner, models.CASCADE, related_name="+")
-            gone = models.BooleanField()
+            is_gone = models.BooleanField()
             objects = Present()
 
             class Meta:
@@ -635,13 +635,13 @@ def _() -> None:
             recorded_as = Kind("product-task")
 
             owner = models.ForeignKey(Owner, models.CASCADE, related_name="+")
-            gone = models.BooleanField()
+            is_gone = models.BooleanField()
             objects = Present()
-            everything = RecordedQuerySet.as_manager()
+            all_rows = RecordedQuerySet.as_manager()
 
             class Meta:
                 app_label = "ways"
-                base_manager_name = "everything"
+                base_manager_name = "all_rows"
 
         assert list_ids(check_model_managers(AllRows)) == []
 
