@@ -77,4 +77,4 @@ def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
         finally:
             tracemalloc.stop()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1

@@ -70,13 +70,13 @@ class ModelledLedgerRow:
 
 @dataclass
 class ModelledConsumer:
-    """A consumer with the client that Kafka gave it. at: the offset that each partition is read
+    """A consumer with the client that Kafka gave it. offsets: where each partition is read
     from; fetched: those of which something was delivered since the claim, so that the client knows
     a leader epoch; reset: those that the client reads from the start, because their log was cut;
     paused: those that are not delivered; bad: how many bad messages were taken in a row."""
 
     machine: StateMachine
-    at: dict[KafkaPartition, int] = field(default_factory=dict)
+    offsets: dict[KafkaPartition, int] = field(default_factory=dict)
     fetched: set[KafkaPartition] = field(default_factory=set)
     reset: set[KafkaPartition] = field(default_factory=set)
     paused: set[KafkaPartition] = field(default_factory=set)
@@ -84,7 +84,7 @@ class ModelledConsumer:
     written: int = 0
 
     def stop_reading(self) -> None:
-        self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
+        self.offsets, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
 def take_message(
@@ -112,7 +112,7 @@ def is_ready(member: ModelledConsumer) -> list[Lane]:
 
 
 def can_pause(member: ModelledConsumer) -> bool:
-    return member.machine.in_flight and bool(member.at) and not member.machine.paused
+    return member.machine.in_flight and bool(member.offsets) and not member.machine.paused
 
 
 def can_claim(member: ModelledConsumer) -> bool:
@@ -192,9 +192,9 @@ class ConsumerMachine(RuleBasedStateMachine):
             del messages[end:]
         self.append(partition, kinds)
         for member in self.members:
-            position = member.at.get(partition, 0)
+            position = member.offsets.get(partition, 0)
             if position > len(log) or (position > end and partition in member.fetched):
-                member.at[partition] = low
+                member.offsets[partition] = low
                 member.reset.add(partition)
 
     def is_cut_noticeable(self, partition: KafkaPartition, end: int) -> bool:
@@ -269,9 +269,9 @@ class ConsumerMachine(RuleBasedStateMachine):
             partition = claim.source.kafka
             position = claim.next_offset if claim.last is None else claim.last.offset
             assert positions.get_start_offsets()[partition] == position
-            member.at[partition] = position
+            member.offsets[partition] = position
             if position > len(self.log[partition]):  # the client begins at the start
-                member.at[partition] = self.low[partition]
+                member.offsets[partition] = self.low[partition]
                 member.reset.add(partition)
         member.paused = set(positions.select_halted())
         member.bad.clear()
@@ -309,7 +309,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         """Kafka reports the end of a partition once nothing of it is left to deliver. False:
         reading starts again."""
         end = len(self.log[partition])
-        if partition not in member.at or partition in member.paused:
+        if partition not in member.offsets or partition in member.paused:
             return True
         if self.list_deliverable(member, [partition]):
             return True
@@ -320,7 +320,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert verdict is AdmissionVerdict.CUT or partition in self.truncated
             self.start_again(member)
             return False
-        member.at[partition] = end
+        member.offsets[partition] = end
         return True
 
     @rule(number=NUMBERS, kinds=st.lists(KINDS, min_size=1, max_size=9))
@@ -336,8 +336,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         return [
             (partition, offset)
             for partition in order
-            if partition in member.at and partition not in member.paused
-            for offset in range(member.at[partition], len(self.log[partition]))
+            if partition in member.offsets and partition not in member.paused
+            for offset in range(member.offsets[partition], len(self.log[partition]))
             if self.log[partition][offset] != HOLE and offset >= self.low[partition]
         ]
 
@@ -382,10 +382,10 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert not was_found
             assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
             assert (claimed.expected, claimed.found) == (before, True)
-            member.at[partition] = offset + 1
+            member.offsets[partition] = offset + 1
             return True
         assert claimed.expected == offset + 1
-        member.at[partition] = offset + 1
+        member.offsets[partition] = offset + 1
         if offset >= claimed.claim.resume_until:
             bad = self.log[partition][offset] == "bad"
             member.bad[partition] = member.bad[partition] + 1 if bad else 0
@@ -397,7 +397,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         """A message waits for room. Once it is compared, nothing before it is delivered again."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.last is None:
-            member.at[partition] = claimed.expected
+            member.offsets[partition] = claimed.expected
 
     def halt(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         claimed = member.machine.positions.claimed[partition]
@@ -554,11 +554,11 @@ class ConsumerMachine(RuleBasedStateMachine):
                     assert progress.start == position
                     position = progress.next
                 assert claimed.expected == position
-                if claimed.halted or partition not in member.at or partition in member.reset:
+                if claimed.halted or partition not in member.offsets or partition in member.reset:
                     continue
                 last = claimed.last
                 begin = position if last is None else last.offset
-                assert begin <= member.at[partition] <= position
+                assert begin <= member.offsets[partition] <= position
 
     @invariant()
     def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
@@ -571,7 +571,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def a_halted_partition_is_not_read(self) -> None:
         for member in self.members:
             assert set(member.machine.positions.select_halted()) <= member.paused | (
-                set(PARTITIONS) - set(member.at)
+                set(PARTITIONS) - set(member.offsets)
             )
 
     def teardown(self) -> None:
