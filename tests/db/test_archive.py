@@ -189,12 +189,12 @@ def test_maintain_archives_before_drop_and_keeps_restored_days(
 class LateRowArchiver(DayArchiver):
     """A row arrives between archive and drop."""
 
-    came = False
+    row_inserted = False
 
     def archive(self, connection: Connection, table: str, of: Any) -> None:
         super().archive(connection, table, of)
-        if not self.came:
-            self.came = True
+        if not self.row_inserted:
+            self.row_inserted = True
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
 
@@ -203,7 +203,7 @@ def test_drop_keeps_row_that_comes_at_the_last_moment(store: ArchiveStore) -> No
 
     class Away(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:
-            if self.came:
+            if self.row_inserted:
                 raise OSError("the archive is away")
             super().archive(connection, table, of)
 

@@ -36,7 +36,7 @@ def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None
         )
         add_version("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
-    old.held = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.held]
+    old.versions = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.versions]
     store.add("R1", 0, {"fullName": VALUE}, minute(2), entity=PERSON)
     old.add_version("R1", 0, {"fullName": VALUE}, minute(2), kind=PERSON.name, application="A1",
             client="top-crm", author="m.ivanov")  # fmt: skip
@@ -128,7 +128,7 @@ def test_comparison_is_not_ok_when_old_service_fails(
     file.write_text("\n".join(f"A{number}" for number in range(20)))
     ended = command("compare-old", "--applications", str(file))
     assert (ended.code, "failed 5 times in a row" in ended.err) == (2, True)
-    assert len(old_service.asked) == 1 + 5
+    assert len(old_service.requests) == 1 + 5
 
 
 def test_comparison_is_not_ok_when_no_version_is_in_both(

@@ -90,7 +90,7 @@ def test_application_timeline_has_children_of_old_service(
         "old",
         "gone",
     ]
-    assert len(application_in_both_services.asked) == 2  # one call for item answer
+    assert len(application_in_both_services.requests) == 2  # one call for each answer
 
 
 def test_version_with_two_clocks_is_shown_once_with_both_moments(
@@ -216,7 +216,7 @@ def test_old_service_is_not_called_after_its_last_day(
     moment = datetime.now(UTC).replace(hour=23, minute=59) + timedelta(days=days)
     monkeypatch.setattr(clock, "now", lambda: moment)
     data = get_data(support, API)
-    assert len(application_in_both_services.asked) == calls
+    assert len(application_in_both_services.requests) == calls
     assert ("fallback" in data) == bool(calls)
 
 

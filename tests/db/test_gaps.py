@@ -338,7 +338,7 @@ class GapModel:
     What is missing between those that were made inside the window is a gap."""
 
     def __init__(self, moments: dict[tuple[str, int], datetime], created: datetime) -> None:
-        self.made = moments
+        self.moments = moments
         self.created = created
         self.there: set[tuple[str, int]] = set()
         self.seen: set[tuple[str, int]] = set()
@@ -351,7 +351,7 @@ class GapModel:
         for id in ("A", "B"):
             numbers = sorted(number for seen_id, number in self.seen if seen_id == id)
             for low, high in pairwise(numbers):
-                since = min(self.made[id, low], self.made[id, high])
+                since = min(self.moments[id, low], self.moments[id, high])
                 if high > low + 1 and since >= edge:
                     gaps.append((id, low + 1, high - 1))
             if numbers and numbers[0] > 0 and self._begins(id, numbers[0], edge):
@@ -360,11 +360,11 @@ class GapModel:
 
     def forget(self, oldest: date) -> None:
         """At the end of a run: documents without a version in the window."""
-        recent_ids = {id for id, number in self.seen if self.made[id, number].date() >= oldest}
+        recent_ids = {id for id, number in self.seen if self.moments[id, number].date() >= oldest}
         self.seen = {key for key in self.seen if key[0] in recent_ids}
 
     def _begins(self, id: str, lowest: int, edge: datetime) -> bool:
-        return self.created >= edge and self.created <= self.made[id, lowest]
+        return self.created >= edge and self.created <= self.moments[id, lowest]
 
 
 @settings(

@@ -317,7 +317,9 @@ def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.M
         monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **values))
         with logged_in(WEB, monkeypatch):
             assert run_and_get_outcome("compare-old") == 0
-    assert [item.partition("?")[0] for item in service.asked] == ["/api/v1/applications/a/history"]
+    assert [item.partition("?")[0] for item in service.requests] == [
+        "/api/v1/applications/a/history"
+    ]
 
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:

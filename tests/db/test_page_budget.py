@@ -36,7 +36,7 @@ from tests.db.store import HOST, Store, minute
 
 
 @dataclass(frozen=True)
-class Made:
+class DrawnVersion:
     """A version to store. minute: when; few different ones, so that many share a moment."""
 
     version: int
@@ -45,15 +45,15 @@ class Made:
     rate: int
 
 
-MADE = st.builds(
-    Made,
+DRAWN = st.builds(
+    DrawnVersion,
     st.integers(0, 15),
     st.integers(0, 6),
     st.sampled_from(["anna", "boris"]),
     st.integers(0, 2),
 )
 HISTORY = st.lists(
-    MADE, min_size=1, max_size=25, unique_by=lambda change: (change.version, change.minute)
+    DRAWN, min_size=1, max_size=25, unique_by=lambda change: (change.version, change.minute)
 )
 FILTERS = st.builds(
     VersionFilters,
@@ -66,7 +66,7 @@ FILTERS = st.builds(
 
 
 @contextmanager
-def written(store: Store, history: list[Made]) -> Iterator[None]:
+def written(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
     """The store has this history. It is gone afterwards, with all that came to it."""
     with transaction.atomic():
         for change in history:
@@ -75,7 +75,7 @@ def written(store: Store, history: list[Made]) -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-def write(store: Store, change: Made) -> None:
+def write(store: Store, change: DrawnVersion) -> None:
     data = {"rate": change.rate, "v": change.version}
     store.add("A1", change.version, data, change.minute, author=change.author)
 
@@ -133,7 +133,11 @@ def content(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
     return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
 
 
-TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
+TWINS = [
+    DrawnVersion(1, 0, "anna", 0),
+    DrawnVersion(1, 4, "anna", 1),
+    DrawnVersion(2, 2, "anna", 2),
+]
 NO_LIMIT = (10**9, 10**9, 10**9)
 
 
@@ -141,7 +145,7 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 @example(TWINS, VersionFilters(), TimelineSort.VERSION, TimelineOrder.DESC, 1, NO_LIMIT)
 @example(TWINS, VersionFilters(), TimelineSort.UPDATED_AT, TimelineOrder.ASC, 1, NO_LIMIT)
 @example(
-    [Made(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
+    [DrawnVersion(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
     TimelineSort.UPDATED_AT, TimelineOrder.DESC, 1, (1, 1, 0.0),
 )  # fmt: skip
 @given(
@@ -154,7 +158,7 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 )
 def test_every_version_is_on_one_page_whatever_the_budget(
     store: Store,
-    history: list[Made],
+    history: list[DrawnVersion],
     filters: VersionFilters,
     sort: TimelineSort,
     order: TimelineOrder,
@@ -180,8 +184,8 @@ def test_every_version_is_on_one_page_whatever_the_budget(
 @given(HISTORY, HISTORY, FILTERS, st.sampled_from(TimelineOrder), st.integers(1, 6), LIMITS)
 def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     store: Store,
-    history: list[Made],
-    child: list[Made],
+    history: list[DrawnVersion],
+    child: list[DrawnVersion],
     filters: VersionFilters,
     order: TimelineOrder,
     size: int,
@@ -208,7 +212,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
 @relaxed
 @given(HISTORY, st.integers(1, 4), LIMITS)
 def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
-    store: Store, history: list[Made], size: int, limits: tuple[int, int, float]
+    store: Store, history: list[DrawnVersion], size: int, limits: tuple[int, int, float]
 ) -> None:
     with written(store, history):
 
@@ -417,15 +421,15 @@ def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Clie
 @relaxed
 @given(
     HISTORY,
-    st.lists(MADE, max_size=12),
+    st.lists(DRAWN, max_size=12),
     st.sampled_from(TimelineSort),
     st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
 def test_arrivals_between_pages_lose_and_repeat_nothing(
     store: Store,
-    history: list[Made],
-    late: list[Made],
+    history: list[DrawnVersion],
+    late: list[DrawnVersion],
     sort: TimelineSort,
     order: TimelineOrder,
     size: int,

@@ -28,7 +28,7 @@ class Ingest:
 
     longest: float = 0.0
     written: int = 0
-    made: int = 0
+    created_days: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, span: range) -> None:
@@ -43,7 +43,7 @@ class Ingest:
                         self.longest = max(self.longest, time.perf_counter() - begun)
                         insert(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
-                    self.made += days.create_partition(other_session, TABLE, of)
+                    self.created_days += days.create_partition(other_session, TABLE, of)
                 else:
                     self.written += 1
 
@@ -96,8 +96,9 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
         assert stored(plain) == ingest.written > 0
     assert len(names()) == 27
     print(
-        f"\n{ingest.written} rows written, {ingest.made} days made by ingest, {len(dropped)} days"
-        f" dropped meanwhile; longest wait for a lock {ingest.longest * 1000:.1f} ms"
+        f"\n{ingest.written} rows written, {ingest.created_days} days made by ingest,"
+        f" {len(dropped)} days dropped meanwhile;"
+        f" longest wait for a lock {ingest.longest * 1000:.1f} ms"
         f" (allowed {MOST_MS} ms)"
     )
 

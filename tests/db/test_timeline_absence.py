@@ -240,11 +240,11 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A version as it really was. at: true time. dated: what its clock said."""
+class PlannedVersion:
+    """A version as it really was. moment: true time. dated: what its clock said."""
 
     number: int
-    at: datetime
+    moment: datetime
     dated: datetime
     type: ChangeType
     created: datetime
@@ -266,9 +266,9 @@ EVENTS = st.lists(
 )
 
 
-def make_history(events: list[Event], begin: int, start: datetime) -> list[Made]:
+def make_history(events: list[Event], begin: int, start: datetime) -> list[PlannedVersion]:
     """The history that these events make, from `begin` hours after the start of retention on."""
-    history: list[Made] = []
+    history: list[PlannedVersion] = []
     moment, created, deleted = start + begin * HOUR, start, True
     for number, event in enumerate(events):
         moment += event.after * HOUR
@@ -277,11 +277,11 @@ def make_history(events: list[Event], begin: int, start: datetime) -> list[Made]
         if deleted:
             type, created = ChangeType.CREATE, moment + event.born * HOUR
         deleted = type is ChangeType.DELETE
-        history.append(Made(number, moment, dated, type, created, event.arrives))
+        history.append(PlannedVersion(number, moment, dated, type, created, event.arrives))
     return history
 
 
-def select_kept(change: Made, start: datetime) -> bool:
+def select_kept(change: PlannedVersion, start: datetime) -> bool:
     return change.arrives and change.dated >= start
 
 
@@ -308,7 +308,7 @@ def test_absence_reason_is_always_true(
         transaction.set_rollback(True)
 
 
-def _check_timeline(history: list[Made], start: datetime) -> None:
+def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
     removed = {change.number for change in history if change.arrives and change.dated < start}
     for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
         if version.missing_why is Absence.NEVER_ARRIVED:
@@ -324,18 +324,20 @@ def _check_timeline(history: list[Made], start: datetime) -> None:
             assert version.version <= 1
 
 
-def _find_undisputed_moments(history: list[Made]) -> Iterator[datetime]:
+def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime]:
     """Moments so far from every change that no clock matters."""
     far = 2 * CLOCK_TOLERANCE
-    yield history[0].at - far
+    yield history[0].moment - far
     for change, later in zip(history, [*history[1:], None], strict=True):
-        if later is None or later.at > change.at + 2 * far:
-            yield change.at + far
+        if later is None or later.moment > change.moment + 2 * far:
+            yield change.moment + far
 
 
-def _check_moment(history: list[Made], start: datetime, moment: datetime, witness: bool) -> None:
+def _check_moment(
+    history: list[PlannedVersion], start: datetime, moment: datetime, witness: bool
+) -> None:
     """What is said of an undisputed moment is the truth."""
-    before = [change for change in history if change.at < moment]
+    before = [change for change in history if change.moment < moment]
     not_found: NotFoundError | None = None
     try:
         timeline.fetch_version_at(HOST, ROOT, "A1", moment)

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.db.wrong_inputs import FILES, INPUTS, SECRET, Wrong
+from tests.db.wrong_inputs import FILES, INPUTS, SECRET, WrongInput
 from tests.forked import CommandForker, CommandResult
 
 # What only programmers know.
@@ -97,7 +97,7 @@ def mount(stack: ExitStack, folder: Path, options: str) -> None:
 
 
 def ask(
-    forking: CommandForker, env: Mapping[str, str], places: Places, wrong_input: Wrong
+    forking: CommandForker, env: Mapping[str, str], places: Places, wrong_input: WrongInput
 ) -> CommandResult:
     variables = {**env, **wrong_input.env}
     return forking.run_command(
@@ -108,7 +108,7 @@ def ask(
 
 
 def faults(
-    wrong_input: Wrong, result: CommandResult, places: Places, secrets: tuple[str, ...]
+    wrong_input: WrongInput, result: CommandResult, places: Places, secrets: tuple[str, ...]
 ) -> Iterator[str]:
     """What is not as it should be."""
     if result.code != wrong_input.code:
@@ -117,7 +117,7 @@ def faults(
     if result.out or (len(result.err.splitlines()) != 1 and not of_words):
         yield "not one line on standard error alone"
     yield from (
-        f"does not say {text}" for text in map(places, wrong_input.said) if text not in result.err
+        f"does not say {text}" for text in map(places, wrong_input.texts) if text not in result.err
     )
     if CODE.search(result.err):
         yield "speaks to programmers"
@@ -137,6 +137,6 @@ def test_wrong_inputs_are_refused_in_a_sentence(
     for wrong_input in INPUTS:
         result = ask(forking, env, places, wrong_input)
         if wrong := list(faults(wrong_input, result, places, (SECRET, KEY, password))):
-            problems[wrong_input.what] = [*wrong, result.err]
+            problems[wrong_input.title] = [*wrong, result.err]
     assert problems == {}, "\n".join(f"{title}: {wrong}" for title, wrong in problems.items())
-    assert len({wrong_input.what for wrong_input in INPUTS}) == len(INPUTS) >= 70
+    assert len({wrong_input.title for wrong_input in INPUTS}) == len(INPUTS) >= 70

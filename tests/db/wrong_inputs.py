@@ -29,12 +29,12 @@ SOON: Final = {"ingest.kafka.producer.TIMEOUT_SECONDS": 0.5}
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """said: texts that the sentence has. code: the exit code."""
+class WrongInput:
+    """texts: texts that the sentence has. code: the exit code."""
 
-    what: str
+    title: str
     words: tuple[str, ...]
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     code: int
     env: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
@@ -47,25 +47,25 @@ def wrong(
     code: int = 1,
     env: Mapping[str, str] | None = None,
     constants: Mapping[str, float] | None = None,
-) -> Wrong:
+) -> WrongInput:
     """words: separated by spaces; a word '' is empty."""
     arguments = tuple("" if word == "''" else word for word in words.split())
-    return Wrong(title, arguments, texts, code, env or {}, constants or {})
+    return WrongInput(title, arguments, texts, code, env or {}, constants or {})
 
 
 def database(
     title: str, url: str, *texts: str, words: str = "partitions list", code: int = 2
-) -> Wrong:
+) -> WrongInput:
     return wrong(title, words, *texts, "DATABASE_URL", code=code, env={"DATABASE_URL": url})
 
 
 def setting(
     name: str, value: str, *texts: str, words: str = "partitions list", code: int = 1
-) -> Wrong:
+) -> WrongInput:
     return wrong(f"{name}={value}", words, name, *texts, code=code, env={name: value})
 
 
-def usage(words: str, *texts: str, title: str = "") -> Wrong:
+def usage(words: str, *texts: str, title: str = "") -> WrongInput:
     return wrong(title or words, words, *texts, code=2)
 
 
