@@ -25,7 +25,7 @@ class OldVersion:
 
     id: str
     version: int
-    at: datetime
+    moment: datetime
     data: str
     kind: str = ROOT.name
     type: str = "UPDATE"
@@ -39,7 +39,7 @@ class OldVersion:
             "id": self.id,
             "version": self.version,
             "type": self.type,
-            "updatedAt": self.at.isoformat(),
+            "updatedAt": self.moment.isoformat(),
             "clientId": self.client,
             "author": self.author,
             "authorName": self.author,
@@ -58,16 +58,16 @@ class OldServiceServer:
     Attributes:
         page: The most versions on one page.
         certificate: A certificate with its key, to serve over TLS.
-        asked: The addresses of all requests.
+        requests: The addresses of all requests.
         tokens: The Authorization header of each request.
     """
 
-    held: list[OldVersion] = field(default_factory=list, repr=False)
+    versions: list[OldVersion] = field(default_factory=list, repr=False)
     page: int = MOST_VERSIONS
     hostile: Hostile | None = None
     status: int = 200
     certificate: Path | None = None
-    asked: list[str] = field(default_factory=list, repr=False)
+    requests: list[str] = field(default_factory=list, repr=False)
     tokens: list[str | None] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class OldServiceServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                service.asked.append(self.path)
+                service.requests.append(self.path)
                 service.tokens.append(self.headers.get("Authorization"))
                 try:
                     if service.hostile is not None:
@@ -102,7 +102,7 @@ class OldServiceServer:
     ) -> None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         kind = ChangeType(int(version > 0)).name
-        self.held.append(OldVersion(id, version, moment, text, **{"type": kind, **columns}))
+        self.versions.append(OldVersion(id, version, moment, text, **{"type": kind, **columns}))
 
     def make_answer(self, path: str) -> tuple[int, str]:
         """Return the status and the body that the contract defines."""
@@ -117,7 +117,7 @@ class OldServiceServer:
             error = {"code": "not_found", "message": "nothing", "requestId": "1"}
             return 404, json.dumps({"status": "error", "error": error})
         versions.sort(
-            key=lambda version: (version.at, version.kind, version.id, version.version),
+            key=lambda version: (version.moment, version.kind, version.id, version.version),
             reverse=True,
         )
         start = int(parameters.get("pageToken", "v1:0").removeprefix("v1:"))
@@ -132,10 +132,12 @@ class OldServiceServer:
         match path:
             case ["history", kind, id]:
                 return [
-                    version for version in self.held if (version.kind, version.id) == (kind, id)
+                    version for version in self.versions if (version.kind, version.id) == (kind, id)
                 ]
             case ["applications", id, "history"]:
-                return [version for version in self.held if id in (version.application, version.id)]
+                return [
+                    version for version in self.versions if id in (version.application, version.id)
+                ]
         return []
 
     def __enter__(self) -> Self:
