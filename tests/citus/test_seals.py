@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from history.kinds.entities import CHILDREN, get_root
+from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.retention.seals import day_snapshot, late_rows
 from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import verify_days
@@ -152,5 +152,7 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
         insert(plain, get_root().table, "first")
     parts = catalog.read_partitions(connection, [get_root().table])
     assert [part.bytes > 0 for part in parts] == [True]
-    days_to_seal = find_days_to_seal(parts, OLD + timedelta(4), 2, lambda _: {})
+    days_to_seal = find_days_to_seal(
+        parts, OLD + timedelta(4), 2, unsettled=lambda _: {}, tables=ENTITIES
+    )
     assert [(rows.table, of) for rows, of in days_to_seal[0]] == [(get_root().table, OLD)]

@@ -145,8 +145,8 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 def _empty_days_sealed(replace: Replace) -> None:
     due, check = seal.find_days_to_seal, seal._check_rows
 
-    def settled(existing: Any, today: date, after_days: int, unsettled: Any) -> Any:
-        return due(existing, today, after_days, lambda _: {})
+    def settled(existing: Any, today: date, after_days: int, unsettled: Any, tables: Any) -> Any:
+        return due(existing, today, after_days, lambda _: {}, tables)
 
     def check_some(table: str, day: date, rows: int) -> None:
         if rows:

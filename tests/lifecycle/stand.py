@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -217,7 +216,7 @@ def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
     """Show the commands only these kinds of entities, and one spare day: a third of the time. Who
     cannot read blocks is not given long to say so.
 
-    They are replaced in all modules, and where they are the default of an argument.
+    They are replaced in all modules.
     """
     versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}
@@ -228,10 +227,6 @@ def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
             for name, value in list(vars(module).items()):
                 if id(value) in swaps:
                     stack.enter_context(mock.patch.object(module, name, swaps[id(value)]))
-                defaults = value.__defaults__ if isinstance(value, FunctionType) else None
-                if defaults and any(id(default) in swaps for default in defaults):
-                    less = tuple(swaps.get(id(default), default) for default in defaults)
-                    stack.enter_context(mock.patch.object(value, "__defaults__", less))
         yield
 
 
