@@ -65,7 +65,7 @@ def single_share(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
     """All expensive questions share one place, and none waits for it."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     share = PlacePool(1)
-    monkeypatch.setattr(worker_shares, "_expensive_places", share)
+    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", share)
     return share
 
 
@@ -396,7 +396,7 @@ def test_metered_request_leaves_nothing_in_its_thread(
     """The place that a check takes is given back later than the login ends."""
     monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
     full = PlacePool(1, 0)
-    monkeypatch.setattr(worker_shares, "_expensive_places", full)
+    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", full)
     work = RequestWork()
     with (
         deadline.run_as_work(work),
