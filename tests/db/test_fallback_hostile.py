@@ -277,7 +277,7 @@ def test_number_of_calls_at_a_time_is_limited(
     stored_application: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(client, "_call_places", threading.Semaphore(0))
+        patch.setattr(client, "CALL_PLACES", threading.Semaphore(0))
         assert get_data(support, API)["fallback"]["state"] == "failed"
     assert stored_application.requests == []
 
@@ -286,4 +286,4 @@ def test_number_of_calls_at_a_time_is_limited(
 def check_all_places_are_free() -> Iterator[None]:
     """No call is left behind: what hung has ended."""
     yield
-    wait_until(lambda: client._call_places._value == client.MAX_CALLS, "a call did not end", 10)
+    wait_until(lambda: client.CALL_PLACES._value == client.MAX_CALLS, "a call did not end", 10)

@@ -180,7 +180,7 @@ class CircuitBreaker:
 # The breaker and the places are those of the process: a failure that one request meets spares the
 # others from waiting for it, and MAX_CALLS is for all requests together.
 BREAKER: Final = CircuitBreaker()
-_call_places: Final = threading.BoundedSemaphore(MAX_CALLS)
+CALL_PLACES: Final = threading.BoundedSemaphore(MAX_CALLS)
 
 _ANSWERED, _FAILED, _CUT_OFF = (
     metrics.FALLBACK_REQUESTS.labels(outcome) for outcome in ("answered", "failed", "cut")
@@ -192,10 +192,10 @@ def call_in_thread(
     endpoint: OldServiceEndpoint, subject: TimelineSubject, seconds: float
 ) -> list[SourceRow] | None:
     """Return the versions of a timeline; None if the old service fails, or is not called now."""
-    has_place = seconds > 0 and _call_places.acquire(blocking=False)
+    has_place = seconds > 0 and CALL_PLACES.acquire(blocking=False)
     if not has_place or not BREAKER.allow_call(time.monotonic()):
         if has_place:
-            _call_places.release()
+            CALL_PLACES.release()
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
@@ -230,5 +230,5 @@ def _put_outcome(
         outcome = error
     except BaseException as error:
         outcome = OldServiceError(f"the call failed ({type(error).__name__})")
-    _call_places.release()
+    CALL_PLACES.release()
     outcomes.put(outcome)
