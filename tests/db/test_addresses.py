@@ -39,13 +39,13 @@ IDS = [
 ]
 
 
-def sent(address: str) -> str:
+def normalize_address(address: str) -> str:
     """What a browser asks for: it takes dots out, percent-encoded ones too."""
     plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
     return urljoin("http://annals/here", plain).removeprefix("http://annals")
 
 
-def written(id: str) -> str:
+def quote_id(id: str) -> str:
     """An id in an address of the API, as docs/api.md says."""
     dots = {".": "." * 33, "..": "." * 34}
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
@@ -59,7 +59,7 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
     for other_id in ("a", "a/versions", "a\r\n"):
         if other_id != id:
             store.add(other_id, 3, {"other": other_id}, 0)
-    base = sent(f"/api/v1/history/product-instance/{written(id)}")
+    base = normalize_address(f"/api/v1/history/product-instance/{quote_id(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
     assert [item["id"] for item in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
     assert data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
@@ -68,7 +68,7 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
     values = data(auditor.get(f"{base}/fields?path=/n"))["values"]
     assert [item["value"] for item in values] == [1, 0]
     assert data(auditor.get(f"{base}/blame"))["id"] == id
-    whole = sent(f"/api/v1/applications/{written(id)}")
+    whole = normalize_address(f"/api/v1/applications/{quote_id(id)}")
     assert [item["id"] for item in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
     assert data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
@@ -86,16 +86,16 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
         links.build_snapshot_url(ROOT, id, 1),
         links.build_compare_url(ROOT, id, {"from": 0, "to": 1}),
     ):
-        page = auditor.get(sent(address))
+        page = auditor.get(normalize_address(address))
         assert page.status_code == 200, address
         assert "<h1>Заявка 1</h1>" in page.content.decode(), address
-    child = auditor.get(sent(links.build_timeline_url(CHILD, id)))
+    child = auditor.get(normalize_address(links.build_timeline_url(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
-    body = auditor.get(sent(links.build_application_url(id))).content.decode()
+    body = auditor.get(normalize_address(links.build_application_url(id))).content.decode()
     matches = re.findall(r'href="(/admin/[^"#]*)"', body)
     assert len(matches) > 3
     for link in matches:
-        assert auditor.get(sent(html.unescape(link))).status_code in (200, 302), link
+        assert auditor.get(normalize_address(html.unescape(link))).status_code in (200, 302), link
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])

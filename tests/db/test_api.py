@@ -17,7 +17,7 @@ from tests.db.store import T0, Store, minute
 BASE = "/api/v1/history/product-instance"
 
 
-def basic(login: str) -> dict[str, str]:
+def make_basic_header(login: str) -> dict[str, str]:
     secret = base64.b64encode(f"{login}:{login}".encode()).decode()
     return {"Authorization": f"Basic {secret}"}
 
@@ -89,14 +89,14 @@ def test_version_answer_has_only_included_parts(
 def test_filter_accepts_moments_in_several_notations(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    def versions(query: str) -> list[int]:
+    def list_versions(query: str) -> list[int]:
         return [item["version"] for item in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
-    assert versions(f"from={start}&to={end}") == [3, 2]
-    assert versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
+    assert list_versions(f"from={start}&to={end}") == [3, 2]
+    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
     moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
-    assert versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
+    assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
 
 def test_missing_version_answer_says_why(
@@ -220,15 +220,19 @@ def test_version_that_client_has_is_answered_with_304(
 def test_etag_of_version_follows_what_viewer_sees(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    def tag(query: str = "", **headers: str) -> str:
+    def get_tag(query: str = "", **headers: str) -> str:
         return auditor.get(f"{VERSION}{query}", headers=headers).headers["ETag"]
 
-    before = tag()
-    assert before == tag()
-    other_tags = [tag("?tz=Europe/Moscow"), tag("?include=diff"), tag(accept_language="ru")]
+    before = get_tag()
+    assert before == get_tag()
+    other_tags = [
+        get_tag("?tz=Europe/Moscow"),
+        get_tag("?include=diff"),
+        get_tag(accept_language="ru"),
+    ]
     assert len({before, *other_tags}) == 4
     Person.objects.create(login="top-crm", full_name="New name", kind="service")
-    assert tag() != before
+    assert get_tag() != before
 
 
 @pytest.mark.parametrize("address", [f"{BASE}/A1", f"{BASE}/A1/versions", f"{BASE}/A1/versions/99"])
@@ -288,11 +292,11 @@ def test_api_is_closed_without_login(client: Client) -> None:
     response = client.get(f"{BASE}/A1")
     error(response, 401, "not_authenticated")
     assert response.headers["WWW-Authenticate"].startswith("Basic")
-    error(client.get(f"{BASE}/A1", headers=basic("nobody")), 401, "not_authenticated")
+    error(client.get(f"{BASE}/A1", headers=make_basic_header("nobody")), 401, "not_authenticated")
     error(client.get("/api/v1/nothing"), 401, "not_authenticated")
-    error(client.get(f"{BASE}/A1", headers=basic("ops")), 403, "no_permission")
+    error(client.get(f"{BASE}/A1", headers=make_basic_header("ops")), 403, "no_permission")
     for login in ("support", "auditor", "admin"):
-        error(client.get(f"{BASE}/A1", headers=basic(login)), 404, "not_found")
+        error(client.get(f"{BASE}/A1", headers=make_basic_header(login)), 404, "not_found")
     wrong = base64.b64encode(b"support:wrong").decode()
     error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
           "not_authenticated")  # fmt: skip
@@ -300,11 +304,11 @@ def test_api_is_closed_without_login(client: Client) -> None:
 
 @pytest.mark.django_db
 def test_changed_password_is_refused_at_once(client: Client) -> None:
-    error(client.get(f"{BASE}/A1", headers=basic("support")), 404, "not_found")
+    error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 404, "not_found")
     user = User.objects.get(username="support")
     user.set_password("another")
     user.save()
-    error(client.get(f"{BASE}/A1", headers=basic("support")), 401, "not_authenticated")
+    error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 401, "not_authenticated")
 
 
 @pytest.mark.parametrize(
@@ -323,12 +327,12 @@ def test_screen_says_that_database_is_gone(
     """In a page, and before it."""
     from django.db import OperationalError
 
-    def gone(*_: object) -> None:
+    def raise_gone(*_: object) -> None:
         raise OperationalError("terminating connection due to administrator command")
 
     client.force_login(User.objects.get(username="support"))
     client.raise_request_exception = False
-    monkeypatch.setattr(place, gone)
+    monkeypatch.setattr(place, raise_gone)
     page = client.get("/admin/history/product-instance/A1/")
     assert page.status_code == 503
     assert page.headers["Retry-After"]

@@ -73,10 +73,10 @@ def test_wrong_request_is_refused_with_documented_error(api: Any, call: str) -> 
 
     @relaxed
     @given(case=api.find_operation_by_id(call).as_strategy(generation_mode=wrong))
-    def answered(case: Any) -> None:
+    def check_answer(case: Any) -> None:
         case.call_and_validate(headers=HEADERS, checks=[*ANSWERS, *REFUSALS])
 
-    answered()
+    check_answer()
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -92,10 +92,10 @@ def test_valid_request_is_answered_as_documented(api: Any, call: str) -> None:
 
     @relaxed
     @given(case=api.find_operation_by_id(call).as_strategy(), choice=some)
-    def answered(case: Any, choice: int) -> None:
+    def check_answer(case: Any, choice: int) -> None:
         if choice:
             for name in case.path_parameters or {}:
                 case.path_parameters[name] = path_values[name]
         case.call_and_validate(headers=HEADERS, checks=ANSWERS)
 
-    answered()
+    check_answer()

@@ -129,7 +129,7 @@ def test_every_error_code_is_translated(
         lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated"
     )
 
-    def fails(error: Callable[[], Exception], code: str) -> None:
+    def check_error_text(error: Callable[[], Exception], code: str) -> None:
         def fail(*_: object) -> None:
             raise error()
 
@@ -138,24 +138,24 @@ def test_every_error_code_is_translated(
             read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), code)
         seen.add(code)
 
-    fails(RuntimeError, "internal_error")
-    fails(OperationalError, "unavailable")
-    fails(timeline.ArchiveUnavailableError, "archive_unavailable")
-    fails(NeedToKnowError, "need_to_know")
-    fails(TooLongError, "too_long")
-    fails(BusyError, "busy")
+    check_error_text(RuntimeError, "internal_error")
+    check_error_text(OperationalError, "unavailable")
+    check_error_text(timeline.ArchiveUnavailableError, "archive_unavailable")
+    check_error_text(NeedToKnowError, "need_to_know")
+    check_error_text(TooLongError, "too_long")
+    check_error_text(BusyError, "busy")
     damaged = DamagedBlockError()
     damaged.day = T0.date()
-    fails(lambda: damaged, "damaged")
+    check_error_text(lambda: damaged, "damaged")
 
-    def no_journal(*_: object) -> None:
+    def raise_journal_error(*_: object) -> None:
         # The answer that may not be shown is closed within the request, and with it the test's
         # connection; Django's test client prevents that only at the end of a request.
         request_finished.disconnect(close_old_connections)
         raise JournalError("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_middleware, "write_entries", no_journal)
+        patch.setattr(journal_middleware, "write_entries", raise_journal_error)
         read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
     seen |= {"journal_unavailable", "internal_error"}
     assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}

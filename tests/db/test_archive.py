@@ -72,7 +72,7 @@ def fill(plain: Connection, rows: int) -> None:
             )
 
 
-def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
+def fetch_all_rows(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
     return plain.execute(
         f"SELECT id, version, updated_at, client_id, author, type, data::text FROM {table}"
         ' ORDER BY id COLLATE "C", version'
@@ -91,7 +91,7 @@ def test_restored_day_has_every_row(
     monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
     monkeypatch.setattr(write, "FILE_ROWS", 300)
     fill(plain, count)
-    before = everything(plain)
+    before = fetch_all_rows(plain)
     archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
     assert (archived_day.rows, len(archived_day.files)) == (count, -(-count // 300))
     assert archived_day.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
@@ -100,7 +100,7 @@ def test_restored_day_has_every_row(
         assert store.compute_sha256(file.name) == (file.sha256, file.bytes)
     assert days.drop_partition(plain, TABLE, OLD)
     assert restore_day(plain, store, PRODUCT, OLD) == archived_day
-    assert everything(plain) == before
+    assert fetch_all_rows(plain) == before
     assert stored(plain) == count
 
 
@@ -138,11 +138,11 @@ def test_archiving_fails_when_read_back_differs(
 ) -> None:
     real = parquet.read_rows
 
-    def one_off(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
+    def change_one_row(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         for number, row in enumerate(real(file, groups)):
             yield (*row[:-1], row[-1] + " ") if number == 2 else row
 
-    monkeypatch.setattr(parquet, "read_rows", one_off)
+    monkeypatch.setattr(parquet, "read_rows", change_one_row)
     fill(plain, 50)
     with pytest.raises(ArchiveError, match="read back"):
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
@@ -222,16 +222,16 @@ def test_archive_reads_versions_of_one_id_by_row_group(
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     monkeypatch.setattr(write, "FILE_ROWS", 400)
     fill(plain, 1200)
-    expected_rows = [row for row in everything(plain) if row[0] == "Б0042"]
+    expected_rows = [row for row in fetch_all_rows(plain) if row[0] == "Б0042"]
     execute_plans(policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
     real = parquet.read_rows
 
-    def counting(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
+    def count_reads(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         groups_read.extend(groups)
         return real(file, groups)
 
-    monkeypatch.setattr(parquet, "read_rows", counting)
+    monkeypatch.setattr(parquet, "read_rows", count_reads)
     versions = read.read_versions(store, PRODUCT, "Б0042")
     columns = ("id", "version", "updated_at", "client_id", "author", "type")
     assert sorted(

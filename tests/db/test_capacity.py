@@ -17,7 +17,7 @@ from tests.messages import get_today
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def ago(number: int) -> date:
+def get_day_ago(number: int) -> date:
     return get_today() - timedelta(days=number)
 
 
@@ -26,13 +26,13 @@ capacity = partial(printed, "capacity")
 
 def test_loads_are_measured_from_complete_days() -> None:
     with raw() as plain:
-        count = simulated.load(plain, ago(2), applications=60)
-        count += simulated.load(plain, ago(1), applications=40, seed=2)
+        count = simulated.load(plain, get_day_ago(2), applications=60)
+        count += simulated.load(plain, get_day_ago(1), applications=40, seed=2)
         simulated.load(plain, get_today(), applications=5, seed=3)
     parts = catalog.read_partitions(connection, simulated.TABLES)
     report = measure_loads(connection, parts, get_today())
     assert report is not None
-    assert (report.since, report.until) == (ago(2), ago(1))
+    assert (report.since, report.until) == (get_day_ago(2), get_day_ago(1))
     assert [load.table for load in report.loads] == simulated.TABLES
     assert sum(load.rows_per_day for load in report.loads) * 2 == pytest.approx(count)
     on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in report.loads)
@@ -42,15 +42,15 @@ def test_loads_are_measured_from_complete_days() -> None:
 
 def test_capacity_command_measures_existing_days() -> None:
     with raw() as plain:
-        simulated.load(plain, ago(2), applications=60)
+        simulated.load(plain, get_day_ago(2), applications=60)
     short, long = (
         json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))
         for days in ("30", "90")
     )
-    assert short["basis"].endswith(str(ago(2)))
+    assert short["basis"].endswith(str(get_day_ago(2)))
     assert set(short["tables"]) == set(simulated.TABLES)
     assert long["total"]["data"] == pytest.approx(short["total"]["data"] * 91 / 31)
-    assert str(ago(2)) in capacity()
+    assert str(get_day_ago(2)) in capacity()
 
 
 def test_capacity_command_takes_given_rate_without_partitions() -> None:

@@ -53,7 +53,7 @@ def no_search_keys(tables: None) -> Iterator[None]:
     SearchKey.objects.all().delete()
 
 
-def at(number: int) -> datetime:
+def make_moment(number: int) -> datetime:
     """Versions 0 to 2 are on the day before, 3 to 7 on DAY, 9 and 10 on the day after."""
     return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
 
@@ -68,10 +68,10 @@ def fill(plain: Connection) -> None:
             data = {"id": id, "rate": f"{number // 2}.5", "text": "д" * 30, "n": number}
             author = ("m.ivanov", None, "m.prygunov")[number % 3]
             client = ("top-crm", "rate")[number % 2]
-            store.add(id, number, data, at(number), author=author, client=client)
+            store.add(id, number, data, make_moment(number), author=author, client=client)
     for number in (3, 6):
-        store.add("T1", number, {"n": number}, at(number), entity=TASK, application="A1")
-        store.add("T2", number, {"n": number}, at(number), entity=TASK, application="A1")
+        store.add("T1", number, {"n": number}, make_moment(number), entity=TASK, application="A1")
+        store.add("T2", number, {"n": number}, make_moment(number), entity=TASK, application="A1")
 
 
 def pack(plain: Connection) -> None:
@@ -116,7 +116,7 @@ def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
     write(plain, row, {"names": chr(ord(row["names"][0]) ^ 1) + row["names"][1:]}, id)
 
 
-def flips(value: Any) -> list[Any]:
+def list_flips(value: Any) -> list[Any]:
     """The value with one bit changed, for bits of each of its bytes; no value where it has some."""
     if value is None:
         return ["somebody"]
@@ -160,8 +160,8 @@ _FLIPS: dict[type, Callable[[Any], Iterator[Any]]] = {
 }
 
 
-def questions() -> dict[str, Callable[[HistoryReader], Any]]:
-    moments = [at(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
+def list_questions() -> dict[str, Callable[[HistoryReader], Any]]:
+    moments = [make_moment(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
     calls: dict[str, Callable[[HistoryReader], Any]] = {
         "newest": lambda reader: timeline.fetch_newest_version(reader, ROOT, "A1"),
         "blame": lambda reader: timeline.blame_leaves(reader, ROOT, "A1"),
@@ -189,7 +189,7 @@ def questions() -> dict[str, Callable[[HistoryReader], Any]]:
     for name, filters in {
         "author": VersionFilters(author="m.prygunov"),
         "service": VersionFilters(client_id="rate"),
-        "time": VersionFilters(since=at(4), until=at(6)),
+        "time": VersionFilters(since=make_moment(4), until=make_moment(6)),
     }.items():
         calls[f"page by {name}"] = lambda reader, filters=filters: timeline.fetch_page(
             reader, TimelineQuery(entity=ROOT, id="A1", filters=filters)
@@ -258,14 +258,14 @@ def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
 ) -> None:
     fill(plain)
     pack(plain)
-    calls = questions()
+    calls = list_questions()
     truth = {name: ask(call)[0] for name, call in calls.items()}
     assert not any(isinstance(item, Exception) for item in truth.values())
     row = block(plain)
     whole = stream(plain)
     assert row["versions"]
     assert row["names"]
-    values = flips(row[column])
+    values = list_flips(row[column])
     values = values[:: max(1, len(values) // 16)] + values[-1:]
     for value in values:
         write(plain, row, {column: value})
@@ -283,7 +283,7 @@ def test_blocks_of_the_first_form_are_read(
     """They were written before blocks had a checksum."""
     packed = codec.BlockPacker.pack_block
 
-    def without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
+    def pack_without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
         row, block = packed(self, rows)
         if block is None:
             return row, None
@@ -296,13 +296,13 @@ def test_blocks_of_the_first_form_are_read(
         )
 
     fill(plain)
-    calls = questions()
+    calls = list_questions()
     truth = {name: ask(call)[0] for name, call in calls.items()}
     before = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(codec.BlockPacker, "pack_block", without_checksum)
+        patch.setattr(codec.BlockPacker, "pack_block", pack_without_checksum)
         pack(plain)
     row = block(plain)
     assert len(row["keys"]) % 8 == 0
@@ -349,7 +349,7 @@ def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
         assert len(files) == 3
         lines = [line for item in files for line in item.read_text().splitlines()]
     versions = sorted((json.loads(line)["id"], json.loads(line)["version"]) for line in lines)
-    lost = {("A1", number) for number in NUMBERS if at(number).date() == DAY}
+    lost = {("A1", number) for number in NUMBERS if make_moment(number).date() == DAY}
     assert versions == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
     assert f"{ROOT.table} {DAY}: the packed versions of A1" in err
     if target == "directory":  # the day is written again when it was repaired
@@ -365,7 +365,9 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     with raw() as plain:
         fill(plain)
         for number in (8, 9):  # versions of T2 that stay readable
-            Store().add("T2", number, {"n": number}, at(9 + number), entity=TASK, application="A1")
+            Store().add(
+                "T2", number, {"n": number}, make_moment(9 + number), entity=TASK, application="A1"
+            )
         pack(plain)
         if flip is flip_names:
             row = block(plain, "T1")
@@ -392,7 +394,7 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     assert versions >= {("A1", number) for number in NUMBERS} | {("T2", 3), ("T2", 6)}
     assert not [item for item in versions if item[0] == "T1"]
     assert {item["id"] for item in history["damaged"]} == {"T1"}
-    moment = f"{at(7):%Y-%m-%dT%H:%M:%S}Z"
+    moment = f"{make_moment(7):%Y-%m-%dT%H:%M:%S}Z"
     state = client.get(f"/api/v1/applications/A1/at?time={moment}").json()["data"]
     assert {"kind": TASK.name, "id": "T1", "reason": "damaged"} in state["missing"]
     assert [item["id"] for item in state["children"][TASK.name]] == ["T2"]

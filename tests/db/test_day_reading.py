@@ -89,7 +89,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
     expected = READS[name](reader)
     attach, begun = days.attach_table, threading.Event()
 
-    def waits(connection: Connection, place: Any, day: Any) -> None:
+    def wait_and_attach(connection: Connection, place: Any, day: Any) -> None:
         begun.set()
         with raw() as other_session:
             query = (
@@ -100,7 +100,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
                 pass
         attach(connection, place, day)
 
-    monkeypatch.setattr(days, "attach_table", waits)
+    monkeypatch.setattr(days, "attach_table", wait_and_attach)
     for act in (packing.pack_day, packing.unpack_day):
         begun.clear()
         swap = Swap(act)
@@ -168,7 +168,7 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
     together, fetch = statements.fetch_pipelined, statements.fetch_rows
     swaps = 0
 
-    def swapped(statement: Callable[..., Any]) -> Callable[..., Any]:
+    def swap_after(statement: Callable[..., Any]) -> Callable[..., Any]:
         def run_then_swap(*args: Any) -> Any:
             nonlocal swaps
             result = statement(*args)
@@ -179,8 +179,8 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
 
         return run_then_swap
 
-    monkeypatch.setattr(tables.statements, "fetch_pipelined", swapped(together))
-    monkeypatch.setattr(tables.statements, "fetch_rows", swapped(fetch))
+    monkeypatch.setattr(tables.statements, "fetch_pipelined", swap_after(together))
+    monkeypatch.setattr(tables.statements, "fetch_rows", swap_after(fetch))
     opposite = packing.unpack_day if act == "pack" else packing.pack_day
     for swap_number in (1, 2):
         swaps = 0

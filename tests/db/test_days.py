@@ -139,7 +139,7 @@ def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
 COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
 
 
-def compressions() -> dict[str, str]:
+def read_compressions() -> dict[str, str]:
     """What the column `data` of each table of versions and of each of its days says."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -152,7 +152,7 @@ def compressions() -> dict[str, str]:
         return {table: COMPRESSIONS[kind] for table, kind in cursor.fetchall()}
 
 
-def expected() -> str:
+def read_expected_compression() -> str:
     with raw() as plain:
         row = plain.execute(
             "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
@@ -163,9 +163,9 @@ def expected() -> str:
 def test_days_of_maintain_compress_long_documents() -> None:
     """With lz4 where the server can."""
     call_command("partitions", "maintain", verbosity=0)
-    compression_by_table = compressions()
+    compression_by_table = read_compressions()
     assert len(compression_by_table) > 20 * len(ENTITIES)
-    assert set(compression_by_table.values()) == {expected()}
+    assert set(compression_by_table.values()) == {read_expected_compression()}
 
 
 def test_days_of_consumer_and_archive_compress_long_documents() -> None:
@@ -175,7 +175,10 @@ def test_days_of_consumer_and_archive_compress_long_documents() -> None:
         place = days.locate_day(plain, TABLE, tomorrow)
         days.create_detached_table(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
         days.replace_table(plain, TABLE, tomorrow)
-    assert compressions()[days.build_partition_name(TABLE, tomorrow)] == expected()
+    assert (
+        read_compressions()[days.build_partition_name(TABLE, tomorrow)]
+        == read_expected_compression()
+    )
 
 
 def test_document_of_a_few_kb_is_stored_uncompressed(plain: Connection) -> None:

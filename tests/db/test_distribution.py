@@ -55,11 +55,11 @@ def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
 def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: list[psycopg.Connection[object]] = []
 
-    def broken(session: psycopg.Connection[object]) -> None:
+    def raise_shutdown(session: psycopg.Connection[object]) -> None:
         sessions.append(session)
         raise errors.AdminShutdown("the session was terminated")
 
-    monkeypatch.setattr(base, "prepare_session", broken)
+    monkeypatch.setattr(base, "prepare_session", raise_shutdown)
     session = connection.copy()
     session.settings_dict["OPTIONS"] = {
         name: value for name, value in session.settings_dict["OPTIONS"].items() if name != "pool"

@@ -78,7 +78,7 @@ def filled(tables: None) -> None:
     fill(FIRST, LAST)
 
 
-def visible(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """The names of the exported files."""
     return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
 
@@ -96,13 +96,13 @@ def export(
     return ended.err
 
 
-def parsed(line: bytes) -> dict[str, Any]:
+def parse_line(line: bytes) -> dict[str, Any]:
     version: Any = exactjson.loads(line)
     assert version["updatedAt"].endswith("Z")
     return {**version, "updatedAt": datetime.fromisoformat(version["updatedAt"])}
 
 
-def undated(*words: str) -> tuple[int, str]:
+def run_export(*words: str) -> tuple[int, str]:
     """Exit code and standard error of an export of applications."""
     code, _, errors = command("export", "--entity", "product-instance", *words)
     return code, errors
@@ -114,7 +114,7 @@ def leave(archive: str) -> None:
     assert outcome.exit_code == 0
 
 
-def expected() -> list[dict[str, Any]]:
+def list_expected_versions() -> list[dict[str, Any]]:
     with raw() as plain:
         rows = plain.execute(
             f"SELECT id, version, type, updated_at, client_id, author, data::text FROM {TABLE}"
@@ -138,12 +138,12 @@ def expected() -> list[dict[str, Any]]:
 def test_export_as_json_lines_is_exact(tmp_path: Path) -> None:
     output = export("--output", str(tmp_path))
     assert "Exported 2 days, 8 rows" in output
-    names = visible(tmp_path)
+    names = list_files(tmp_path)
     assert names == [f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
     files = [tmp_path / name for name in names]
     lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
     assert all(line.endswith(b"\n") for line in lines)
-    assert [parsed(line) for line in lines] == expected()
+    assert [parse_line(line) for line in lines] == list_expected_versions()
     assert b"12345678901234567890.10" in lines[0]
 
 
@@ -154,7 +154,7 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
     for file in sorted(tmp_path.glob("*.parquet")):
         with file.open("rb") as opened:
             rows += parquet.read_rows(opened)  # type: ignore[arg-type]
-    expected_versions = expected()
+    expected_versions = list_expected_versions()
     assert [row[0] for row in rows] == [version["id"] for version in expected_versions]
     assert [exactjson.loads(row[-1]) for row in rows] == [
         item["data"] for item in expected_versions
@@ -177,14 +177,14 @@ def test_interrupted_export_continues(
     monkeypatch.setattr(run, "_write_day", stop_at_last)
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
     words = ("--output", str(tmp_path), "--format", kind)
-    assert undated(*span, *words)[0] == 2
+    assert run_export(*span, *words)[0] == 2
     monkeypatch.setattr(run, "_write_day", real)
-    (complete_file,) = [tmp_path / name for name in visible(tmp_path)]
+    (complete_file,) = [tmp_path / name for name in list_files(tmp_path)]
     before = complete_file.stat()
     assert "1 day was exported before" in export("--output", str(tmp_path), "--format", kind)
     assert complete_file.stat() == before
     names = [f"{days.build_partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
-    assert visible(tmp_path) == names
+    assert list_files(tmp_path) == names
     assert not list(tmp_path.glob(".*.part"))
 
 
@@ -205,8 +205,8 @@ def test_export_to_stdout_writes_only_versions(
     finished = subprocess.run(
         [*command, *span], env=in_this_database, capture_output=True, check=True
     )
-    lines = [parsed(line) for line in finished.stdout.splitlines()]
-    assert lines == [item for item in expected() if item["updatedAt"].date() < LAST]
+    lines = [parse_line(line) for line in finished.stdout.splitlines()]
+    assert lines == [item for item in list_expected_versions() if item["updatedAt"].date() < LAST]
     assert b"Exported 1 day, 4 rows" in finished.stderr
     again = subprocess.run(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
@@ -221,7 +221,7 @@ def test_export_of_children_names_application(tmp_path: Path, plain: Connection)
     count = stored(plain, "product_task_aud")
     output = export("--output", str(tmp_path), entity="product-task")
     assert f"{count:,} rows" in output
-    (file,) = [tmp_path / name for name in visible(tmp_path)]
+    (file,) = [tmp_path / name for name in list_files(tmp_path)]
     versions = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
     assert len(versions) == count
     assert all(version["productInstanceId"] for version in versions)  # type: ignore[index]
@@ -230,9 +230,9 @@ def test_export_of_children_names_application(tmp_path: Path, plain: Connection)
 @pytest.mark.usefixtures("filled")
 def test_export_without_dates_omits_today(tmp_path: Path) -> None:
     fill(day(-1), TODAY)
-    code, output = undated("--output", str(tmp_path))
+    code, output = run_export("--output", str(tmp_path))
     assert (code, "Exported 3 days, 12 rows" in output) == (0, True)
-    assert visible(tmp_path) == [
+    assert list_files(tmp_path) == [
         f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
     ]
 
@@ -242,7 +242,7 @@ def test_export_without_dates_omits_today(tmp_path: Path) -> None:
 def test_export_rewrites_day_with_new_rows(kind: str, tmp_path: Path) -> None:
     words = ("--output", str(tmp_path), "--format", kind)
     export(*words)
-    first, last = (tmp_path / name for name in visible(tmp_path))
+    first, last = (tmp_path / name for name in list_files(tmp_path))
     before = first.stat(), last.stat()
     with raw() as plain:
         insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
@@ -267,18 +267,18 @@ def test_export_of_archived_day_equals_export_of_table(
     assert stored(plain) == len(HARD)
     output = export(*words, "--output", str(tmp_path / "archive"))
     assert "Exported 2 days, 8 rows" in output
-    names = visible(tmp_path / "table")
-    assert visible(tmp_path / "archive") == names
+    names = list_files(tmp_path / "table")
+    assert list_files(tmp_path / "archive") == names
     for name in names:
         from_table, from_archive = (
-            content(tmp_path / place / name) for place in ("table", "archive")
+            read_versions(tmp_path / place / name) for place in ("table", "archive")
         )
         assert from_table == from_archive
         assert len(from_table) == len(HARD)
     assert "2 days were exported before" in export(*words, "--output", str(tmp_path / "archive"))
 
 
-def content(file: Path) -> list[Any]:
+def read_versions(file: Path) -> list[Any]:
     """The versions of an exported file, in the order of the archive."""
     if file.suffix == ".jsonl":
         return sorted(file.read_bytes().splitlines())
@@ -293,7 +293,7 @@ def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
     with raw() as plain:
         insert(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
     assert f"Exported 2 days, {2 * len(HARD) + 1} rows" in export("--output", str(tmp_path))
-    lines = (tmp_path / visible(tmp_path)[0]).read_bytes().splitlines()
+    lines = (tmp_path / list_files(tmp_path)[0]).read_bytes().splitlines()
     assert len(set(lines)) == len(HARD) + 1
 
 
@@ -303,7 +303,7 @@ def test_export_names_missing_days(
 ) -> None:
     leave(settled)
     old = day(-200)
-    code, output = undated(
+    code, output = run_export(
         "--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY)
     )
     last = day(-91)
@@ -311,10 +311,10 @@ def test_export_names_missing_days(
     assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
     assert "Exported 4 days" in output  # two with rows, and two that maintain has made
     archive_at(monkeypatch, None)
-    code, output = undated("--output", str(tmp_path / "other"))
+    code, output = run_export("--output", str(tmp_path / "other"))
     assert code == 1
     assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in output
-    assert visible(tmp_path / "other") == visible(tmp_path / "both")[1:]
+    assert list_files(tmp_path / "other") == list_files(tmp_path / "both")[1:]
 
 
 @pytest.mark.usefixtures("filled")
@@ -322,20 +322,20 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     leave(settled)
     (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
-    code, output = undated("--output", str(tmp_path))
+    code, output = run_export("--output", str(tmp_path))
     assert code == 2
     assert (
         f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in output
     )
-    assert visible(tmp_path) == [
+    assert list_files(tmp_path) == [
         f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
     ]
     file.unlink()
-    assert undated("--output", str(tmp_path))[0] == 2
+    assert run_export("--output", str(tmp_path))[0] == 2
     # Rows that can be read and are not those of the manifest.
     manifest_file = Path(settled) / TABLE / str(FIRST) / "manifest.json"
     manifest_file.write_text(manifest_file.read_text().replace('"rows": 4', '"rows": 5'))
-    assert undated("--output", str(tmp_path))[0] == 2
+    assert run_export("--output", str(tmp_path))[0] == 2
 
 
 def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) -> None:
@@ -347,7 +347,7 @@ def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) 
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path / "again"), span=span)
 
 
-def chosen() -> list[choose.ExportDay]:
+def choose_both_days() -> list[choose.ExportDay]:
     return choose.choose_days(get_root(), FIRST, FIRST + timedelta(days=1))[0]
 
 
@@ -355,7 +355,7 @@ def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connectio
     """Not a file without rows, in the place of a complete one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
-    [name], chosen_days = visible(tmp_path), chosen()
+    [name], chosen_days = list_files(tmp_path), choose_both_days()
     days.drop_partition(plain, TABLE, FIRST)
     [exported_day] = run.to_directory(
         run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
@@ -369,9 +369,9 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
 ) -> None:
     """The export waits for the packing of its day, and reads what came of it."""
     fill(FIRST)
-    chosen_days, replace, swapped = chosen(), days.replace_table, Event()
+    chosen_days, replace, swapped = choose_both_days(), days.replace_table, Event()
 
-    def slowly(*args: Any) -> None:
+    def replace_slowly(*args: Any) -> None:
         replace(*args)
         swapped.set()
         deadline = time_of.monotonic() + 20
@@ -379,7 +379,7 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
             while not other_session.execute(WAITS).rowcount and time_of.monotonic() < deadline:
                 time_of.sleep(0.02)
 
-    monkeypatch.setattr(days, "replace_table", slowly)
+    monkeypatch.setattr(days, "replace_table", replace_slowly)
     with raw() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
         assert swapped.wait(20)
@@ -405,10 +405,10 @@ def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -
         insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
     assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
     names = [f"{days.build_partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
-    assert visible(tmp_path) == names
+    assert list_files(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
     insert(plain, datetime.combine(day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
     assert "Exported 1 day, 1 row" in export("--output", str(folder), span=(day(-10), day(-9)))
-    assert b"nowhere else" in (folder / visible(folder)[0]).read_bytes()
+    assert b"nowhere else" in (folder / list_files(folder)[0]).read_bytes()

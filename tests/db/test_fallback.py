@@ -127,10 +127,10 @@ def test_page_of_old_service_may_have_only_a_repeated_number(
 
 
 def test_old_service_state_is_none_when_it_was_not_asked() -> None:
-    def busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
+    def raise_busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
-    source = sources.OldServiceSource(busy, 1)
+    source = sources.OldServiceSource(raise_busy, 1)
     with pytest.raises(BusyError):
         source.request(ROOT, "A1")
     assert source.state is None
@@ -320,7 +320,7 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
     """It was in both before: whichever is asked first, it is on the page once."""
     pending = [2]
 
-    def meanwhile(name: str) -> None:
+    def store_meanwhile(name: str) -> None:
         method = getattr(TableSource, name)
 
         def ask(*args: Any) -> Any:
@@ -332,7 +332,7 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
         monkeypatch.setattr(TableSource, name, ask)
 
     for name in ("fetch_page", "fetch_application_page", "fetch_keys"):
-        meanwhile(name)
+        store_meanwhile(name)
     assert list_numbers(get_data(support, address)) == [5, 4, 3, 2, 1, 0]
     assert pending == []
 

@@ -69,7 +69,7 @@ def is_packed() -> bool:
     return SealedDay.objects.filter(table=TABLE, day=DAY, packed_at__isnull=False).exists()
 
 
-def marked(plain: Connection) -> int | None:
+def find_mark(plain: Connection) -> int | None:
     return forms.find_mark(plain)
 
 
@@ -83,7 +83,7 @@ def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
         assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in errors
         assert "Replace it by this release" in errors
         assert not is_packed()
-        assert marked(filled) is None
+        assert find_mark(filled) is None
     assert run("pack", str(DAY), "--entity", "product-instance").code == 0
     assert is_packed()
 
@@ -208,7 +208,7 @@ def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked
     names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")
     assert names.fetchall() == [(f"form_{forms.FORM}_needs_stop",)]
     code, out, _ = run("unpack", "--all")
-    assert (code, is_packed(), marked(filled)) == (0, False, None)
+    assert (code, is_packed(), find_mark(filled)) == (0, False, None)
     assert "an earlier release can read every day" in out
 
 

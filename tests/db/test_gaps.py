@@ -96,7 +96,7 @@ def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Stor
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
     coming = [(1, T0 + timedelta(minutes=1)), (2, T0 + timedelta(days=1))]
 
-    def come() -> None:
+    def add_next_version() -> None:
         while coming:
             number, moment = coming.pop(0)
             committed.add("A1", number, {}, moment)
@@ -104,7 +104,7 @@ def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Stor
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
     moment = clock.now()
-    find_gaps(Window.at(moment, RETENTION, 14), moment, report=come)
+    find_gaps(Window.at(moment, RETENTION, 14), moment, report=add_next_version)
     assert list_open_gaps() == []
     run_gaps()
     assert list_open_gaps() == []
@@ -133,12 +133,12 @@ def test_first_version_is_read_once_only(committed: Store, monkeypatch: pytest.M
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
-    def noted(cursor: Any, entity: Any) -> None:
+    def note_rows(cursor: Any, entity: Any) -> None:
         cursor.execute("SELECT version FROM gap_row ORDER BY version")
         read_rows.append(tuple(version for (version,) in cursor.fetchall()))
         beginnings(cursor, entity)
 
-    monkeypatch.setattr(judge, "_judge_beginnings", noted)
+    monkeypatch.setattr(judge, "_judge_beginnings", note_rows)
     for number in (1, 2, 5, 6, 9):
         kind = ChangeType.UPDATE if number > 1 else ChangeType.CREATE
         committed.add("A1", number, {}, T0 + timedelta(hours=number), type=kind)
@@ -243,14 +243,14 @@ def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
 
-    def other(_: int) -> int:
+    def run_in_thread(_: int) -> int:
         try:
             return run_gaps().days
         finally:
             connection.close()
 
     with ThreadPoolExecutor(3) as pool:
-        assert sum(pool.map(other, range(3))) == 3
+        assert sum(pool.map(run_in_thread, range(3))) == 3
     assert len(list_open_gaps()) == 19
     assert VersionGap.objects.count() == 19
 

@@ -236,7 +236,7 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
 
 
 @contextmanager
-def hardened() -> Iterator[None]:
+def harden_database() -> Iterator[None]:
     """A database without the right that PostgreSQL gives to PUBLIC."""
     name = sql.Identifier(connection.settings_dict["NAME"])
     with open_connection("test-owner") as owner:
@@ -251,7 +251,7 @@ def test_repeats_are_recognised_when_public_has_no_temporary_right(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"))
-    with hardened(), acting_as(CONSUMER) as plain:
+    with harden_database(), acting_as(CONSUMER) as plain:
         ingested.writer.close()
         ingested.writer = BatchWriter(lambda: plain)
         written = ingested.write(make_value(id="a"))

@@ -218,11 +218,11 @@ def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> N
     """Asked while bad messages pour in: never a fault that is none."""
     stop = threading.Event()
 
-    def pour() -> None:
+    def write_bad_messages() -> None:
         while not stop.is_set():
             ingested.write(b"bad")
 
-    pouring = threading.Thread(target=pour)
+    pouring = threading.Thread(target=write_bad_messages)
     pouring.start()
     try:
         for _ in range(150):
@@ -351,10 +351,10 @@ def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
 
 
 def test_probe_without_database_is_tried_later(ingested: Ingested) -> None:
-    def away() -> ledger.Connection:
+    def raise_away() -> ledger.Connection:
         raise psycopg.OperationalError("away")
 
-    query = Probe(away, lambda *_: [], lambda _: {}, TOLERANCE)
+    query = Probe(raise_away, lambda *_: [], lambda _: {}, TOLERANCE)
     assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 

@@ -63,15 +63,15 @@ PAGES = [
 ]
 
 
-def of(number: int | None, **changes: Any) -> bytes:
+def make_version_message(number: int | None, **changes: Any) -> bytes:
     """A version of A1, made a minute after the one before."""
     moment = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
     fields = {"id": "A1", "version": number, "updatedAt": moment, "data": {"rate": str(number)}}
     return make_value(**fields | changes)
 
 
-def child(id: str, number: int, **changes: Any) -> bytes:
-    return of(number, **{"id": id, "productInstanceId": "A1"} | changes)
+def make_child_message(id: str, number: int, **changes: Any) -> bytes:
+    return make_version_message(number, **{"id": id, "productInstanceId": "A1"} | changes)
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def english(client: Client) -> Client:
 @pytest.fixture
 def stored(ingested: Ingested) -> Iterator[Ingested]:
     """The versions 1, 3 of A1, and of a child of it 0. All that was sent has been read."""
-    ingested.write(of(1), of(3))
-    ingested.write(child("T1", 0), source=CHILD_SOURCE)
+    ingested.write(make_version_message(1), make_version_message(3))
+    ingested.write(make_child_message("T1", 0), source=CHILD_SOURCE)
     now = clock.now()
     for topic in (topic for entity in PARTS for topic in entity.topics):
         ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
@@ -96,7 +96,7 @@ def stored(ingested: Ingested) -> Iterator[Ingested]:
         connection.connection.rollback()  # the pages have read the days that are dropped now
 
 
-def told(client: Client, address: str) -> list[dict[str, Any]]:
+def fetch_quarantined(client: Client, address: str) -> list[dict[str, Any]]:
     """What an answer of the API says is in quarantine."""
     answer = client.get(address, headers={"Accept-Language": "en"})
     assert answer.status_code == 200, answer.content
@@ -109,13 +109,13 @@ def told(client: Client, address: str) -> list[dict[str, Any]]:
 
 
 BAD: dict[str, tuple[bytes, int | None]] = {
-    "above": (of(4, type="no such"), 4),
-    "between": (of(2, type="no such"), 2),
-    "below": (of(0, type="no such"), 0),
-    "the number of a stored version": (of(3, data={"rate": "other"}), 3),
-    "a version that is no number": (of(4, version="four"), None),
-    "no version": (of(4, version=...), None),
-    "no time": (of(4, updatedAt="never"), 4),
+    "above": (make_version_message(4, type="no such"), 4),
+    "between": (make_version_message(2, type="no such"), 2),
+    "below": (make_version_message(0, type="no such"), 0),
+    "the number of a stored version": (make_version_message(3, data={"rate": "other"}), 3),
+    "a version that is no number": (make_version_message(4, version="four"), None),
+    "no version": (make_version_message(4, version=...), None),
+    "no time": (make_version_message(4, updatedAt="never"), 4),
 }
 
 
@@ -128,7 +128,7 @@ def test_every_answer_names_a_message_in_quarantine(
     [row] = Quarantined.objects.all()
     made_at = None if place == "no time" else row.made_at
     for address in CALLS:
-        [message] = told(english, address)
+        [message] = fetch_quarantined(english, address)
         assert (message["kind"], message["id"], message["version"]) == (ROOT.name, "A1", number), (
             address
         )
@@ -148,7 +148,7 @@ def test_every_answer_names_a_message_in_quarantine(
 def test_missing_version_that_came_is_told_from_one_that_never_did(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"))
+    stored.write(make_version_message(4, type="no such"))
     for number, has_come in ((4, True), (5, False)):
         for address in (f"{OF_A1}/versions/{number}", f"{OF_A1}/compare?from=1&to={number}"):
             answer = english.get(address, headers={"Accept-Language": "en"})
@@ -163,7 +163,7 @@ def test_a_message_of_which_only_the_key_tells_the_id_is_named(
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
     for address in CALLS:
-        [message] = told(english, address)
+        [message] = fetch_quarantined(english, address)
         assert (message["id"], message["version"], message["updatedAt"]) == ("A1", None, None)
     for address in PAGES:
         assert "its place is not known" in text(english.get(address)), address
@@ -173,7 +173,7 @@ def test_a_message_that_names_no_document_may_be_about_any(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
-    assert told(english, OF_A1) == []
+    assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
     assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
     page_text = text(english.get(PAGE))
@@ -185,58 +185,60 @@ def test_a_message_that_names_no_document_may_be_about_any(
 def test_a_settled_message_is_not_named(
     settled: str, stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored.write(of(4, type="no such"))
-    assert told(english, OF_A1)
+    stored.write(make_version_message(4, type="no such"))
+    assert fetch_quarantined(english, OF_A1)
     if settled == "discarded":
         printed("quarantine", "discard", "--reason", "bad_type", "--why", "test")
     else:
         with open_connection("test") as plain:
-            plain.execute("UPDATE ingest_quarantine SET value = %s", [of(4)])
+            plain.execute("UPDATE ingest_quarantine SET value = %s", [make_version_message(4)])
         printed("quarantine", "retry", "--now")
     for address in CALLS:
-        assert told(english, address) == [], address
+        assert fetch_quarantined(english, address) == [], address
     for address in PAGES:
         assert "is in quarantine" not in text(english.get(address)), address
 
 
-def children() -> Iterator[tuple[bytes, str]]:
-    yield child("T1", 1, type="no such"), "T1"  # the store has it
-    yield child("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
-    yield child("T1", 1, productInstanceId="B9", type="no such"), "T1"
-    yield child("T2", 0, type="no such"), "T2"  # only the message says whose it is
+def list_bad_children() -> Iterator[tuple[bytes, str]]:
+    yield make_child_message("T1", 1, type="no such"), "T1"  # the store has it
+    yield make_child_message("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
+    yield make_child_message("T1", 1, productInstanceId="B9", type="no such"), "T1"
+    yield make_child_message("T2", 0, type="no such"), "T2"  # only the message says whose it is
 
 
 @pytest.mark.parametrize(
-    "body, id", [*children()], ids=["stored", "names none", "names another", "only named"]
+    "body, id", [*list_bad_children()], ids=["stored", "names none", "names another", "only named"]
 )
 def test_an_application_names_messages_of_its_children(
     body: bytes, id: str, stored: Ingested, english: Client
 ) -> None:
     stored.write(body, source=CHILD_SOURCE)
     for address in CALLS[-2:]:
-        [message] = told(english, address)
+        [message] = fetch_quarantined(english, address)
         assert (message["kind"], message["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
         page_text = text(english.get(address))
         assert id in page_text, address
         assert "is in quarantine" in page_text, address
     for address in CALLS[:-2]:
-        assert told(english, address) == []
+        assert fetch_quarantined(english, address) == []
     assert "Everything up to" in text(english.get(PAGE))
 
 
 def test_a_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
-    stored.write(child("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE)
-    stored.write(child("T8", 1, productInstanceId=""), source=CHILD_SOURCE)
+    stored.write(
+        make_child_message("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE
+    )
+    stored.write(make_child_message("T8", 1, productInstanceId=""), source=CHILD_SOURCE)
     for address in CALLS:
-        assert told(english, address) == []
+        assert fetch_quarantined(english, address) == []
 
 
 def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"))
-    stored.write(child("T2", 0, type="no such"), source=CHILD_SOURCE)
+    stored.write(make_version_message(4, type="no such"))
+    stored.write(make_child_message("T2", 0, type="no such"), source=CHILD_SOURCE)
     results = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
     assert [item["quarantinedCount"] for item in results] == [2]
     assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
@@ -247,7 +249,11 @@ def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
 def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"), of(5, version="?"), of(6, updatedAt="never"))
+    stored.write(
+        make_version_message(4, type="no such"),
+        make_version_message(5, version="?"),
+        make_version_message(6, updatedAt="never"),
+    )
     [document] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
     assert [item["version"] for item in document["quarantined"]] == [6, None, 4]
     assert (document["missingVersions"], document["missingCount"], document["missingReason"]) == (
@@ -287,7 +293,7 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
 
 
 def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
-    stored.write(of(4, type="no such"))
+    stored.write(make_version_message(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
     output = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
@@ -297,7 +303,7 @@ def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_
 def test_a_page_asks_the_quarantine_once(
     stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored.write(of(4, type="no such"))
+    stored.write(make_version_message(4, type="no such"))
     for address in (OF_A1, CALLS[-2], PAGE, "/admin/applications/A1/"):
         with queries(monkeypatch) as statements:
             english.get(address)
@@ -309,7 +315,7 @@ def test_a_page_asks_the_quarantine_once(
 
 def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
     stored.write(
-        child("T2", 0, type="no such"),
+        make_child_message("T2", 0, type="no such"),
         Message(CHILD_TOPIC, 0, 2, -1, None, b"{"),
         source=CHILD_SOURCE,
     )

@@ -178,16 +178,16 @@ def test_unpacked_days_are_no_problem_after_complete_run() -> None:
 
 
 def test_late_cron_job_is_problem(db: None) -> None:
-    def late() -> set[str]:
+    def list_late_commands() -> set[str]:
         return {job.command for job in jobs.list_jobs() if job.late}
 
     every = {"annals partitions maintain", "annals quarantine retry", "annals gaps"}
-    assert late() == every
+    assert list_late_commands() == every
     now = clock.now()
-    ran(now)
-    assert late() == set()
+    record_retry_run(now)
+    assert list_late_commands() == set()
     GapRun.objects.update(started_at=now - timedelta(hours=5))
-    assert late() == {"annals gaps"}
+    assert list_late_commands() == {"annals gaps"}
     assert [problem.alert for problem in find_problems(collect_values(()), jobs.list_jobs())] == [
         "AnnalsGapsUnknown"
     ]
@@ -198,7 +198,7 @@ def test_late_cron_job_is_problem(db: None) -> None:
     }
 
 
-def ran(now: Any) -> None:
+def record_retry_run(now: Any) -> None:
     maintain_ran(now)
     gaps_ran(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
@@ -218,7 +218,7 @@ def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
 
 
 def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(clock.now())
+    record_retry_run(clock.now())
     monkeypatch.setattr(
         "annals.operations.screen.metrics_page.STORE_COLLECTOR.collect", lambda: iter(())
     )

@@ -112,11 +112,11 @@ def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
             copying.copy_pieces(plain, sql.Identifier(entity.table), names, encode_rows(records))
 
 
-def rows(plain: Connection, entity: EntityKind, day: date = DAY) -> list[Any]:
+def read_rows(plain: Connection, entity: EntityKind, day: date = DAY) -> list[Any]:
     return list(stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child))
 
 
-def blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any, ...]]:
+def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any, ...]]:
     return plain.execute(
         f"SELECT id, version, updated_at, packed FROM {entity.table} WHERE packed IS NOT NULL"
         " ORDER BY id"
@@ -131,21 +131,21 @@ def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection)
     else:
         fill(plain, seed=seed)
     for entity in ENTITIES if seed is None else (ROOT, TASK):
-        before = rows(plain, entity)
+        before = read_rows(plain, entity)
         digest = canonical.compute_digest(
             plain, entity, days.locate_day(plain, entity.table, DAY).child
         )
         result = packing.pack_day(plain, entity, DAY)
         assert result.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
-        assert rows(plain, entity) == before
+        assert read_rows(plain, entity) == before
         new_digest = canonical.compute_digest(plain, entity, _table(plain, entity))
         assert (new_digest.rows, new_digest.finish()) == (digest.rows, digest.finish())
-        assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
+        assert len(read_blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
         assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
         packing.pack_day(plain, entity, DAY)
-        assert rows(plain, entity) == before
+        assert read_rows(plain, entity) == before
         packing.unpack_day(plain, entity, DAY)
-        assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
+        assert (read_rows(plain, entity), read_blocks(plain, entity)) == (before, [])
     if seed is None:
         assert PackDictionary.objects.count() > 1
 
@@ -156,7 +156,7 @@ def _table(plain: Connection, entity: EntityKind) -> Any:
 
 def test_block_has_one_application_and_ascending_times(plain: Connection) -> None:
     fill(plain, 60)
-    expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
+    expected = {(*row[:3], row[6]) for row in read_rows(plain, TASK)}
     mixed = {id for id, *_, product in expected if product == "A2"}
     mixed &= {id for id, *_, product in expected if product == "A1"}
     packing.pack_day(plain, TASK, DAY)
@@ -177,7 +177,7 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
 def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     fill_new = packing._Rewrite._fill_table
 
-    def late(self: Any, *args: Any) -> Any:
+    def add_late_row(self: Any, *args: Any) -> Any:
         result = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
         with raw() as other_session:  # as ingest notes it
@@ -191,11 +191,11 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
 
     with raw() as plain:
         fill(plain)
-        before = rows(plain, ROOT)
-        monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
+        before = read_rows(plain, ROOT)
+        monkeypatch.setattr(packing._Rewrite, "_fill_table", add_late_row)
         packing.pack_day(plain, ROOT, DAY)
-        assert len(rows(plain, ROOT)) == len(before) + 1
-        assert [row for row in rows(plain, ROOT) if row[0] != "a-late-one"] == before
+        assert len(read_rows(plain, ROOT)) == len(before) + 1
+        assert [row for row in read_rows(plain, ROOT) if row[0] != "a-late-one"] == before
 
 
 @pytest.mark.parametrize("where", ["block", "table"])
@@ -204,13 +204,13 @@ def test_pack_refuses_table_with_other_versions(
 ) -> None:
     pack = codec.BlockPacker.pack_block
 
-    def wrong(self: Any, blocks: Any) -> Any:
+    def pack_wrongly(self: Any, blocks: Any) -> Any:
         return pack(self, [(*blocks[0][:-1], blocks[0][-1] + b" "), *blocks[1:]])
 
     fill(plain)
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     if where == "block":
-        monkeypatch.setattr(codec.BlockPacker, "pack_block", wrong)
+        monkeypatch.setattr(codec.BlockPacker, "pack_block", pack_wrongly)
     else:  # the server stored other bytes
         monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
@@ -222,7 +222,11 @@ def test_pack_refuses_table_with_other_versions(
         days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)
     }
     assert all(f"{DAY} stays as it is" in reason for _, reason in outcome.broken)
-    assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
+    assert (read_rows(plain, ROOT), read_blocks(plain), read_blocks(plain, TASK)) == (
+        before,
+        [],
+        [],
+    )
 
 
 def test_pack_holds_large_document_in_memory_once() -> None:
@@ -259,11 +263,11 @@ def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> 
     """Packing a large day takes longer than any of them."""
     limits = []
 
-    def noted(reader: Connection, *args: Any, **options: Any) -> Any:
+    def note_limits(reader: Connection, *args: Any, **options: Any) -> Any:
         limits.append(reader.execute("SHOW transaction_timeout").fetchone())
         return canonical.stream_versions(reader, *args, **options)
 
-    monkeypatch.setattr(packing, "stream_versions", noted)
+    monkeypatch.setattr(packing, "stream_versions", note_limits)
     with raw() as plain:
         if plain.info.server_version < 170_000:
             pytest.skip("this server has no such limit")
@@ -284,7 +288,7 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
 ) -> None:
     fill(plain)
     seal = seal_day(plain, ROOT, DAY)
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     packing.pack_day(plain, ROOT, DAY)
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
     assert seal_day(plain, ROOT, DAY).digest == seal.digest
@@ -296,7 +300,7 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
         restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
-def flip(plain: Connection, packed: bytes, id: str) -> None:
+def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
     changed = bytearray(packed)
     changed[len(changed) // 2] ^= 1
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
@@ -307,8 +311,8 @@ def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFi
         fill(plain)
         seal_day(plain, ROOT, DAY)
         packing.pack_day(plain, ROOT, DAY)
-        id, _, _, packed = blocks(plain)[0]
-        flip(plain, packed, id)
+        id, _, _, packed = read_blocks(plain)[0]
+        flip_bit(plain, packed, id)
         faults = [day.fault for day in verification.verify_days(plain, ROOT)]
         assert f"the packed versions of {id}" in str(faults[0])
         with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
@@ -358,14 +362,14 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
         store.add(f"d{number}", 0, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
     assert PackDictionary.objects.count() == 1
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     dictionaries._dictionaries_by_number.clear()
-    assert rows(plain, ROOT) == before  # read again by a new process
+    assert read_rows(plain, ROOT) == before  # read again by a new process
     how = " SET content = content || 'x'" if change == "UPDATE" else ""
     plain.execute(f"{change} pack_dictionary{how}")
     dictionaries._dictionaries_by_number.clear()
     with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
-        rows(plain, ROOT)
+        read_rows(plain, ROOT)
 
 
 def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
@@ -390,7 +394,7 @@ def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> 
         assert run("maintain")[1].partition("packed ")[2][:1] == packed
 
 
-def exported(folder: Path, kind: str) -> list[Any]:
+def export_lines(folder: Path, kind: str) -> list[Any]:
     call_command(
         *("export", "--entity", TASK.name, "--from", str(DAY), "--to", str(DAY + timedelta(1))),
         *("--format", kind, "--output", str(folder), "--unmasked", "a test"),
@@ -407,9 +411,9 @@ def test_export_of_packed_day_equals_export_of_plain_day(
     tmp_path: Path, kind: str, plain: Connection
 ) -> None:
     fill(plain)
-    before = exported(tmp_path / "plain", kind)
+    before = export_lines(tmp_path / "plain", kind)
     packing.pack_day(plain, TASK, DAY)
-    assert exported(tmp_path / "packed", kind) == before
+    assert export_lines(tmp_path / "packed", kind) == before
     assert len(before) > 100
 
 
@@ -449,7 +453,7 @@ def test_migration_adds_block_columns_to_older_tables(plain: Connection) -> None
         create_missing(using="default")
     fill(plain)
     packing.pack_day(plain, TASK, DAY)
-    assert blocks(plain, TASK)
+    assert read_blocks(plain, TASK)
 
 
 def test_threads_read_blocks_concurrently(plain: Connection) -> None:
@@ -460,7 +464,7 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
-    block_rows = blocks(plain)
+    block_rows = read_blocks(plain)
     expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows]
 
     def read(_: int) -> bool:

@@ -17,7 +17,7 @@ from tests.db.store import T0, Store, minute
 DAY = T0.date()
 
 
-def one_after_another(key: VersionKey) -> None:
+def fetch_one(key: VersionKey) -> None:
     """As a page asks: again, while it is told that the version is for later."""
     rows, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
     assert ([row.key for row in rows], unread) == ([key], [])
@@ -30,7 +30,7 @@ def store(tables: None) -> Store:
     return Store()
 
 
-def packed() -> None:
+def pack_root_day() -> None:
     with raw() as plain:
         pack_day(plain, get_root(), DAY)
 
@@ -39,8 +39,8 @@ def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -
     store.add("A1", 1, {"text": "x" * 5_000_000}, minute(0))
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))
-    packed()
-    one_after_another(VersionKey(2, minute(0)))
+    pack_root_day()
+    fetch_one(VersionKey(2, minute(0)))
 
 
 def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
@@ -48,8 +48,8 @@ def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
     for number in range(60):
         moment = minute((0, 100, 200)[number % 3] + number // 3)
         store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)
-    packed()
-    one_after_another(VersionKey(58, minute(119)))
+    pack_root_day()
+    fetch_one(VersionKey(58, minute(119)))
 
 
 def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:

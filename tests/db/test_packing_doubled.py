@@ -24,17 +24,17 @@ OLD = MOMENT.date()
 NAME = days.build_partition_name(TABLE, OLD)
 
 
-def old(id: str, version: int, data: str | None = None) -> bytes:
+def make_old_message(id: str, version: int, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
     fields = {"id": id, "version": version, "updatedAt": moment}
     return make_value(**fields) if data is None else make_value_with_data(data.encode(), **fields)
 
 
-FIRST = [old(id, version) for id in "abc" for version in range(5)]
+FIRST = [make_old_message(id, version) for id in "abc" for version in range(5)]
 KEYS = [(id, version) for id in "abc" for version in range(5)]
 
 
-def keys() -> list[tuple[str, int]]:
+def list_keys() -> list[tuple[str, int]]:
     with raw() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
         return [(row[0], row[1]) for row in rows]
@@ -83,7 +83,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
             rewrite(plain, ROOT, OLD)
     code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
     assert (code, twice in error) == (2, True)
-    assert len(keys()) == len(FIRST) + 4
+    assert len(list_keys()) == len(FIRST) + 4
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -112,7 +112,7 @@ def test_repair_leaves_each_version_once(
     assert (code, error) == (0, "")
     assert f"{TABLE} {OLD}: b version 3 had two contents" in out
     assert f"Repaired {TABLE} {OLD}: 4 rows taken out, of which 1 with another content." in out
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
     if not in_blocks:  # then nobody knows which one was first
@@ -123,7 +123,7 @@ def test_repair_leaves_each_version_once(
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
     packing.unpack_day(plain, ROOT, OLD)
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
 
@@ -159,7 +159,7 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert "3 rows taken out" in out
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
@@ -188,9 +188,11 @@ def test_consumer_reports_refused_row_as_repeat_or_divergence(
 ) -> None:
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
-    result = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
+    result = ingested.write(
+        *FIRST[:3], make_old_message("b", 3, '{"other": 1}'), make_old_message("new", 0)
+    )
     assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 3)
     assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
-    assert keys() == [*KEYS, ("new", 0)]
+    assert list_keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

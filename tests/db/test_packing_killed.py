@@ -26,7 +26,7 @@ NAME = days.build_partition_name(TABLE, DAY)
 Rewrite = Callable[..., object]
 
 
-def there() -> list[CanonicalRow]:
+def read_versions() -> list[CanonicalRow]:
     with raw() as plain:
         return list(stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child))
 
@@ -64,33 +64,35 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
                 Store().add(id, version, {"of": id, "n": version}, moment)
         if rewrite is packing.unpack_day:
             packing.pack_day(plain, ROOT, DAY)
-    expected, before = there(), is_packed()
+    expected, before = read_versions(), is_packed()
     assert len(expected) == 12
     killed = 0
     for _ in kill_everywhere(run(rewrite)):
-        assert (there(), names()) == (expected, [NAME])
+        assert (read_versions(), names()) == (expected, [NAME])
         if is_packed() is not before:  # its work was done; it would have freed its lock
             assert rewrite is maintain
             break
         killed += 1
-    assert (there(), is_packed(), names()) == (expected, not before, [NAME])
+    assert (read_versions(), is_packed(), names()) == (expected, not before, [NAME])
     assert killed > 15
 
 
 def test_message_after_killed_pack_is_stored_once(ingested: Ingested) -> None:
-    def old(version: int) -> bytes:
+    def make_old_message(version: int) -> bytes:
         moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
         return make_value(id="a", version=version, updatedAt=moment)
 
-    ingested.write(*map(old, range(5)))
-    next_version, rows = 5, there()
+    ingested.write(*map(make_old_message, range(5)))
+    next_version, rows = 5, read_versions()
     for _ in kill_everywhere(run(packing.pack_day)):
-        result = ingested.write(old(next_version), old(next_version - 1), old(0))
+        result = ingested.write(
+            make_old_message(next_version), make_old_message(next_version - 1), make_old_message(0)
+        )
         assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 2)
         next_version, before = next_version + 1, rows
-        rows = there()
+        rows = read_versions()
         assert rows[:-1] == before
         assert [row[1] for row in rows] == list(range(next_version))
     assert is_packed()
-    result = ingested.write(*map(old, range(next_version + 1)))
+    result = ingested.write(*map(make_old_message, range(next_version + 1)))
     assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, next_version)

@@ -19,20 +19,20 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
 from tests.db.partitioned import TABLE, raw
-from tests.db.test_late_rows import rows
+from tests.db.test_late_rows import decode_rows
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
 
 
-def old(id: str, version: int, minutes: int = 0, data: str | None = None) -> bytes:
+def make_old_message(id: str, version: int, minutes: int = 0, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=minutes + version)).replace(tzinfo=None).isoformat()
     fields: dict[str, Any] = {"id": id, "version": version, "updatedAt": moment}
     return make_value(**fields) if data is None else make_value_with_data(data.encode(), **fields)
 
 
-FIRST = [old(id, version) for id in "ab" for version in range(5)]
+FIRST = [make_old_message(id, version) for id in "ab" for version in range(5)]
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ing
     return ingested
 
 
-def there() -> list[tuple[str, int]]:
+def list_versions() -> list[tuple[str, int]]:
     with raw() as plain:
         place = days.locate_day(plain, TABLE, OLD)
         return [(row[0], row[1]) for row in stream_versions(plain, ROOT, place.child)]
@@ -56,35 +56,46 @@ def test_reread_topic_stores_nothing_twice_in_packed_day(packed: Ingested) -> No
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (0, 10, ())
     result = packed.write(*FIRST[3:8])  # straight to the slow path now
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (0, 5, ())
-    assert there() == ALL
+    assert list_versions() == ALL
 
 
 def test_batch_with_new_rows_and_repeats_is_stored_in_packed_day(packed: Ingested) -> None:
-    result = packed.write(old("a", 2), old("a", 5), old("c", 0), old("a", 2, minutes=1))
+    result = packed.write(
+        make_old_message("a", 2),
+        make_old_message("a", 5),
+        make_old_message("c", 0),
+        make_old_message("a", 2, minutes=1),
+    )
     assert (result.stored[SOURCE], result.repeated[SOURCE]) == (3, 1)
-    assert there() == sorted([*ALL, ("a", 5), ("c", 0), ("a", 2)])
+    assert list_versions() == sorted([*ALL, ("a", 5), ("c", 0), ("a", 2)])
     assert LateRow.objects.filter(day=OLD).count() == 3
 
 
 def test_different_content_for_packed_key_is_quarantined(packed: Ingested) -> None:
     for version in (2, 4):  # in the block, and the row of the block itself
-        result = packed.write(old("a", version, data='{"other": 1}'))
+        result = packed.write(make_old_message("a", version, data='{"other": 1}'))
         assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
-    assert there() == ALL
+    assert list_versions() == ALL
 
 
 def test_message_for_damaged_block_is_quarantined(packed: Ingested, plain: Connection) -> None:
     """Nobody knows whether it is a repeat; the consumer goes on."""
     plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
-    result = packed.write(old("a", 2), old("c", 0))
+    result = packed.write(make_old_message("a", 2), make_old_message("c", 0))
     assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
     assert result.stored[SOURCE] == 1
 
 
 def test_equal_document_in_other_text_is_a_repeat(packed: Ingested, plain: Connection) -> None:
-    packed.write(old("n", 0, data='{"a": 1.50, "b": "x"}'), old("n", 1, data='{"a": 2}'))
+    packed.write(
+        make_old_message("n", 0, data='{"a": 1.50, "b": "x"}'),
+        make_old_message("n", 1, data='{"a": 2}'),
+    )
     packing.pack_day(plain, ROOT, OLD)
-    result = packed.write(old("n", 0, data='{"b":"x","a":1.5}'), old("n", 1, data='{"a":2.0}'))
+    result = packed.write(
+        make_old_message("n", 0, data='{"b":"x","a":1.5}'),
+        make_old_message("n", 1, data='{"a":2.0}'),
+    )
     assert (result.repeated[SOURCE], result.rejects) == (2, ())
 
 
@@ -102,14 +113,14 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     writer = open_connection()
     thread = threading.Thread(target=pack)
     with writer.transaction():
-        copy_rows(writer, ROOT, rows(old("z", 0)))
+        copy_rows(writer, ROOT, decode_rows(make_old_message("z", 0)))
         thread.start()
         time.sleep(0.5)
         assert not results
     thread.join(20)
     writer.close()
     assert results
-    assert there() == [*ALL, ("z", 0)]
+    assert list_versions() == [*ALL, ("z", 0)]
 
 
 def test_writer_that_waited_for_swap_reads_blocks(
@@ -118,33 +129,35 @@ def test_writer_that_waited_for_swap_reads_blocks(
     """It began before the day was packed, and its rows are repeats."""
     settle = table_swap.TableWatch.settle
     results: list[Any] = []
-    thread = threading.Thread(target=lambda: results.append(packed.write(*FIRST, old("z", 0))))
+    thread = threading.Thread(
+        target=lambda: results.append(packed.write(*FIRST, make_old_message("z", 0)))
+    )
 
-    def slowly(self: Any, *args: Any) -> int:
+    def settle_slowly(self: Any, *args: Any) -> int:
         thread.start()  # nobody can write now
         time.sleep(0.5)
         assert not results
         return settle(self, *args)
 
     packing.unpack_day(plain, ROOT, OLD)
-    monkeypatch.setattr(table_swap.TableWatch, "settle", slowly)
+    monkeypatch.setattr(table_swap.TableWatch, "settle", settle_slowly)
     packing.pack_day(plain, ROOT, OLD)
     thread.join(20)
     assert (results[0].repeated[SOURCE], results[0].stored[SOURCE]) == (10, 1)
-    assert there() == [*ALL, ("z", 0)]
+    assert list_versions() == [*ALL, ("z", 0)]
 
 
 def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connection) -> None:
-    def due() -> list[Any]:
+    def find_due_days() -> list[Any]:
         return packing.find_due_days(catalog.read_partitions(connection, [TABLE]), NOW.date(), 2)
 
-    assert due() == []
-    packed.write(*(old("late", version) for version in range(30)))
-    assert due() == [(TABLE, OLD)]
+    assert find_due_days() == []
+    packed.write(*(make_old_message("late", version) for version in range(30)))
+    assert find_due_days() == [(TABLE, OLD)]
     packing.pack_day(plain, ROOT, OLD)
     plain_rows = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
-    assert (due(), plain_rows) == ([], (0,))
-    assert len(there()) == 40
+    assert (find_due_days(), plain_rows) == ([], (0,))
+    assert len(list_versions()) == 40
     assert SealedDay.objects.get(day=OLD).packed_at is not None
 
 

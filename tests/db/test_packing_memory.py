@@ -34,7 +34,7 @@ def fill(plain: Connection, versions: int, size: int) -> None:
     )
 
 
-def growth(act: Callable[[], object]) -> int:
+def measure_growth(act: Callable[[], object]) -> int:
     """Return by how many bytes the process was larger at most than before."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
@@ -61,7 +61,7 @@ def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> 
         "again": lambda: packing.pack_day(plain, ROOT, DAY),
         "unpack": lambda: packing.unpack_day(plain, ROOT, DAY),
     }
-    grown = {name: growth(act) for name, act in acts.items()}
+    grown = {name: measure_growth(act) for name, act in acts.items()}
     print(versions, size, {name: round(bytes / MB, 1) for name, bytes in grown.items()})
     assert {name: bytes for name, bytes in grown.items() if bytes > limit} == {}
     assert canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before

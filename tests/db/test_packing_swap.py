@@ -38,7 +38,7 @@ Act = Callable[[], None]
 Rewrite = Callable[[], object]
 
 
-def there() -> list[tuple[str, int]]:
+def list_versions() -> list[tuple[str, int]]:
     """The versions of the day, by id and number."""
     with raw() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
@@ -56,7 +56,7 @@ def insert(
 
 
 @pytest.fixture
-def filled() -> list[tuple[str, int]]:
+def fill_and_act() -> list[tuple[str, int]]:
     """Versions of the day, plain."""
     store = Store()
     with raw() as plain:
@@ -64,19 +64,19 @@ def filled() -> list[tuple[str, int]]:
     for id in "abc":
         for version in range(20):
             store.add(id, version, {"id": id, "n": version}, version)
-    return there()
+    return list_versions()
 
 
-def packed(plain: Connection) -> packing.RewriteResult:
+def pack_root(plain: Connection) -> packing.RewriteResult:
     return packing.pack_day(plain, ROOT, DAY)
 
 
-def unpacked(plain: Connection) -> packing.RewriteResult:
+def unpack_root(plain: Connection) -> packing.RewriteResult:
     return packing.unpack_day(plain, ROOT, DAY)
 
 
 @contextmanager
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
+def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     """Act when the versions of the day were read, and nothing is swapped yet."""
     fill = packing._Rewrite._fill_table
 
@@ -104,7 +104,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.parametrize("rewrite", [packed, unpacked])
+@pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 def test_swap_keeps_row_of_any_writer(
     writer: str,
     rewrite: Callable[[Connection], object],
@@ -113,8 +113,8 @@ def test_swap_keeps_row_of_any_writer(
     plain: Connection,
 ) -> None:
     """The consumer noted its late rows, and nobody else's were kept: 159 of 220 were lost."""
-    if rewrite is unpacked:
-        packed(plain)
+    if rewrite is unpack_root:
+        pack_root(plain)
 
     def write() -> None:
         with raw() as other_session:
@@ -126,10 +126,10 @@ def test_swap_keeps_row_of_any_writer(
                 for number in range(1, 31):
                     copy.write_row((f"late{number}", 1, "{}", minute(3), "sql", 1))
 
-    with meanwhile(monkeypatch, write):
+    with act_meanwhile(monkeypatch, write):
         rewrite(plain)
     late = [(f"late{number}", 1) for number in range(1, 31)]
-    assert there() == sorted([*filled, *late])
+    assert list_versions() == sorted([*filled, *late])
     assert ChangedRow.objects.count() == 0
 
 
@@ -139,14 +139,14 @@ def test_swap_has_row_from_before_the_snapshot_once(
     """It is noted, and it is read too."""
     fill = packing._Rewrite._fill_table
 
-    def late(self: Any, *args: Any) -> Any:
+    def insert_late(self: Any, *args: Any) -> Any:
         with raw() as other_session:
             insert(other_session, "late", 1)
         return fill(self, *args)
 
-    monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
-    packed(plain)
-    assert there() == [*filled, ("late", 1)]
+    monkeypatch.setattr(packing._Rewrite, "_fill_table", insert_late)
+    pack_root(plain)
+    assert list_versions() == [*filled, ("late", 1)]
 
 
 def test_rows_that_wait_for_swap_are_kept(
@@ -167,13 +167,13 @@ def test_rows_that_wait_for_swap_are_kept(
     thread.start()
     try:
         with raw() as plain:
-            for rewrite in (packed, unpacked, packed, packed, unpacked):
+            for rewrite in (pack_root, unpack_root, pack_root, pack_root, unpack_root):
                 rewrite(plain)
     finally:
         stop.set()
         thread.join(20)
     assert len(written) > 20
-    assert there() == sorted([*filled, *written])
+    assert list_versions() == sorted([*filled, *written])
 
 
 CHANGES = {
@@ -210,19 +210,19 @@ def test_changed_day_is_not_swapped(
             after.extend(other_session.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
 
     with (
-        meanwhile(monkeypatch, write),
+        act_meanwhile(monkeypatch, write),
         pytest.raises(errors.LockNotAvailable, match=f"{PARTITION} stays as it is"),
     ):
-        packed(plain)
+        pack_root(plain)
     assert plain.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2").fetchall() == after
     assert SealedDay.objects.filter(packed_at__isnull=False).count() == 0
-    assert triggers(plain) == []
+    assert list_triggers(plain) == []
     if change != "block":
-        packed(plain)
-        assert there() == after
+        pack_root(plain)
+        assert list_versions() == after
 
 
-def triggers(plain: Connection) -> list[str]:
+def list_triggers(plain: Connection) -> list[str]:
     rows = plain.execute(
         "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal"
         " ORDER BY 1",
@@ -242,9 +242,9 @@ def test_swap_refuses_other_number_of_versions(
         with raw() as other_session:
             insert(other_session, "late", 1)
 
-    with meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
-        packed(plain)
-    assert there() == [*filled, ("late", 1)]
+    with act_meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
+        pack_root(plain)
+    assert list_versions() == [*filled, ("late", 1)]
 
 
 def test_leftover_trigger_is_harmless_and_removed_by_next_run(
@@ -257,14 +257,14 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
     ):
         raise KeyboardInterrupt
-    assert triggers(plain) == ["annals_note_change", "annals_note_truncate"]
+    assert list_triggers(plain) == ["annals_note_change", "annals_note_truncate"]
     with acting_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
-    assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
+    assert (list_triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
     with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
         insert(consumer, "a", 3, 3)
 
@@ -285,7 +285,7 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
 
     def pack() -> None:
         with raw() as frozen, suppress(psycopg.Error):
-            packed(frozen)
+            pack_root(frozen)
 
     thread = threading.Thread(target=pack)
     thread.start()
@@ -297,7 +297,7 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
     finally:
         thawed.set()
         thread.join(20)
-    assert there() == [*filled, ("late", 1)]
+    assert list_versions() == [*filled, ("late", 1)]
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
@@ -317,13 +317,13 @@ def test_notes_of_a_table_that_is_gone_are_removed(
     assert ChangedRow.objects.count() == 0
 
 
-@pytest.mark.parametrize("rewrite", [packed, unpacked])
+@pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 def test_reader_from_before_swap_sees_day(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""
-    if rewrite is unpacked:
-        packed(plain)
+    if rewrite is unpack_root:
+        pack_root(plain)
     with raw() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
@@ -348,9 +348,9 @@ def test_new_dictionary_waits_for_older_snapshots(
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         with pytest.raises(errors.LockNotAvailable):
-            packed(plain)
+            pack_root(plain)
         assert PackDictionary.objects.count() == 0
-    packed(plain)
+    pack_root(plain)
     assert PackDictionary.objects.count() == 1
 
 
@@ -364,14 +364,14 @@ def test_failed_day_stops_no_other_and_is_retried_last(
         store.add("a", number, {"n": number}, T0 - timedelta(days=number))
     rewrite, tried = packing._Rewrite.pack, []
 
-    def fails(self: Any) -> Any:
+    def rewrite_or_fail(self: Any) -> Any:
         tried.append(self._day)
         if self._day == places[0]:
             self._note_attempt()
             raise MemoryError
         return rewrite(self)
 
-    monkeypatch.setattr(packing._Rewrite, "pack", fails)
+    monkeypatch.setattr(packing._Rewrite, "pack", rewrite_or_fail)
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert tried == places
@@ -395,21 +395,21 @@ def test_packed_day_refuses_version_of_block(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """In a block, or its own row: the same error, which names the partition's key."""
-    packed(plain)
+    pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
     assert raised.value.diag.table_name == PARTITION
     assert str(raised.value.diag.constraint_name).startswith(PARTITION)
     insert(plain, "a", version, version + 0.5, table)  # another moment: another version
-    assert there() == sorted([*filled, ("a", version)])
-    unpacked(plain)
-    assert triggers(plain) == []
+    assert list_versions() == sorted([*filled, ("a", version)])
+    unpack_root(plain)
+    assert list_triggers(plain) == []
 
 
 def test_packed_day_refuses_replicated_and_updated_version(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    packed(plain)
+    pack_root(plain)
     insert(plain, "b", 50, 50)
     plain.execute("SET session_replication_role = replica")
     with pytest.raises(errors.UniqueViolation):
@@ -418,13 +418,13 @@ def test_packed_day_refuses_replicated_and_updated_version(
         plain.execute(
             f"UPDATE {TABLE} SET version = 3, updated_at = %s WHERE version = 50", [minute(3)]
         )
-    assert there() == sorted([*filled, ("b", 50)])
+    assert list_versions() == sorted([*filled, ("b", 50)])
 
 
 def test_maintain_guards_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    packed(plain)
+    pack_root(plain)
     plain.execute(f"DROP TRIGGER annals_refuse_packed ON {PARTITION}")
     table_swap.guard_packed_days(plain)
     with pytest.raises(errors.UniqueViolation):
@@ -434,7 +434,7 @@ def test_maintain_guards_days_packed_by_earlier_release(
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 
 
-def sent(version: int) -> bytes:
+def make_sent_message(version: int) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
     return make_value(id="a", version=version, updatedAt=moment)
 
@@ -444,12 +444,12 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It asked only days before its own today whether they are packed."""
-    ingested.write(*map(sent, range(6)))
+    ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
-        result = ingested.write(*map(sent, range(8)))
+        result = ingested.write(*map(make_sent_message, range(8)))
     assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (2, 6, ())
     place = days.locate_day(plain, TABLE, MOMENT.date())
     assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
@@ -489,7 +489,7 @@ def test_restore_keeps_rows_written_meanwhile(
 
     fill = restoring._load_archived_rows
 
-    def late(*args: Any) -> None:
+    def insert_late(*args: Any) -> None:
         fill(*args)
         with raw() as other_session:
             insert(other_session, f"late{len(calls)}", 1)
@@ -498,8 +498,8 @@ def test_restore_keeps_rows_written_meanwhile(
             calls.append(1)
 
     calls: list[int] = []
-    monkeypatch.setattr(restoring, "_load_archived_rows", late)
+    monkeypatch.setattr(restoring, "_load_archived_rows", insert_late)
     with pytest.raises(ArchiveError, match="stays as it is"):
         restore_day(plain, archive, ROOT, DAY)
     restore_day(plain, archive, ROOT, DAY)
-    assert there() == sorted([*filled, ("late0", 1), ("late1", 1)])
+    assert list_versions() == sorted([*filled, ("late0", 1), ("late1", 1)])

@@ -66,7 +66,7 @@ FILTERS = st.builds(
 
 
 @contextmanager
-def written(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
+def store_history(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
     """The store has this history. It is gone afterwards, with all that came to it."""
     with transaction.atomic():
         for change in history:
@@ -80,7 +80,7 @@ def write(store: Store, change: DrawnVersion) -> None:
     store.add("A1", change.version, data, change.minute, author=change.author)
 
 
-def shown(version: Version) -> tuple[int, int]:
+def describe_version(version: Version) -> tuple[int, int]:
     return version.version, round((version.updated_at - minute(0)).total_seconds() / 60)
 
 
@@ -104,7 +104,7 @@ relaxed = settings(
 
 
 @contextmanager
-def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None]:
+def limit_pages(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
@@ -114,7 +114,7 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
         yield
 
 
-def pages(ask: Any, query: Any) -> list[TimelinePage]:
+def fetch_pages(ask: Any, query: Any) -> list[TimelinePage]:
     """All pages from the first one on; `ask` gets the query with the token of each."""
     answers = [ask(HOST, query)]
     while answers[-1].next_token is not None:
@@ -123,11 +123,11 @@ def pages(ask: Any, query: Any) -> list[TimelinePage]:
     return answers
 
 
-def no_token_leads_nowhere(timeline_pages: Sequence[TimelinePage]) -> None:
+def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
     assert len(timeline_pages) == 1 or all(page.versions for page in timeline_pages)
 
 
-def content(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
+def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
     versions = (version for page in timeline_pages for version in page.versions)
     return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
@@ -166,18 +166,18 @@ def test_every_version_is_on_one_page_whatever_the_budget(
     limits: tuple[int, int, float],
 ) -> None:
     """What is on the pages without a budget: tests/oracle."""
-    with written(store, history):
+    with store_history(store, history):
         query = TimelineQuery(
             entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
         )
-        with limited(*limits):
-            timeline_pages = pages(timeline.fetch_page, query)
-        whole = pages(timeline.fetch_page, query)
+        with limit_pages(*limits):
+            timeline_pages = fetch_pages(timeline.fetch_page, query)
+        whole = fetch_pages(timeline.fetch_page, query)
         assert all(len(page.versions) <= size for page in timeline_pages)
-        seen = content(timeline_pages)
-        assert seen == content(whole)
+        seen = list_versions(timeline_pages)
+        assert seen == list_versions(whole)
         if filters.path is None or (limits[2] and len(history) < SCAN):
-            no_token_leads_nowhere(timeline_pages)
+            check_tokens_lead_on(timeline_pages)
 
 
 @relaxed
@@ -191,22 +191,22 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
-    with written(store, history):
+    with store_history(store, history):
         for change in child:
             data = {"rate": change.rate, "text": "x" * change.rate * 30}
             store.add(
                 "P1", change.version, data, change.minute, entity=PERSON, author=change.author
             )
         query = TimelineQuery(id="A1", filters=filters, order=order, page_size=size)
-        with limited(*limits):
-            timeline_pages = pages(timeline.fetch_page, query)
-        whole = pages(timeline.fetch_page, query)
-        seen = content(timeline_pages)
-        assert seen == content(whole)
-        places = [(version.entity.name, *shown(version)) for version in seen]
+        with limit_pages(*limits):
+            timeline_pages = fetch_pages(timeline.fetch_page, query)
+        whole = fetch_pages(timeline.fetch_page, query)
+        seen = list_versions(timeline_pages)
+        assert seen == list_versions(whole)
+        places = [(version.entity.name, *describe_version(version)) for version in seen]
         assert len(places) == len(set(places))
         if filters.path is None or (limits[2] and len(history) + len(child) < SCAN):
-            no_token_leads_nowhere(timeline_pages)
+            check_tokens_lead_on(timeline_pages)
 
 
 @relaxed
@@ -214,7 +214,7 @@ def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
 def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
     store: Store, history: list[DrawnVersion], size: int, limits: tuple[int, int, float]
 ) -> None:
-    with written(store, history):
+    with store_history(store, history):
 
         def walk() -> list[timeline.FieldValue]:
             seen: list[timeline.FieldValue] = []
@@ -227,12 +227,12 @@ def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
                     return seen
             raise AssertionError("the tokens lead in a circle")
 
-        with limited(*limits):
+        with limit_pages(*limits):
             values = walk()
         assert values == walk()
 
 
-def documents(store: Store, count: int, size: int) -> None:
+def store_documents(store: Store, count: int, size: int) -> None:
     for version in range(count):
         store.add("A1", version, {"n": version, "text": str(version % 10) * size}, version)
 
@@ -240,7 +240,7 @@ def documents(store: Store, count: int, size: int) -> None:
 def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents(store, 30, 10_000)
+    store_documents(store, 30, 10_000)
     read: list[int] = []
     plain = statements.fetch_rows
 
@@ -250,8 +250,8 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
         return rows
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
-    with limited(100_000, 60_000, 10**9):
-        timeline_pages = pages(
+    with limit_pages(100_000, 60_000, 10**9):
+        timeline_pages = fetch_pages(
             timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500)
         )
     assert max(sum(version.size for version in page.versions) for page in timeline_pages) <= 100_000
@@ -264,8 +264,8 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
 def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
-    with limited(1_000, 1_000, 10**9):
-        timeline_pages = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
+    with limit_pages(1_000, 1_000, 10**9):
+        timeline_pages = fetch_pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
     numbers = [[version.version for version in page.versions] for page in timeline_pages]
     assert numbers == [[3, 2], [1], [0]]
 
@@ -283,7 +283,7 @@ def test_the_size_of_a_masked_value_ends_no_page(
         store.add("A1", version, {"n": version, "secret": secret * 4_000 * version}, version)
         store.add("B1", version, {"n": version, "secret": secret * version}, version)
 
-    def numbers(address: str) -> Iterator[list[int]]:
+    def fetch_numbers(address: str) -> Iterator[list[int]]:
         token = ""
         for _ in range(20):
             joint = "&" if "?" in address else "?"
@@ -293,8 +293,8 @@ def test_the_size_of_a_masked_value_ends_no_page(
                 return
             token = f"pageToken={page['nextPageToken']}"
 
-    with limited(1_200, read_bytes, 10**9):
-        first, second = (list(numbers(address.replace("A1", id))) for id in ("A1", "B1"))
+    with limit_pages(1_200, read_bytes, 10**9):
+        first, second = (list(fetch_numbers(address.replace("A1", id))) for id in ("A1", "B1"))
     assert first == second
     assert "fields" in address or len(first) > 1
 
@@ -398,7 +398,7 @@ def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
     for number in range(9):
         child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
         store.add(f"P{number}", 0, child, 1, entity=PERSON)
-    with limited(1_900, 700, 10**9):
+    with limit_pages(1_900, 700, 10**9):
         answer_data = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert answer_data["application"]["entity"]["text"] == "a" * 900
     people = answer_data["children"]["participant-role"]
@@ -413,7 +413,7 @@ def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Clie
     store.add("A1", 3, {"text": "a" * 900}, 0)
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
-    with limited(10**9, 700, 10**9):
+    with limit_pages(10**9, 700, 10**9):
         state = timeline.fetch_application_at(HOST, "A1", minute(1))
     assert [part.id for part in state.missing] == [f"P{number}" for number in range(5)]
 
@@ -438,7 +438,7 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
     arrivals = iter(
         [change for change in late if (change.version, change.minute) not in stored_keys]
     )
-    with written(store, history):
+    with store_history(store, history):
         seen: list[tuple[int, int]] = []
         arrived: set[tuple[int, int]] = set()
         token = None
@@ -446,7 +446,7 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
             query = TimelineQuery(entity=ROOT, id="A1", sort=sort, order=order, page_size=size,
                           page_token=token)  # fmt: skip
             page = timeline.fetch_page(HOST, query)
-            seen += [shown(version) for version in page.versions]
+            seen += [describe_version(version) for version in page.versions]
             token = page.next_token
             if token is None:
                 break

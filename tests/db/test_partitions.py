@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("tables")
 DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 
-def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
+def build_names(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
     return [build_partition_name(table, day(number)) for number in numbers]
 
 
@@ -63,7 +63,7 @@ def test_maintain_creates_window_once() -> None:
     first = execute_plans(policy())
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
-        assert names(table) == expected(range(-3, 3), table)
+        assert names(table) == build_names(range(-3, 3), table)
     assert execute_plans(policy()) == StepResult()
 
 
@@ -105,7 +105,7 @@ def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:
     outcome = execute_plans(policy())
     assert outcome.exit_code == 0
     assert foreign in names()
-    assert expected(range(1, 2))[0] not in names()
+    assert build_names(range(1, 2))[0] not in names()
     lines = [line for table in build_plans(policy()) for line in table.list_lines()]
     reasons = {line.part.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
@@ -132,10 +132,10 @@ def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> 
     with raw() as reader, reader.transaction():
         stored(reader)
         outcome = execute_plans(policy())
-        assert outcome.busy == expected(range(-5, -4))
+        assert outcome.busy == build_names(range(-5, -4))
         assert outcome.exit_code == 1
-        assert set(expected(range(-3, 3))) <= set(names())
-    assert execute_plans(policy()).dropped == expected(range(-5, -3))
+        assert set(build_names(range(-3, 3))) <= set(names())
+    assert execute_plans(policy()).dropped == build_names(range(-5, -3))
 
 
 def test_failure_of_one_day_is_reported_and_stops_no_other(plain: Connection) -> None:
@@ -169,7 +169,7 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
     [(name, reason)] = outcome.broken
     assert name == build_partition_name(TABLE, day(-5))
     assert "terminating connection" in reason
-    dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
+    dropped = build_names(iter((-6, -4))) + build_names(range(-6, -3), TABLES[1])
     assert outcome.dropped == dropped
     assert advisory_locks() == 0
 
@@ -226,9 +226,9 @@ def test_days_are_utc_in_every_server_zone(zone: str) -> None:
             days.create_partition(plain, TABLE, day(number))
         connection.close()
         outcome = execute_plans(policy())
-        assert outcome.dropped == expected(range(-5, -3))
-        assert outcome.created[:1] != expected(range(1))
-        assert names() == expected(range(-3, 3))
+        assert outcome.dropped == build_names(range(-5, -3))
+        assert outcome.created[:1] != build_names(range(1))
+        assert names() == build_names(range(-3, 3))
 
 
 def test_partition_status_equals_metrics(plain: Connection) -> None:

@@ -63,7 +63,7 @@ def read_on(stop: threading.Event) -> int:
 
 
 @contextmanager
-def running(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
+def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
     """Keep the acts going around a block; what one of them raises fails the test."""
     with ThreadPoolExecutor(len(acts)) as pool:
         futures = [pool.submit(act) for act in acts]
@@ -85,7 +85,7 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
     ingest = Ingest()
     stop = ingest.stop
     dropped: list[str] = []
-    with running(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
+    with run_around(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
         for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
             window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
             outcome = execute_plans(PartitionPolicy(window, TODAY))
@@ -109,7 +109,7 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
     maximum = 0
     real = days.attach_table
 
-    def counting(plain: days.Connection, place: days.DayTable, of: object) -> None:
+    def count_locks(plain: days.Connection, place: days.DayTable, of: object) -> None:
         nonlocal maximum
         real(plain, place, of)  # type: ignore[arg-type]
         row = plain.execute(
@@ -118,7 +118,7 @@ def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPat
         assert row is not None
         maximum = max(maximum, row[0])
 
-    monkeypatch.setattr(days, "attach_table", counting)
+    monkeypatch.setattr(days, "attach_table", count_locks)
     execute_plans(PartitionPolicy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
     assert 0 < maximum < 40
     connection.close()

@@ -32,13 +32,13 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     wrapper.close_pool()
 
 
-def backend(pooled: Any) -> int:
+def get_backend(pooled: Any) -> int:
     with pooled.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])
 
 
-def traced(pooled: Any, file: Path) -> str:
+def trace_checkout(pooled: Any, file: Path) -> str:
     """What is sent for taking the connection out of the pool."""
     pooled.ensure_connection()
     server = pooled.connection.pgconn
@@ -52,7 +52,7 @@ def traced(pooled: Any, file: Path) -> str:
 
 @emptied
 def test_one_that_worked_a_moment_ago_is_not_asked(pooled: Any, tmp_path: Path) -> None:
-    assert traced(pooled, tmp_path / "trace") == ""
+    assert trace_checkout(pooled, tmp_path / "trace") == ""
 
 
 @emptied
@@ -61,28 +61,28 @@ def test_one_that_was_idle_is_asked(
 ) -> None:
     connection.ensure_connection()  # from the pool of all tests
     monkeypatch.setattr(base, "TRUSTED_S", 0.0)
-    assert "Query" in traced(pooled, tmp_path / "trace")
+    assert "Query" in trace_checkout(pooled, tmp_path / "trace")
 
 
 @emptied
 def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
-    before = backend(pooled)
+    before = get_backend(pooled)
     session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [before])
         assert cursor.fetchone() == (True,)
     assert not session.closed
-    assert backend(pooled) != before
+    assert get_backend(pooled) != before
 
 
 @emptied
 def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
-    before = backend(pooled)
+    before = get_backend(pooled)
     session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
     session.close()
-    assert backend(pooled) != before
+    assert get_backend(pooled) != before
 
 
 @emptied
@@ -108,10 +108,10 @@ def test_the_page_says_so_and_names_the_request(
 ) -> None:
     client.force_login(User.objects.get(username="ops"))
 
-    def away(*_: object) -> None:
+    def raise_away(*_: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(metrics_page.STORE_COLLECTOR, "collect", away)
+    monkeypatch.setattr(metrics_page.STORE_COLLECTOR, "collect", raise_away)
     client.raise_request_exception = False
     page = client.get("/admin/operations/", headers={"X-Request-ID": "night-7"})
     assert page.status_code == 503
@@ -143,15 +143,15 @@ def test_requests_after_a_column_has_another_type(
     client.force_login(User.objects.get(username="support"))
     addresses = ("/api/v1/history/product-instance/A1", "/api/v1/history/product-instance/A1/blame")
 
-    def answers() -> list[bytes]:
+    def fetch_answers() -> list[bytes]:
         responses = [client.get(address) for address in addresses]
         assert [item.status_code for item in responses] == [200, 200]
         return [item.content for item in responses]
 
-    before = answers()
+    before = fetch_answers()
     try:
         migrator.execute(f"ALTER TABLE {table} ALTER {column} TYPE varchar(2000)")
-        assert answers() == before
+        assert fetch_answers() == before
     finally:
         migrator.execute(f"ALTER TABLE {table} ALTER {column} TYPE {type}")
-    assert answers() == before
+    assert fetch_answers() == before

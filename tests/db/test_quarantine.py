@@ -96,10 +96,10 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     [row] = quarantined()
     assert (row["reason"], row["first_reason"]) == ("bad_data", "")
 
-    def undeclared(*_: Any) -> Record:
+    def raise_undeclared(*_: Any) -> Record:
         raise RejectedMessage(Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t"))
 
-    for failing in (undeclared, decode, undeclared):
+    for failing in (raise_undeclared, decode, raise_undeclared):
         monkeypatch.setattr(retry_store, "decode", failing)
         retry_selected()
         [quarantine_rows] = quarantined()

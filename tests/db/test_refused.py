@@ -50,7 +50,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 
 @contextmanager
-def refusing(table: str, column: str, code: str) -> Iterator[None]:
+def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
     """Refuse rows with "refused" in a column, with this SQLSTATE."""
     with open_connection("test") as plain:
         plain.execute(
@@ -73,7 +73,7 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
 def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
-    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+    with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
     assert ids() == ["a", "c"]
     assert [row["offset"] for row in quarantined()] == [1, 3]
@@ -86,7 +86,7 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
 )
 def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
     batch = ingested.batch(*BODIES)
-    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+    with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         for _ in range(2):
             with pytest.raises(getattr(errors, name)):
                 ingested.store(batch)
@@ -100,7 +100,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
 def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
     batch = ingested.batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
-        refusing("product_instance_aud", "author", errors.DiskFull.sqlstate),
+        refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),
         pytest.raises(errors.DiskFull),
     ):
         ingested.store(batch)
@@ -127,7 +127,7 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
 
 @pytest.mark.parametrize("code", ["22000", "21000", "54000", "23505"])
 def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: str) -> None:
-    with refusing("search_key", "value", code):
+    with refuse_rows("search_key", "value", code):
         ingested.write(
             make_value(id="a", data={"number": "1"}),
             make_value(id="b", data={"number": "refused"}),
@@ -178,7 +178,7 @@ def test_a_constraint_that_somebody_added(
 def test_a_missing_privilege_is_reported_and_waited_for(
     ingested: Ingested, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def without_privilege() -> Connection:
+    def connect_without_privilege() -> Connection:
         connection = open_connection()
         connection.execute("SET ROLE nobody_special")
         return connection
@@ -192,7 +192,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
         ingested.write(make_value(id="a"))
         plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
         batch = ingested.batch(make_value(id="b"), b"bad")
-        writer = RetryingWriter(BatchWriter(without_privilege))
+        writer = RetryingWriter(BatchWriter(connect_without_privilege))
         writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
         try:
             with caplog.at_level(logging.WARNING):
@@ -267,10 +267,10 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
 def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
     """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
 
-    def away() -> Connection:
+    def raise_away() -> Connection:
         raise psycopg.OperationalError("away")
 
-    writer = RetryingWriter(BatchWriter(away))
+    writer = RetryingWriter(BatchWriter(raise_away))
     assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.write, ingested.batch(make_value()), ingested.claims, {})
@@ -283,7 +283,7 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
     assert not writer.failing
 
 
-def refused() -> float:
+def read_refused_metric() -> float:
     [family] = metrics.LOGIN_REFUSED.collect()
     [value] = [sample.value for sample in family.samples if sample.labels["server"] == "postgresql"]
     return value
@@ -302,14 +302,14 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
             writer.writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
             claiming = thread.submit(writer.claim, {})
-            wait_until(refused, "the refusal is in no metric")
+            wait_until(read_refused_metric, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
             assert claiming.result(60) == []
             writer.writer.close()
         finally:
             plain.execute(f"DROP ROLE {login}")
-    assert refused() == 0
+    assert read_refused_metric() == 0
     message = next(
         record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
     )

@@ -39,11 +39,11 @@ def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
     return store
 
 
-def ids(plain: Connection, table: str = TABLE) -> list[str]:
+def list_ids(plain: Connection, table: str = TABLE) -> list[str]:
     return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def of_day(plain: Connection) -> list[str]:
+def list_tables_of_day(plain: Connection) -> list[str]:
     """All tables of the day, also unfinished ones."""
     rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
@@ -52,7 +52,7 @@ def of_day(plain: Connection) -> list[str]:
 
 
 @contextmanager
-def in_background(act: Any) -> Iterator[Future[Any]]:
+def run_in_background(act: Any) -> Iterator[Future[Any]]:
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(act)
 
@@ -63,13 +63,13 @@ def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
         insert(writer, NOON, "in flight")
-        with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
+        with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
             time.sleep(0.5)
             assert not future.done()
             writer.execute("COMMIT")
             assert future.result().rows == len(ROWS)
-        assert ids(writer) == [*ROWS, "in flight"]
-        assert ids(writer, NAME) == [*ROWS, "in flight"]
+        assert list_ids(writer) == [*ROWS, "in flight"]
+        assert list_ids(writer, NAME) == [*ROWS, "in flight"]
         assert days.locate_day(plain, TABLE, OLD).comment == days.RESTORED
         query = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
         assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
@@ -88,21 +88,21 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
                 insert(writer, moment, arrived[-1])
-            seen.append(ids(writer))
+            seen.append(list_ids(writer))
 
     read = manifest.read_checked_rows
 
-    def rows(*args: Any) -> Iterator[Any]:
+    def write_between_rows(*args: Any) -> Iterator[Any]:
         for number, row in enumerate(read(*args)):
             if number % 5 == 0:
                 write()
             yield row
         write()
 
-    monkeypatch.setattr(manifest, "read_checked_rows", rows)
+    monkeypatch.setattr(manifest, "read_checked_rows", write_between_rows)
     days.create_partition(plain, TABLE, day(0))
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == [*ROWS, *arrived]
+    assert list_ids(plain) == [*ROWS, *arrived]
     assert not any(set(item) & set(ROWS) for item in seen), "rows were visible before the end"
     assert len(seen) >= 4
 
@@ -116,7 +116,7 @@ def test_restore_keeps_rows_of_the_table(
         number = ROWS.index(id_) if id_ in ROWS else 0
         insert(plain, NOON + timedelta(seconds=number), id_)
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == sorted({*ROWS, "b"})
+    assert list_ids(plain) == sorted({*ROWS, "b"})
 
 
 def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
@@ -126,8 +126,8 @@ def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
         with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
             restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [ROWS[0]]
-        assert of_day(plain) == [NAME]
+        assert list_ids(plain) == [ROWS[0]]
+        assert list_tables_of_day(plain) == [NAME]
 
 
 def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
@@ -138,7 +138,7 @@ def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
             pass
         assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
         restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [*ROWS, "b"]
+        assert list_ids(plain) == [*ROWS, "b"]
 
 
 def test_restore_gives_up_when_transaction_stays_open(
@@ -149,15 +149,15 @@ def test_restore_gives_up_when_transaction_stays_open(
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
         with raw() as reader, reader.transaction():
-            ids(reader)
-            with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
+            list_ids(reader)
+            with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
                 while not future.done():
                     insert(writer, NOON, f"c{time.monotonic()}")
             assert "stays open" in str(future.exception())
-        assert of_day(plain) == [NAME]
-        written = ids(plain)
+        assert list_tables_of_day(plain) == [NAME]
+        written = list_ids(plain)
         restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == sorted([*ROWS, *written])
+        assert list_ids(plain) == sorted([*ROWS, *written])
 
 
 def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
@@ -165,8 +165,8 @@ def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None
     restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == ROWS
-    assert of_day(plain) == [NAME]
+    assert list_ids(plain) == ROWS
+    assert list_tables_of_day(plain) == [NAME]
     partitions = catalog.read_partitions(django_connection, [TABLE])
     assert next(part for part in partitions if part.name == NAME).restored
 
@@ -218,7 +218,7 @@ def test_restore_command_reports_obstacle(
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
     days.create_partition(plain, TABLE, OLD)
     with raw() as reader, reader.transaction():
-        ids(reader)
+        list_ids(reader)
         code, _, err = run(*words)
         assert (code, "transaction" in err) == (2, True)
     days.drop_partition(plain, TABLE, OLD)

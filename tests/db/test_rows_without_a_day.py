@@ -34,7 +34,7 @@ OLD = OLDEST - timedelta(days=1)
 TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
 
 
-def at(day: date, **fields: Any) -> bytes:
+def make_noon_message(day: date, **fields: Any) -> bytes:
     """A message of noon of a day."""
     return make_value(updatedAt=f"{day}T12:00:00", **fields)
 
@@ -45,7 +45,7 @@ def plain(ingested: Ingested) -> Iterator[Connection]:
         yield connection
 
 
-def state(plain: Connection, day: date) -> DayState:
+def find_state(plain: Connection, day: date) -> DayState:
     return days.locate_day(plain, ROOT.table, day).state
 
 
@@ -54,23 +54,27 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
     removed_day = OLD - timedelta(days=1)
-    ingested.write(at(OLD, id="late"), at(removed_day, id="gone"), at(TODAY, id="today"))
+    ingested.write(
+        make_noon_message(OLD, id="late"),
+        make_noon_message(removed_day, id="gone"),
+        make_noon_message(TODAY, id="today"),
+    )
     assert ids() == ["late", "today"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
-    assert state(plain, removed_day) is DayState.ABSENT
+    assert find_state(plain, removed_day) is DayState.ABSENT
     assert faults() == []
 
 
 def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="late", data={"number": "7"}))
+    ingested.write(make_noon_message(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
 def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="a"), at(OLD, id="a"))
-    ingested.write(at(OLD, id="a"), b"bad")
+    ingested.write(make_noon_message(OLD, id="a"), make_noon_message(OLD, id="a"))
+    ingested.write(make_noon_message(OLD, id="a"), b"bad")
     assert counts() == {"next_offset": 4, "read": 4, "stored": 1, "repeated": 2, "quarantined": 1}
     assert faults() == []
 
@@ -84,7 +88,11 @@ def test_a_batch_that_was_decoded_before_midnight(
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
+    batch = ingested.batch(
+        make_noon_message(OLDEST, id="oldest"),
+        make_noon_message(TODAY, id="today"),
+        make_noon_message(OLDEST, id="second"),
+    )
     if not exists:
         days.drop_partition(plain, ROOT.table, OLDEST)
     ingested.store(batch)
@@ -92,7 +100,7 @@ def test_a_batch_that_was_decoded_before_midnight(
     assert ids() == stored
     assert counts()["stored"] == len(stored)
     assert counts().get("expired", 0) == 3 - len(stored)
-    assert state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
+    assert find_state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
     assert faults() == []
 
 
@@ -107,7 +115,7 @@ def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
         days.drop_partition(plain, ROOT.table, OLD)
 
     monkeypatch.setattr(missing_days, "admit_expired", admit_and_drop)
-    ingested.write(at(OLD, id="late"), at(TODAY, id="today"))
+    ingested.write(make_noon_message(OLD, id="late"), make_noon_message(TODAY, id="today"))
     assert ids() == ["today"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert faults() == []
@@ -118,7 +126,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
 ) -> None:
     """It has another content than the stored version, which is gone when the two are compared."""
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="late"))
+    ingested.write(make_noon_message(OLD, id="late"))
     real = slow_path.split_new_and_known
 
     def split_and_detach(*arguments: Any) -> Any:
@@ -129,7 +137,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
         return rows
 
     monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
-    written = ingested.write(at(OLD, id="late", data={"other": 1}))
+    written = ingested.write(make_noon_message(OLD, id="late", data={"other": 1}))
     assert (written.repeated[SOURCE], written.rejects) == (0, ())
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
@@ -142,16 +150,18 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
+    batch = ingested.batch(
+        make_noon_message(OLDEST, id="oldest"), make_noon_message(TODAY, id="today")
+    )
     with half_dropped(plain, OLDEST):
-        assert state(plain, OLDEST) is DayState.PENDING
+        assert find_state(plain, OLDEST) is DayState.PENDING
         ingested.store(batch)
-        ingested.write(at(OLDEST, id="later"))
+        ingested.write(make_noon_message(OLDEST, id="later"))
     assert ids() == ["today"]
     assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
 
 
-def later(number: int) -> Window:
+def shift_window(number: int) -> Window:
     return Window.at(NOW + timedelta(days=number), 90, 14)
 
 
@@ -159,11 +169,11 @@ def later(number: int) -> Window:
 def test_a_retry_stores_a_row_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
-    ingested.write(at(TODAY, id="a"), window=later(-60))
+    ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
     assert [item["reason"] for item in quarantined()] == ["in_the_future"]
     if exists:
         days.create_partition(plain, ROOT.table, TODAY)
-    assert retried(plain, lambda: later(200)) == {"stored" if exists else "expired": 1}
+    assert retried(plain, lambda: shift_window(200)) == {"stored" if exists else "expired": 1}
     assert ids() == (["a"] if exists else [])
     assert faults() == []
 
@@ -171,14 +181,14 @@ def test_a_retry_stores_a_row_while_its_day_exists(
 def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
     ingested: Ingested, plain: Connection
 ) -> None:
-    ingested.write(at(TODAY, id="a"), window=later(-60))
-    windows = chain([later(90)], repeat(later(91)))
+    ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
+    windows = chain([shift_window(90)], repeat(shift_window(91)))
     assert retried(plain, lambda: next(windows)) == {"expired": 1}
-    assert state(plain, TODAY) is DayState.ABSENT
+    assert find_state(plain, TODAY) is DayState.ABSENT
 
 
 @contextmanager
-def restricted(ingested: Ingested) -> Iterator[Connection]:
+def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
     """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
     ingested.writer.close()
@@ -193,9 +203,12 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
 ) -> None:
     missing = TODAY + timedelta(days=14)
     days.create_partition(plain, ROOT.table, TODAY)
-    with restricted(ingested) as consumer:
+    with restrict_rights(ingested) as consumer:
         written = ingested.write(
-            at(TODAY, id="a"), at(missing, id="ahead"), at(TODAY, id="a"), at(TODAY, id="b")
+            make_noon_message(TODAY, id="a"),
+            make_noon_message(missing, id="ahead"),
+            make_noon_message(TODAY, id="a"),
+            make_noon_message(TODAY, id="b"),
         )
         assert [reject.message.offset for reject in written.rejects] == [1]
         [row] = quarantined()
@@ -219,8 +232,10 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
 ) -> None:
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
     missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
-    with restricted(ingested):
-        batch = ingested.batch(at(missing, id="a"), at(ahead, id="ahead"), b"bad")
+    with restrict_rights(ingested):
+        batch = ingested.batch(
+            make_noon_message(missing, id="a"), make_noon_message(ahead, id="ahead"), b"bad"
+        )
         for _ in range(2):
             with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
                 ingested.store(batch)
@@ -241,9 +256,13 @@ def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_s
     ingested: Ingested, passed: int
 ) -> None:
     execute_plans(PartitionPolicy.at(clock.now()))
-    newest = later(passed).newest
-    with restricted(ingested):
-        ingested.write(at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
+    newest = shift_window(passed).newest
+    with restrict_rights(ingested):
+        ingested.write(
+            make_noon_message(newest, id="newest"),
+            make_noon_message(TODAY, id="today"),
+            window=shift_window(passed),
+        )
     assert ids() == ["newest", "today"]
     assert quarantined() == []
 
@@ -274,7 +293,9 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
     )
     spoil(plain, name)
     try:
-        ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
+        ingested.write(
+            make_noon_message(TODAY, id="a"), make_noon_message(TODAY - timedelta(days=1), id="b")
+        )
         assert ids() == ["b"]
         [row] = quarantined()
         assert (row["reason"], name in row["detail"]) == ("no_partition", True)
@@ -291,7 +312,7 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""
     days.create_partition(plain, ROOT.table, OLDEST)
-    ingested.write(at(OLDEST, id="read"))
+    ingested.write(make_noon_message(OLDEST, id="read"))
     plain.execute(
         "UPDATE ingest_ledger SET high_watermark = 2, newest_timestamp = %s WHERE topic = %s",
         [datetime.combine(OLDEST, datetime.min.time(), NOW.tzinfo), SOURCE.topic],
@@ -301,7 +322,7 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     name = days.build_partition_name(ROOT.table, OLDEST)
     outcome = execute_plans(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])
-    ingested.write(make_message(at(OLDEST, id="unread"), 1), window=later(5))
+    ingested.write(make_message(make_noon_message(OLDEST, id="unread"), 1), window=shift_window(5))
     assert ids() == ["read", "unread"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
     assert execute_plans(policy).dropped == [name]
@@ -318,7 +339,9 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
 def test_no_version_expires_by_a_clock_that_is_ahead(
     ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ingested.write(at(TODAY, id="now"), at(OLD, id="old"), window=ahead)
+    ingested.write(
+        make_noon_message(TODAY, id="now"), make_noon_message(OLD, id="old"), window=ahead
+    )
     assert ids() == ["now"]
     assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert "the clock of this machine says" in caplog.text
@@ -329,7 +352,7 @@ def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
     ingested: Ingested, plain: Connection, ahead: Window
 ) -> None:
     early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
-    ingested.write(at(TODAY, id="now"), window=early)
+    ingested.write(make_noon_message(TODAY, id="now"), window=early)
     call_command("quarantine", "retry", "--now")
     assert ids() == ["now"]
     assert counts() == {"next_offset": 1, "read": 1, "stored": 1}

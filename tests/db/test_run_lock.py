@@ -37,7 +37,7 @@ def sessions() -> None:
             item.result()
 
 
-def until_free() -> None:
+def wait_until_free() -> None:
     """Wait until nobody has the lock: a session that was closed ends a moment later."""
     with raw() as plain:
         plain.execute("SET lock_timeout = '20s'")
@@ -60,13 +60,13 @@ def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> N
 def test_pooled_session_keeps_no_run_lock(sessions: None) -> None:
     with hold_run_lock():
         connection.close()
-    until_free()
+    wait_until_free()
 
 
 def test_run_lock_is_freed_after_broken_transaction() -> None:
     with pytest.raises(DatabaseError), hold_run_lock(), transaction.atomic():
         connection.cursor().execute("SELECT 1 FROM no_such_table")
-    until_free()
+    wait_until_free()
 
 
 def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:

@@ -53,7 +53,7 @@ def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> 
     )
 
 
-def faults() -> list[str | None]:
+def find_faults() -> list[str | None]:
     with raw() as plain:
         return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
@@ -70,7 +70,7 @@ def sealed(filled: None, plain: Connection) -> DaySeal:
 
 def test_unchanged_day_verifies(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
-    assert faults() == [None]
+    assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
     assert load_newest_seal(PRODUCT) == sealed.seal
 
@@ -89,24 +89,24 @@ def test_unchanged_day_verifies(sealed: DaySeal) -> None:
 )
 def test_verify_names_range_of_changed_byte(sealed: DaySeal, assignment: str) -> None:
     change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
-    assert faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
+    assert find_faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
 
 def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
-    assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
+    assert find_faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
     change(
         f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
         f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
             "SELECT", "(id, version, data, updated_at, client_id, author, type) SELECT", 1
         )
     )
-    assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
+    assert find_faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
 def test_verify_reports_missing_ranges(sealed: DaySeal, plain: Connection) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
-    assert faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
+    assert find_faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
 def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -> None:
@@ -114,7 +114,7 @@ def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -
     seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     insert(plain, noon, "id095")
-    assert faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
+    assert find_faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
 def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
@@ -122,7 +122,7 @@ def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
     with raw() as plain:
         again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
-    assert faults() == [None]
+    assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
     assert DaySeal.objects.count() == 2
 

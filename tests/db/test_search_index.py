@@ -148,13 +148,13 @@ def test_backfill_goes_on_when_day_leaves_meanwhile(
 ) -> None:
     plain = search_keys.list_targets
 
-    def targets() -> list[search_keys.BackfillTarget]:
+    def list_targets() -> list[search_keys.BackfillTarget]:
         result = plain()
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
         return result
 
-    monkeypatch.setattr("history.retention.search_keys.list_targets", targets)
+    monkeypatch.setattr("history.retention.search_keys.list_targets", list_targets)
     assert run_search_command(capsys)["rows"] == 4
 
 
@@ -162,13 +162,13 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     """Both write the same keys of the same entities, again and again: nobody fails, and at the end
     every key has its newest day."""
 
-    def bodies(version: int) -> list[Message | bytes]:
+    def make_bodies(version: int) -> list[Message | bytes]:
         return [
             make_value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
             for n in range(200)
         ]
 
-    ingested.write(*bodies(0))
+    ingested.write(*make_bodies(0))
     with raw() as plain:
         plain.execute("DELETE FROM search_key")
 
@@ -186,7 +186,7 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(index)
         for version in range(1, 15):
-            ingested.write(*bodies(version))
+            ingested.write(*make_bodies(version))
         assert running.result(timeout=300) >= 6 * 200
     assert len(query("SELECT 1 FROM search_key")) == 200
 

@@ -35,21 +35,21 @@ ELSEWHERE = {
 }
 
 
-def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
+def list_actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
     """A command and its actions."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):
             for word, sub in action.choices.items():
-                yield from actions(sub, f"{words} {word}")
+                yield from list_actions(sub, f"{words} {word}")
 
 
-def with_json() -> set[str]:
+def list_json_commands() -> set[str]:
     commands = set()
     apps = get_commands()
     for name in sorted(app for app in apps if apps[app] in OURS):
         root_parser = load_command_class(apps[name], name).create_parser("annals", name)
-        for words, parser in actions(root_parser, name):
+        for words, parser in list_actions(root_parser, name):
             if "--json" in parser._option_string_actions:
                 commands.add(words)
     return commands
@@ -57,7 +57,7 @@ def with_json() -> set[str]:
 
 def test_every_command_with_json_has_a_shape() -> None:
     command_names = {words.partition(" --")[0] for words in load_shapes()}
-    assert with_json() == command_names
+    assert list_json_commands() == command_names
 
 
 def test_every_shape_is_compared() -> None:

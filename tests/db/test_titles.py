@@ -27,7 +27,7 @@ FIELDS = ("name", "status", "absent")
 
 
 @contextmanager
-def less_memory_than(size: int) -> Iterator[None]:
+def limit_memory(size: int) -> Iterator[None]:
     """The block never needs this many more bytes of Python's memory at once."""
     tracemalloc.start()
     try:
@@ -40,7 +40,7 @@ def less_memory_than(size: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def large(name: str, number: int, size: int = SIZE) -> str:
+def make_large_document(name: str, number: int, size: int = SIZE) -> str:
     """The JSON text of a document that PostgreSQL cannot compress to little."""
     values = ((n, n * 7919 % 1_000_003) for n in range(size // 24))
     items = ",".join(f'{{"pid":"p{n}","v":1{value}{number}}}' for n, value in values)
@@ -51,9 +51,13 @@ def large(name: str, number: int, size: int = SIZE) -> str:
 def large_store(store: Store) -> Store:
     """An application and its child, each with two large versions; opened by nobody yet."""
     for number in range(2):
-        store.add("A1", number, large(f"Ипотека {number}", number), number)
+        store.add("A1", number, make_large_document(f"Ипотека {number}", number), number)
         store.add(
-            "R1", number, large(f"Рожкова {number}", number), number + 5, entity="participant-role"
+            "R1",
+            number,
+            make_large_document(f"Рожкова {number}", number),
+            number + 5,
+            entity="participant-role",
         )
     return store
 
@@ -66,7 +70,7 @@ def test_first_page_costs_little_when_large_documents_were_opened(
     session["opened"] = [["product-instance", "A1"], ["participant-role", "R1"]]
     session.save()
     support.get("/admin/login/")  # what is loaded once
-    with less_memory_than(SIZE // 2):
+    with limit_memory(SIZE // 2):
         page_text = text(support.get("/admin/"))
     assert "Ипотека 1" in page_text
     assert "Рожкова 1" in page_text
@@ -84,7 +88,7 @@ def test_list_of_titles_costs_little_when_documents_are_large(
         value="C5", name="clientId", entity="participant-role", id="R1", day=T0.date()
     )
     support.get("/admin/login/")
-    with less_memory_than(SIZE // 2):
+    with limit_memory(SIZE // 2):
         page_text = text(support.get(address))
     assert "Ипотека 1" in page_text
 
@@ -155,14 +159,14 @@ def test_deletion_without_document_stays_one_when_only_titles_are_read(store: St
 def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)
     store.add("A1", 1, {"text": "y"}, 1)
-    assert 100_000 < newest_bytes("A1", 200_000) < 200_000
-    assert newest_bytes("A1", 50_000) > 50_000
+    assert 100_000 < measure_newest("A1", 200_000) < 200_000
+    assert measure_newest("A1", 50_000) > 50_000
     store.add("A1", 2, {"text": "y"}, 2)
-    assert newest_bytes("A1", 50_000) < 100
-    assert newest_bytes("B1", 50_000) == 0
+    assert measure_newest("A1", 50_000) < 100
+    assert measure_newest("B1", 50_000) == 0
 
 
-def newest_bytes(id: str, limit: int) -> int:
+def measure_newest(id: str, limit: int) -> int:
     return HOST.lists.measure_newest_documents([(get_root(), id)], limit)[get_root(), id]
 
 

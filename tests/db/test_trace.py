@@ -42,7 +42,7 @@ BAD = {"updatedAt": "never"}
 OLD = (NOW - timedelta(days=300)).isoformat()
 
 
-def version(number: int, id: str = "A1") -> Fate:
+def trace_version(number: int, id: str = "A1") -> Fate:
     return trace.trace_version(HOST, ROOT, id, number)
 
 
@@ -99,7 +99,7 @@ def test_trace_of_message_gives_its_fate(ingested_messages: Ingested) -> None:
 
 
 def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
-    states = [version(number).state for number in range(5)]
+    states = [trace_version(number).state for number in range(5)]
     assert states == [
         FateState.STORED,
         FateState.QUARANTINED,
@@ -107,17 +107,17 @@ def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
         FateState.UNKNOWN,  # of an expired message only the offset is noted
         FateState.UNKNOWN,
     ]
-    assert version(1).position == (TOPIC, 0, 1)
-    never = version(3)
+    assert trace_version(1).position == (TOPIC, 0, 1)
+    never = trace_version(3)
     assert never.may_be is not None
     assert never.may_be.expired == 1
-    sentences = describe_in_english(version(4))
+    sentences = describe_in_english(trace_version(4))
     assert "history has no version" in sentences[0]
     assert any("1 message of its topics came after its retention" in text for text in sentences)
     now, old = clock.now(), clock.now() - timedelta(minutes=2)
     for checked_at, actor in ((old, "Nobody has read"), (now, "Kafka has not answered")):
         Ledger.objects.update(checked_at=checked_at, end_known_at=old)
-        assert actor in describe_in_english(version(9, "B1"))[1]
+        assert actor in describe_in_english(trace_version(9, "B1"))[1]
 
 
 def test_trace_tells_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
@@ -139,7 +139,7 @@ def test_trace_of_unread_message_says_unread(ingested_messages: Ingested) -> Non
         FateState.UNREAD,
         FateState.UNKNOWN,
     ]
-    lag = version(9, "B1").may_be
+    lag = trace_version(9, "B1").may_be
     assert lag is not None
     assert lag.unread is None  # of the twin topic no end is known
 
@@ -153,7 +153,7 @@ def test_trace_of_partition_that_was_never_read_is_unknown(ingested: Ingested) -
 def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
     options = ("--reason", "bad_updated_at", "--why", "wrong release")
     printed("quarantine", "discard", *options)
-    for fate in (version(1), trace_offset(1)):
+    for fate in (trace_version(1), trace_offset(1)):
         assert (fate.state, fate.reason) == (FateState.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
         assert "discarded" in describe_in_english(fate)[0]
@@ -167,7 +167,7 @@ def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> N
         "in_the_future",
     )
     printed("quarantine", "retry", "--now")
-    for fate in (version(1), trace_offset(0)):
+    for fate in (trace_version(1), trace_offset(0)):
         assert (fate.state, fate.position) == (FateState.STORED, (TOPIC, 0, 0))
         assert fate.at is not None
 
@@ -271,11 +271,11 @@ def english_support(support: Client) -> Client:
 
 @pytest.fixture
 def ask_trace(client: Client) -> Callable[..., Any]:
-    def asked(login: str, **parameters: Any) -> Any:
+    def ask(login: str, **parameters: Any) -> Any:
         client.force_login(User.objects.get(username=login))
         return client.get("/api/v1/trace", parameters, headers={"Accept-Language": "en"})
 
-    return asked
+    return ask
 
 
 def test_trace_api_says_why_and_never_shows_contents(

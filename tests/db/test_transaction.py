@@ -338,7 +338,7 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
 
-    def bring(part: list[bytes], source: Any) -> None:
+    def store_part(part: list[bytes], source: Any) -> None:
         writer = RetryingWriter(BatchWriter(open_connection))
         for start in range(0, len(part), 60):
             batch = Batch(Limits(1_000, 1 << 30))
@@ -349,7 +349,10 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
         writer.writer.close()
 
     with ThreadPoolExecutor(2) as pool:
-        futures = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
+        futures = [
+            pool.submit(store_part, bodies, SOURCE),
+            pool.submit(store_part, shuffled, TWIN_SOURCE),
+        ]
         for future in futures:
             future.result()
     assert ids() == [f"{number:04}" for number in range(600)]

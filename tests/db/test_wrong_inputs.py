@@ -107,7 +107,7 @@ def ask(
     )
 
 
-def faults(
+def find_faults(
     wrong_input: WrongInput, result: CommandResult, places: Places, secrets: tuple[str, ...]
 ) -> Iterator[str]:
     """What is not as it should be."""
@@ -136,7 +136,7 @@ def test_wrong_inputs_are_refused_in_a_sentence(
     problems = {}
     for wrong_input in INPUTS:
         result = ask(forking, env, places, wrong_input)
-        if wrong := list(faults(wrong_input, result, places, (SECRET, KEY, password))):
+        if wrong := list(find_faults(wrong_input, result, places, (SECRET, KEY, password))):
             problems[wrong_input.title] = [*wrong, result.err]
     assert problems == {}, "\n".join(f"{title}: {wrong}" for title, wrong in problems.items())
     assert len({wrong_input.title for wrong_input in INPUTS}) == len(INPUTS) >= 70
