@@ -19,7 +19,7 @@ def main() -> int:
 
     django.setup()
     from tests.lifecycle.defects import DEFECTS
-    from tests.lifecycle.stand import prepared
+    from tests.lifecycle.stand import prepare_template
 
     parser = argparse.ArgumentParser(
         prog="python -m tests.lifecycle",
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--defect", choices=[*DEFECTS, "all"], help="put this defect back")
     options = parser.parse_args()
     names = list(DEFECTS) if options.defect == "all" else [options.defect]
-    with prepared():
+    with prepare_template():
         if options.defect is None:
             return _search(options.seed, options.minutes, options.steps)
         results = [

@@ -124,7 +124,7 @@ class Warnings(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[Warnings]:
+def collect_warnings() -> Iterator[Warnings]:
     """Collect the writer's warnings, and let it try again at once, until the block ends."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break

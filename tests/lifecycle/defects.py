@@ -106,7 +106,7 @@ def _filled_in_place(replace: Replace) -> None:
 
     written = transaction.BatchWriter.write
 
-    def stopped(self: Any, *args: Any) -> Any:
+    def stop_at_foreign_table(self: Any, *args: Any) -> Any:
         try:
             return written(self, *args)
         except days.ForeignTableError as error:
@@ -115,7 +115,7 @@ def _filled_in_place(replace: Replace) -> None:
     replace(restore, "_restore_rows", fill)
     replace(days.DayTable, "ours", days.DayTable.marked)
     replace(missing_days, "REFUSED_ERRORS", (errors.InsufficientPrivilege,))
-    replace(transaction.BatchWriter, "write", stopped)
+    replace(transaction.BatchWriter, "write", stop_at_foreign_table)
 
 
 def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
@@ -145,7 +145,9 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 def _empty_days_sealed(replace: Replace) -> None:
     due, check = seal.find_days_to_seal, seal._check_rows
 
-    def settled(existing: Any, today: date, after_days: int, unsettled: Any, tables: Any) -> Any:
+    def find_without_unsettled(
+        existing: Any, today: date, after_days: int, unsettled: Any, tables: Any
+    ) -> Any:
         return due(existing, today, after_days, lambda _: {}, tables)
 
     def check_some(table: str, day: date, rows: int) -> None:
@@ -153,16 +155,16 @@ def _empty_days_sealed(replace: Replace) -> None:
             check(table, day, rows)
 
     replace(seal, "find_filled", set)
-    replace(nightly, "find_days_to_seal", settled)
+    replace(nightly, "find_days_to_seal", find_without_unsettled)
     replace(seal, "_check_rows", check_some)
 
 
 def _blocks_not_looked_into(replace: Replace) -> None:
-    def marks(connection: Any, table: str, dates: Any) -> dict[date, bool]:
+    def load_false_marks(connection: Any, table: str, dates: Any) -> dict[date, bool]:
         return dict.fromkeys(original(connection, table, dates), False)
 
     original = days.load_sealed_days
-    replace(days, "load_sealed_days", marks)
+    replace(days, "load_sealed_days", load_false_marks)
 
 
 def _swapped_uncompared(replace: Replace) -> None:
@@ -178,11 +180,11 @@ def _swapped_uncompared(replace: Replace) -> None:
 def _dictionary_not_kept(replace: Replace) -> None:
     dictionary = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
 
-    def unkept(*_: Any) -> Dictionary:
+    def load_other_dictionary(*_: Any) -> Dictionary:
         dictionaries._dictionaries_by_number[dictionary.number] = dictionary
         return dictionary
 
-    replace(packing._Rewrite, "_choose_dictionary", unkept)
+    replace(packing._Rewrite, "_choose_dictionary", load_other_dictionary)
 
 
 def _block_of_two_applications(replace: Replace) -> None:

@@ -69,7 +69,7 @@ class Trap:
 
 
 @contextmanager
-def trapped(trap: Trap | None) -> Iterator[None]:
+def set_trap(trap: Trap | None) -> Iterator[None]:
     """Set the trap for what this thread does in the block."""
     _this_thread.trap = trap
     try:
@@ -79,11 +79,11 @@ def trapped(trap: Trap | None) -> Iterator[None]:
 
 
 @contextmanager
-def installed() -> Iterator[None]:
+def install_faults() -> Iterator[None]:
     """Make every statement of psycopg, and every file written to the archive, a possible point."""
     wait, write = psycopg.Connection.wait, ArchiveStore.write
 
-    def waiting(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait_at_point(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
         # To begin a pipeline, psycopg sends nothing: nothing can happen after it.
         sends = gen.gi_code.co_qualname != "BasePipeline._enter_gen"
         if not sends or getattr(_this_thread, "trap", None) is None:
@@ -92,12 +92,12 @@ def installed() -> Iterator[None]:
             return wait(self, gen, *args, **kwargs)
 
     @contextmanager
-    def writing(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
+    def write_at_point(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
         with _point(None, f"file {name}"), write(self, name) as sink:
             yield sink
 
-    psycopg.Connection.wait = waiting  # type: ignore[method-assign]
-    ArchiveStore.write = writing  # type: ignore[method-assign]
+    psycopg.Connection.wait = wait_at_point  # type: ignore[method-assign]
+    ArchiveStore.write = write_at_point  # type: ignore[method-assign]
     try:
         yield
     finally:

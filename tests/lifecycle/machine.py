@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from history.retention.seals.seal import YOUNGEST_DAYS
 from tests.lifecycle.checks import Step, check
-from tests.lifecycle.consumer import listening
-from tests.lifecycle.faults import installed
-from tests.lifecycle.model import Model, newest_archived
+from tests.lifecycle.consumer import collect_warnings
+from tests.lifecycle.faults import install_faults
+from tests.lifecycle.model import Model, find_newest_archived
 from tests.lifecycle.observed import Place
-from tests.lifecycle.record import Record, state
+from tests.lifecycle.record import Record, hash_state
 from tests.lifecycle.sent import TOPICS, Draft
 from tests.lifecycle.stand import (
     AHEAD,
@@ -25,8 +25,8 @@ from tests.lifecycle.stand import (
     START,
     LifecycleResult,
     Stand,
-    command,
-    wrong_clock,
+    run_command,
+    set_wrong_clock,
 )
 from tests.lifecycle.strategies import (
     AFTERWARDS,
@@ -39,7 +39,7 @@ from tests.lifecycle.strategies import (
     OVERLAPS,
     PACKS,
     WHILE_PACKED,
-    faults,
+    draw_faults,
 )
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
@@ -56,8 +56,8 @@ class Lifecycle(RuleBasedStateMachine):
         record.examples += 1
         self._stack = ExitStack()
         self._stack.enter_context(redirect_stderr(StringIO()))  # the commands show progress there
-        warnings = self._stack.enter_context(listening())
-        self._stack.enter_context(installed())
+        warnings = self._stack.enter_context(collect_warnings())
+        self._stack.enter_context(install_faults())
         self.stand = Stand()
         self._stack.callback(self.stand.close)
         self.model = Model(START, RETENTION, AHEAD, HOLD)
@@ -80,13 +80,13 @@ class Lifecycle(RuleBasedStateMachine):
             self.work.ready().read(len(drafts), self.work.seen)
         self._check(Step("send"))
 
-    @rule(hours=HOURS, drafts=DRAFTS, fault=faults("write"))
+    @rule(hours=HOURS, drafts=DRAFTS, fault=draw_faults("write"))
     def store(self, hours: int, drafts: list[Draft], fault: Fault | None) -> None:
         """Messages are sent, decoded and written."""
         self._send(hours, drafts)
         self._do("write", fault)
 
-    @rule(hours=HOURS, fault=faults("write"))
+    @rule(hours=HOURS, fault=draw_faults("write"))
     def write(self, hours: int, fault: Fault | None) -> None:
         """Messages that were sent or decoded before are written."""
         self.work.pass_time(hours)
@@ -112,7 +112,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     # Cron runs.
 
-    @rule(nights=st.integers(0, 3), fault=faults("maintain"))
+    @rule(nights=st.integers(0, 3), fault=draw_faults("maintain"))
     def maintain(self, nights: int, fault: Fault | None) -> None:
         """cron runs after each midnight, or now."""
         for nights_left in range(max(nights, 1), 0, -1):
@@ -123,7 +123,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
     def retention(self, days: int | None, cron: bool) -> None:
         """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
-        newest = newest_archived(self.work.seen)
+        newest = find_newest_archived(self.work.seen)
         if days is None:
             days = (self.model.today - newest).days if newest else RETENTION + 1
         self._keep(days)
@@ -132,7 +132,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     # People do things.
 
-    @rule(day=st.integers(0, 3), fault=faults("restore"))
+    @rule(day=st.integers(0, 3), fault=draw_faults("restore"))
     def restore(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.archived:
             self._do("restore", fault, day)
@@ -143,7 +143,7 @@ class Lifecycle(RuleBasedStateMachine):
     ) -> None:
         """The newest archived day is inside retention again, and rows of that day arrive while it
         is restored. cron: the day is created before."""
-        newest = newest_archived(self.work.seen)
+        newest = find_newest_archived(self.work.seen)
         if newest is None:
             return
         self._keep((self.model.today - newest).days)
@@ -158,12 +158,12 @@ class Lifecycle(RuleBasedStateMachine):
         if any(state.restored for state in self.work.seen.days.values()):
             self._do("release", None, day)
 
-    @rule(day=st.integers(0, 3), fault=faults("seal"))
+    @rule(day=st.integers(0, 3), fault=draw_faults("seal"))
     def seal(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.days:
             self._do("seal", fault, day)
 
-    @rule(name=PACKS, day=st.integers(0, 3), fault=faults("pack"), drafts=OLDEST)
+    @rule(name=PACKS, day=st.integers(0, 3), fault=draw_faults("pack"), drafts=OLDEST)
     def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
         """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
         if self.work.finished():
@@ -214,13 +214,13 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(days=st.integers(1, 6))
     def pack_today(self, days: int) -> None:
         """Somebody packs today on a machine whose clock is ahead."""
-        with wrong_clock(days):
-            result = command("partitions", "pack", str(self.model.today))
+        with set_wrong_clock(days):
+            result = run_command("partitions", "pack", str(self.model.today))
         assert result.code == 2, f"today was packed: {result}"
         assert "the clock of this machine" in result.output, result.output
         self._check(Step("pack_today"))
 
-    @rule(fault=faults("retry"))
+    @rule(fault=draw_faults("retry"))
     def retry(self, fault: Fault | None) -> None:
         if self.work.seen.quarantine:
             self._do("retry", fault)
@@ -228,7 +228,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(topic=st.integers(0, len(TOPICS) - 1))
     def discard(self, topic: int) -> None:
         if self.work.seen.quarantine:
-            result = command(
+            result = run_command(
                 "quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted"
             )
             self._check(Step("discard", code=result.code, output=result.output))
@@ -241,7 +241,7 @@ class Lifecycle(RuleBasedStateMachine):
             return
         place = places[number % len(places)]
         undo = tamper(self.stand.plain, self.work.seen.days[place].name, how)
-        result = command("partitions", "verify")
+        result = run_command("partitions", "verify")
         where = f"{place[0]} {place[1]}"
         assert result.code == 1, f"verify does not notice: {how.value} in {where}: {result}"
         assert where in result.output, f"verify does not name {where}: {result}"
@@ -265,14 +265,14 @@ class Lifecycle(RuleBasedStateMachine):
             return
         where, name = files[number % len(files)]
         undo = damage(self.stand.archive / name, how, position)
-        result = command("partitions", "verify", "--archive")
+        result = run_command("partitions", "verify", "--archive")
         assert result.code == 1, f"verify --archive does not notice: {how.value} {name}: {result}"
         assert where in result.output, f"verify --archive does not name {where}: {result}"
         step = self.work.do(act) if act else Step("damage")
         step.fault = "damage"
         undo()
         self._check(step)
-        result = command("partitions", "verify", "--archive")
+        result = run_command("partitions", "verify", "--archive")
         assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
     def _sealed_with_rows(self) -> list[Place]:
@@ -311,9 +311,9 @@ class Lifecycle(RuleBasedStateMachine):
         before, after = self.work.seen, self.work.observer.look()
         wrong = check(self.model, before, after, step)
         self.work.seen = after
-        record.states.add(state(self.model, after))
+        record.states.add(hash_state(self.model, after))
         if after.sealed and step.name != "send":
-            verified = command("partitions", "verify")
+            verified = run_command("partitions", "verify")
             if verified.code:
                 wrong.append(f"verify complains: {verified.output}")
         assert not wrong, "\n".join(wrong)

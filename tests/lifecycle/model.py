@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from tests.lifecycle.observed import Observed, Place, Where
-from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, sent
+from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, make_sent
 
 UNSETTLED = ("new", "retrying", "failed")
 
@@ -70,17 +70,17 @@ class Model:
             When.YESTERDAY: self.today - one_day,
             When.OLDEST: self.oldest,
             When.BEFORE: self.oldest - one_day,
-            When.ARCHIVED: newest_archived(seen) or self.oldest - one_day,
+            When.ARCHIVED: find_newest_archived(seen) or self.oldest - one_day,
             When.AHEAD: self.newest,
             When.BEYOND: self.newest + one_day,
         }[draft.day]
         log = self.log[draft.topic]
-        log.append(sent(draft, day, len(log), self.now))
+        log.append(make_sent(draft, day, len(log), self.now))
 
     def written_by_hand(self, day: date) -> tuple[Row, str]:
         """Return a version of a day that nobody sends, and the text of its document."""
         draft = Draft(id=100 + len(self.by_hand), version=1)
-        return _with_text(sent(draft, day, 0, self.now))
+        return _with_text(make_sent(draft, day, 0, self.now))
 
     def again(self, row: Row) -> tuple[Row, str]:
         """Return a version that is stored, and the text of its document."""
@@ -149,5 +149,5 @@ def _with_text(message: Sent) -> tuple[Row, str]:
     return message.row, text[text.index('"data": ') + len('"data": ') : -1]
 
 
-def newest_archived(seen: Observed) -> date | None:
+def find_newest_archived(seen: Observed) -> date | None:
     return max((day for _, day in seen.archived), default=None)

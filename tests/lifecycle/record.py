@@ -41,7 +41,7 @@ class Record:
         )
 
 
-def state(model: Model, seen: Observed) -> int:
+def hash_state(model: Model, seen: Observed) -> int:
     """A hash of what kinds of days there are, relative to the start of retention. Contents of rows
     do not count."""
     filled = {(row.table, row.day) for row in seen.rows}

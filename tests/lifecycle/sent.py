@@ -115,7 +115,7 @@ class Sent:
         return f"{self.topic}@{self.offset} of {self.day}"
 
 
-def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
+def make_sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     """The draft as the message at an offset of its topic."""
     entity = ENTITIES[draft.entity]
     moment = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
@@ -147,20 +147,20 @@ def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: s
         entity.table,
         fields["id"],
         fields["version"],
-        microseconds(moment),
+        to_microseconds(moment),
         fields["clientId"],
         fields["author"],
         fields["type"],
         fields.get("productInstanceId"),
-        canonical(json.dumps(fields["data"]).replace('"@"', number)),
+        to_canonical(json.dumps(fields["data"]).replace('"@"', number)),
     )
 
 
-def microseconds(moment: datetime) -> int:
+def to_microseconds(moment: datetime) -> int:
     """Microseconds since the epoch."""
     return (moment - EPOCH) // timedelta.resolution
 
 
-def canonical(text: str) -> str:
+def to_canonical(text: str) -> str:
     """JSON text with sorted keys; numbers stay as they are written."""
     return json.dumps(json.loads(text, parse_float=Decimal), sort_keys=True, default=str)

@@ -152,7 +152,7 @@ class Stand:
 
 
 @contextlib.contextmanager
-def wrong_clock(days: int) -> Iterator[None]:
+def set_wrong_clock(days: int) -> Iterator[None]:
     """This thread's process has a clock that is so many days ahead; the server's is right."""
     clock_error.days = timedelta(days=days)
     try:
@@ -161,7 +161,7 @@ def wrong_clock(days: int) -> Iterator[None]:
         clock_error.days = timedelta(0)
 
 
-def command(*words: str) -> LifecycleResult:
+def run_command(*words: str) -> LifecycleResult:
     """Run `manage.py` with these words, on this thread's connection."""
     output, errors = io.StringIO(), io.StringIO()
     code = 0
@@ -180,7 +180,7 @@ def command(*words: str) -> LifecycleResult:
 
 
 @contextlib.contextmanager
-def prepared() -> Iterator[None]:
+def prepare_template() -> Iterator[None]:
     """Create the template of all databases. Until the block ends, settings and clock are ours."""
     annals, now, before = settings.ANNALS, clock.now, dict(connection.settings_dict)
     options = {**connection.settings_dict["OPTIONS"]}

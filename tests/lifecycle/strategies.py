@@ -48,7 +48,7 @@ PACKS = st.sampled_from(["pack", "pack", "unpack"])
 MOSTLY_PACKS = st.sampled_from(["pack", "pack", "pack", "unpack"])
 
 
-def faults(act: str) -> st.SearchStrategy[Fault | None]:
+def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     """What happens in the middle of an act; None half of the time."""
     return st.none() | st.builds(
         Fault,

@@ -17,11 +17,11 @@ from ingest.consumer.writers import AbandonedError
 from ingest.store.ledger import FencedError
 from tests.lifecycle.checks import Step
 from tests.lifecycle.consumer import Consumer, Warnings
-from tests.lifecycle.faults import Killed, Point, Trap, trapped
+from tests.lifecycle.faults import Killed, Point, Trap, set_trap
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed, Observer, Place
 from tests.lifecycle.sent import ROOT, Row
-from tests.lifecycle.stand import LifecycleResult, Stand, command, wrong_clock
+from tests.lifecycle.stand import LifecycleResult, Stand, run_command, set_wrong_clock
 
 LONGEST_SECONDS = 60.0
 # How long an act stands still for another one that neither ends nor waits for a lock: it may be
@@ -81,7 +81,7 @@ class Work:
             meanwhile = _Meanwhile(self, fault)
             trap = Trap(fault.point, act=meanwhile.start)
         try:
-            with trapped(trap):
+            with set_trap(trap):
                 result = self.act(name, day)
             step.code, step.output = result.code, result.output
         except (Killed, Exception) as error:
@@ -114,8 +114,8 @@ class Work:
             "insert": lambda: self._insert(day),
             "insert_again": lambda: self._insert_again(day),
             "claim": self._claim,
-            "maintain": lambda: command("partitions", "maintain"),
-            "retry": lambda: command("quarantine", "retry", "--now"),
+            "maintain": lambda: run_command("partitions", "maintain"),
+            "retry": lambda: run_command("quarantine", "retry", "--now"),
         }
         if name in plain:
             return plain[name]()
@@ -127,7 +127,9 @@ class Work:
         }[name]
         days = sorted({item for _, item in possible}, reverse=True)
         return (
-            command("partitions", name, str(days[day % len(days)])) if days else LifecycleResult()
+            run_command("partitions", name, str(days[day % len(days)]))
+            if days
+            else LifecycleResult()
         )
 
     def finished(self) -> set[Place]:
@@ -157,7 +159,7 @@ class Work:
             days_ahead = 0
         try:
             if batch.messages:
-                with wrong_clock(days_ahead):
+                with set_wrong_clock(days_ahead):
                     consumer.write()
         except FencedError:
             self._lose(consumer)
