@@ -14,7 +14,7 @@ from annals.embedded.postgres import EmbeddedPostgres
 from history.retention.run_lock import RUN_LOCK
 from history.store.database.session import SESSION
 from tests.consuming import ProductDatabase, run_command
-from tests.docs_blocks.pages import SPANS, of
+from tests.docs_blocks.pages import SPANS, list_blocks
 from tests.forked import get_forker
 from tests.processes import create_own_database
 
@@ -110,7 +110,7 @@ def test_consumer_does_not_start_when_session_lost_its_settings(
 
 
 PAGE = "docs/runbook.md"
-BLOCKS = [block.text.strip().rstrip(";") for block in of("sql") if block.page == PAGE]
+BLOCKS = [block.text.strip().rstrip(";") for block in list_blocks("sql") if block.page == PAGE]
 QUERIES = [text for page, text in SPANS if page == PAGE and text.startswith("SELECT ")]
 [CREATE] = [block for block in BLOCKS if block.startswith("CREATE ROLE")]
 [SESSIONS] = [block for block in BLOCKS if "pg_blocking_pids" in block]

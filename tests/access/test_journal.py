@@ -222,11 +222,11 @@ def test_failed_access_writes_entry(
 def test_server_error_writes_entry(
     address: str, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_error(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     support.raise_request_exception = False
-    monkeypatch.setattr(TableSource, "fetch_page", broken)
+    monkeypatch.setattr(TableSource, "fetch_page", raise_error)
     assert support.get(address).status_code == 500
     (row,) = list_entries()
     assert (row.login, row.outcome, row.status) == ("support", "failed", 500)

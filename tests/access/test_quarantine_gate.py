@@ -39,7 +39,7 @@ def hold(entity: EntityKind, id: str, version: int | None = VERSION, application
     )  # fmt: skip
 
 
-def questions(entity: EntityKind, id: str) -> Iterator[str]:
+def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:
     """All calls and pages that take an id."""
     yield from generate_addresses(entity, id, [0, VERSION], ["/rate"])
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version={VERSION}"
@@ -102,12 +102,12 @@ def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
         if "a child that names a hidden" in case:
             pytest.skip("nothing is hidden")
     set_rule(rule)
-    for hidden in questions(entity, "H00"):
+    for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
         before = answer(client, absent, ABSENT)
         assert answer(client, hidden, "H00") == before, hidden
     come("H00")
-    for hidden in questions(entity, "H00"):
+    for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
         assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
 

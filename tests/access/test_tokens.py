@@ -165,11 +165,11 @@ def test_hanging_provider_is_called_once_in_ten_seconds(issuer: LocalIssuer) -> 
     now[0] += 4_000  # all that is remembered is out of date
     right = issuer.answer
 
-    def slow(path: str) -> object:
+    def answer_slowly(path: str) -> object:
         now[0] += 5
         return right(path)
 
-    issuer.answer = slow  # type: ignore[method-assign]
+    issuer.answer = answer_slowly  # type: ignore[method-assign]
     issuer.down = True
     requested = len(issuer.requests)
     for number in range(16):

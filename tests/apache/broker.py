@@ -92,7 +92,7 @@ class Apache(KafkaServer):
         process.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
-        return (java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
+        return (find_java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
 
     def make_client_config(self, protocol: str = "PLAINTEXT") -> KafkaConfig:
         """librdkafka settings to connect to a listener of this node. Call it after `start`."""
@@ -169,7 +169,7 @@ class Apache(KafkaServer):
         )
         try:
             finished = subprocess.run(
-                [java(), f"@{file}"],
+                [find_java(), f"@{file}"],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -187,7 +187,7 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"\n'
 
 
-def java() -> str:
+def find_java() -> str:
     """The Java program: from JAVA_HOME if that is set, else from PATH."""
     home = os.environ.get("JAVA_HOME")
     executable = shutil.which("java", path=f"{home}/bin" if home else None)

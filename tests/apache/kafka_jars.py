@@ -38,7 +38,7 @@ DEPENDENCY = (
 )
 
 
-def cached() -> bool:
+def is_cached() -> bool:
     """Whether the jars are in the cache, so that Maven is not needed."""
     return _folder().exists()
 

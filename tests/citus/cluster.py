@@ -51,7 +51,7 @@ class Citus:
 
 
 @contextmanager
-def database(coordinator: str) -> Iterator[Citus]:
+def create_database(coordinator: str) -> Iterator[Citus]:
     """A new, empty database on the nodes of this coordinator, which are joined there too."""
     name = f"annals_{secrets.token_hex(4)}"
     with psycopg.connect(coordinator, autocommit=True) as plain:
@@ -88,7 +88,7 @@ def database(coordinator: str) -> Iterator[Citus]:
 
 
 @contextmanager
-def served_by(url: str) -> Iterator[None]:
+def use_database(url: str) -> Iterator[None]:
     """Django, ingest and the commands of this process use this database."""
     parts = conninfo_to_dict(url)
     settings_dict = django_connection.settings_dict

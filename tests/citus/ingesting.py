@@ -9,7 +9,7 @@ from history.kinds.entities import ENTITIES
 from history.store.distribution import DISTRIBUTED_BY
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.db.ingested import OURS, Ingested, claim_all
 
 FILLED = {*OURS, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
@@ -37,7 +37,7 @@ def ingested(distributed: Citus) -> Iterator[Ingested]:
 def on_worker(distributed: Citus) -> Iterator[Ingested]:
     """The same with a writer that is connected to a worker."""
     empty(distributed)
-    with served_by(distributed.urls[1]):
+    with use_database(distributed.urls[1]):
         ingested = Ingested(BatchWriter(open_connection), claim_all())
         yield ingested
         ingested.writer.close()

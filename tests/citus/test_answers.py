@@ -14,7 +14,7 @@ from tests.citus.cluster import Citus
 from tests.db.store import Store
 from tests.oracle.checks import OracleApi
 from tests.oracle.histories import GeneratedVersion, generate_histories
-from tests.oracle.test_oracle import compare_all, make_api, with_days
+from tests.oracle.test_oracle import compare_all, make_api, make_days
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
 
@@ -36,7 +36,7 @@ class Prepared(Store):
 def filled(distributed: Citus) -> Store:
     """The tables with all days."""
     store = Prepared()
-    with_days(store)
+    make_days(store)
     return store
 
 

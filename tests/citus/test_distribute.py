@@ -29,7 +29,7 @@ from history.store.days import days
 from history.store.days.canonical import stream_versions
 from history.store.distribution import DISTRIBUTED_BY, WorkerAddressError
 from ingest.store import rights
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.command_shapes import parse_shaped
 from tests.kill_points import ProcessKilled, kill_before_statement
 
@@ -78,7 +78,7 @@ def filled(citus: Citus) -> Citus:
     return citus
 
 
-def rows(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
+def fetch_versions(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
     """All versions of the tables, in order."""
     plain = citus.raw()
     return {
@@ -135,7 +135,7 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
 
 def test_a_worker_is_not_migrated(filled: Citus) -> None:
     with (
-        served_by(filled.urls[1]),
+        use_database(filled.urls[1]),
         pytest.raises(CommandError, match="names a worker of a Citus cluster"),
     ):
         call_command("migrate", verbosity=0)
@@ -147,7 +147,7 @@ def test_a_worker_is_not_migrated(filled: Citus) -> None:
 )
 def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
     """As the command `annals` runs them; a worker has no tables yet."""
-    with served_by(filled.urls[1]):
+    with use_database(filled.urls[1]):
         refuse_workers()
         try:
             with pytest.raises(
@@ -174,19 +174,19 @@ def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
 
 
 def test_a_dry_run_changes_nothing(filled: Citus) -> None:
-    before = rows(filled)
+    before = fetch_versions(filled)
     result = parse_shaped("distribute", distribute("--dry-run", "--json"))
     assert result["days"] != []
     assert result["done"] is False
     text = distribute("--dry-run")
     assert "distribute by id" in text
     assert "Nothing was changed." in text
-    assert rows(filled) == before
+    assert fetch_versions(filled) == before
     assert filled.rows("SELECT logicalrelid FROM pg_dist_partition") == []
 
 
 def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
-    before, chance = rows(filled), random.Random(16)
+    before, chance = fetch_versions(filled), random.Random(16)
     runs = killed = 0
     while True:
         runs += 1
@@ -200,7 +200,7 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         else:
             break
     assert killed > 5
-    assert rows(filled) == before
+    assert fetch_versions(filled) == before
     _is_distributed(filled)
     result = parse_shaped("distribute", distribute("--json"))
     assert (result["distributed"], result["days"], result["done"]) == ([], [], True)
@@ -210,9 +210,9 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
 
 
 def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
-    before = rows(filled)
+    before = fetch_versions(filled)
     packing.unpack_day(filled.raw(), CHILD, PACKED)
-    assert rows(filled) == before
+    assert fetch_versions(filled) == before
     assert filled.rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
 
 

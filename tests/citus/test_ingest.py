@@ -42,7 +42,7 @@ globals().update(
 )
 
 
-def child(name: str) -> bytes:
+def make_child(name: str) -> bytes:
     return make_value(id=name, productInstanceId="a1")
 
 
@@ -69,7 +69,10 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
     """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
     body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
-    for source_rows, source in ((body, plain.SOURCE), ([child("t1"), child("t2")], CHILD_SOURCE)):
+    for source_rows, source in (
+        (body, plain.SOURCE),
+        ([make_child("t1"), make_child("t2")], CHILD_SOURCE),
+    ):
         for _ in range(2):
             batch = ingested.batch(*source_rows, source=source)
             statements = 0

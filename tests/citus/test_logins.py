@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from history.common import private_files
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.citus.ingesting import empty
 from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
 from tests.messages import make_value
@@ -39,7 +39,7 @@ def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> 
         make_value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}")
         for n in range(8)
     ]
-    with served_by(make_conninfo(granted.urls[node], user=CONSUMER)):
+    with use_database(make_conninfo(granted.urls[node], user=CONSUMER)):
         ingested = Ingested(BatchWriter(open_connection), claim_all())
         ingested.write(*bodies, source=CHILD_SOURCE)
         ingested.write(*bodies, b"no json", source=CHILD_SOURCE)

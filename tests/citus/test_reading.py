@@ -25,14 +25,14 @@ def loans(distributed: Citus) -> Citus:
     assert distribution.is_distributed(connection.connection)
     store = Store()
     for version in range(4):
-        store.add("A1", version, {"rate": version, "name": "x"}, at(version * 10))
+        store.add("A1", version, {"rate": version, "name": "x"}, make_moment(version * 10))
     for version in range(3):
-        store.add("P1", version, {"income": version}, at(version), entity=PERSON)
-        store.add("T1", version, {"status": version}, at(version), entity=TASK)
+        store.add("P1", version, {"income": version}, make_moment(version), entity=PERSON)
+        store.add("T1", version, {"status": version}, make_moment(version), entity=TASK)
     return distributed
 
 
-def at(number: float) -> datetime:
+def make_moment(number: float) -> datetime:
     """The moment this number of minutes after a noon that has a day."""
     return T0 + timedelta(days=9, minutes=number)
 
@@ -86,8 +86,8 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
     ),
     "version": lambda: timeline.fetch_version(HOST, TASK, "T1", 1),
     "compare": lambda: timeline.compare_versions(HOST, TASK, "T1", 0, 2),
-    "at": lambda: timeline.fetch_version_at(HOST, ROOT, "A1", at(15)),
-    "at, of a child": lambda: timeline.fetch_version_at(HOST, TASK, "T1", at(1)),
+    "at": lambda: timeline.fetch_version_at(HOST, ROOT, "A1", make_moment(15)),
+    "at, of a child": lambda: timeline.fetch_version_at(HOST, TASK, "T1", make_moment(1)),
     "blame": lambda: timeline.blame_leaves(HOST, ROOT, "A1"),
     "blame of a child": lambda: timeline.blame_leaves(HOST, PERSON, "P1"),
     "field": lambda: timeline.fetch_field_history(HOST, PERSON, "P1", "/income"),

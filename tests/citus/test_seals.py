@@ -121,7 +121,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     table, calls = get_root().table, []
     include = late_rows.include_late_rows
 
-    def with_a_row(connection: Connection, name: str, of: object) -> None:
+    def seal_with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
         if not calls:  # after the notes were read, in the same transaction
             with citus.raw(1) as other_session, other_session.transaction():
@@ -129,7 +129,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
                 note(other_session, "late")
         calls.append(of)
 
-    monkeypatch.setattr(late_rows, "include_late_rows", with_a_row)
+    monkeypatch.setattr(late_rows, "include_late_rows", seal_with_a_row)
     with raw() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")

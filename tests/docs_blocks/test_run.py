@@ -21,7 +21,14 @@ from history.common import private_files
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store.days import days
 from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
-from tests.docs_blocks.pages import HERE, SHELL, Block, commands, lines, of_annals
+from tests.docs_blocks.pages import (
+    HERE,
+    SHELL,
+    Block,
+    list_commands,
+    select_annals_words,
+    split_lines,
+)
 from tests.forked import CommandForker, CommandResult
 
 TOPIC: Final = "top-storage.export.product-instance"
@@ -119,13 +126,13 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:
         for block in (item for item in HERE if item.page == page):
             if block.language == "sql":
-                of_sql(place, block, outputs)
+                run_sql(place, block, outputs)
             elif block.language in SHELL:
-                wrong |= of_shell(place, block, outputs)
+                wrong |= run_shell(place, block, outputs)
         if page == FIRST:
             fill(place)
     for text in AT_THE_END:
-        wrong |= of_command(place, text, outputs)
+        wrong |= run_text(place, text, outputs)
     assert not wrong, "\n".join(wrong.values())
     assert len(outputs) > 50
     warnings = re.findall(r"\(annals\.(W\d+)\)", outputs[AT_THE_END[0]])
@@ -133,7 +140,7 @@ def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
     assert [item for item in (*ONLY_PARSED, *ENDS) if item not in outputs] == []
 
 
-def of_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
+def run_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
     """As an administrator where it is about roles and databases, as the owner of the tables
     otherwise."""
     for item in re.sub(r"--.*", "", block.text).split(";"):
@@ -150,19 +157,19 @@ def of_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
                 admin.execute(statement.replace("'...'", f"'{WORD}'"))
 
 
-def of_shell(place: Place, block: Block, outputs: dict[str, str]) -> dict[str, str]:
+def run_shell(place: Place, block: Block, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong, by command."""
     wrong = {}
-    for line in lines(block):
-        for command in commands(block.page, line):
-            words = of_annals(command.words)
+    for line in split_lines(block):
+        for command in list_commands(block.page, line):
+            words = select_annals_words(command.words)
             text = shlex.join(words or ())
             if words and text not in {*outputs, *AT_THE_END}:
-                wrong |= of_command(place, text, outputs)
+                wrong |= run_text(place, text, outputs)
     return wrong
 
 
-def of_command(place: Place, text: str, outputs: dict[str, str]) -> dict[str, str]:
+def run_text(place: Place, text: str, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong; empty: nothing, or it is only parsed."""
     outputs[text] = ""
     if text in ONLY_PARSED:

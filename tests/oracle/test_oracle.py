@@ -58,7 +58,7 @@ SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes m
 QUESTIONS = 4  # of each sort, for each entity
 
 
-def with_days(store: Store) -> None:
+def make_days(store: Store) -> None:
     """Make all days that the histories use."""
     for entity in ENTITIES:
         for moment in MOMENTS:
@@ -77,7 +77,7 @@ def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
 def store(db: None) -> Store:
     """The tables with all days."""
     store = Store()
-    with_days(store)
+    make_days(store)
     return store
 
 
@@ -278,10 +278,10 @@ def test_timelines_from_tables_and_archive_equal_reference(
         rows = [_make_row(version, old=False) for version in some]
         remove_some(some, data.draw)
 
-        def versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
+        def read_versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
             return [row for row in rows if (row.entity, row.id) == (entity, id)]
 
-        patched.setattr("history.retention.archive.read.read_versions", versions)
+        patched.setattr("history.retention.archive.read.read_versions", read_versions)
         for entity in world.list_entities():
             _compare_timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)

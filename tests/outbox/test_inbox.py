@@ -202,14 +202,14 @@ def test_next_message_is_committed_wherever_the_time_limit_interrupts(service: s
     processor = make_processor(ATTEMPTS=10_000)
     moments = iter(range(1, 10_000))
 
-    def late(message: inbox.Message) -> None:
+    def interrupt_soon(message: inbox.Message) -> None:
         handle_event(message)
         signal.setitimer(signal.ITIMER_REAL, next(moments) * 0.000_02)
 
     shop = list_handlers()["shop"]
     with psycopg.connect(service, autocommit=True) as other_session:
         for n in range(250):
-            processor.handlers = {"shop": replace(shop, function=late)}
+            processor.handlers = {"shop": replace(shop, function=interrupt_soon)}
             store_messages(make_message(2 * n, None))
             process_over_outages(processor)
             processor.handlers = {"shop": shop}
@@ -282,14 +282,14 @@ def test_frozen_consumer_does_not_stop_others(service: str) -> None:
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
-    def frozen() -> None:
+    def process_frozen() -> None:
         try:
             make_processor(SECONDS=0.2).process_next()
         except DatabaseAwayError as error:
             errors.append(error)
         connection.close()
 
-    thread = threading.Thread(target=frozen)
+    thread = threading.Thread(target=process_frozen)
     thread.start()
     relays.wait_until(lambda: 1 in map_states() and map_states()[1] == "processing")
     relays.wait_until(lambda: process_over_outages(make_processor(SECONDS=5)) and not map_states())

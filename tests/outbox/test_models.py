@@ -156,13 +156,13 @@ def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
 def test_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
     """Its row is committed by its own connection, whatever becomes of ours."""
 
-    def other() -> None:
+    def write_in_thread() -> None:
         create_basket("B2", saw=1)
         connection.close()
 
     with transaction.atomic(), as_one(), ThreadPoolExecutor(1) as pool:
         create_basket("B1", nail=1)
-        pool.submit(copy_context().run, other).result()
+        pool.submit(copy_context().run, write_in_thread).result()
         transaction.set_rollback(True)
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 

@@ -81,14 +81,14 @@ def test_part_that_moves_away_while_its_document_is_deleted_is_left_in_no_docume
 
 
 def test_cascade_asks_once_for_all_parts_of_a_document() -> None:
-    def queries(parts: int) -> int:
+    def count_queries(parts: int) -> int:
         whole = create_folder(f"{parts}")
         Label.objects.bulk_create(Label(folder=whole, name=str(n)) for n in range(parts))
         with CaptureQueriesContext(connection) as captured:
             whole.delete()
         return len(captured)
 
-    assert queries(90) == queries(1)
+    assert count_queries(90) == count_queries(1)
 
 
 def test_document_that_is_renamed_while_it_is_deleted_leaves_none() -> None:
@@ -143,13 +143,13 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
     def lower(instance: Folder, **_: Any) -> None:
         instance.code = instance.code.lower()
 
-    def again(instance: Folder, *, created: bool, **_: Any) -> None:
+    def save_again(instance: Folder, *, created: bool, **_: Any) -> None:
         if created:
             instance.title = "again"
             instance.save()
 
     pre_save.connect(lower, Folder)
-    post_save.connect(again, Folder)
+    post_save.connect(save_again, Folder)
     try:
         folder = create_folder("A")
         folder.code = "B"
@@ -158,7 +158,7 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
             create_folder("C").delete()
     finally:
         pre_save.disconnect(lower, Folder)
-        post_save.disconnect(again, Folder)
+        post_save.disconnect(save_again, Folder)
 
 
 def test_change_that_fails_in_a_block_is_not_recorded() -> None:
@@ -273,14 +273,14 @@ def test_row_whose_default_target_comes_later_is_recorded() -> None:
     pin.save()
 
 
-def undone(change: Callable[[], object]) -> None:
+def undo_change(change: Callable[[], object]) -> None:
     """Do it in a savepoint, and roll that back."""
     with transaction.atomic():
         change()
         transaction.set_rollback(True)
 
 
-def elsewhere(change: Callable[[], object]) -> None:
+def commit_elsewhere(change: Callable[[], object]) -> None:
     """Do it in another transaction, and commit that before going on."""
     run_in_threads([change])
 
@@ -293,16 +293,16 @@ def test_row_renamed_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_doc
         create_folder("A")
 
     with as_one():
-        undone(lambda: Folder.objects.update(code="B"))
-        elsewhere(rename)
+        undo_change(lambda: Folder.objects.update(code="B"))
+        commit_elsewhere(rename)
         folder.code = "C"
         folder.save()
 
 
 def test_row_made_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
     with as_one():
-        undone(lambda: create_folder("A", pk=77))
-        elsewhere(lambda: create_folder("M", pk=77))
+        undo_change(lambda: create_folder("A", pk=77))
+        commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
@@ -310,8 +310,8 @@ def test_part_moved_elsewhere_after_its_deletion_was_rolled_back_is_left_in_no_d
     folder_a, folder_b = create_folder("A"), create_folder("B")
     Label.objects.create(folder=folder_a, name="l")
     with as_one():
-        undone(folder_a.delete)
-        elsewhere(lambda: Label.objects.update(folder=folder_b))
+        undo_change(folder_a.delete)
+        commit_elsewhere(lambda: Label.objects.update(folder=folder_b))
         Label.objects.get().delete()
 
 
@@ -322,7 +322,7 @@ def test_row_noted_before_a_savepoint_is_known_after_its_rollback() -> None:
         manual = transaction.savepoint()
         Folder.objects.update(code="C")
         transaction.savepoint_rollback(manual)
-        undone(lambda: Folder.objects.update(code="D"))
+        undo_change(lambda: Folder.objects.update(code="D"))
         Folder.objects.update(code="E")
 
 

@@ -251,7 +251,7 @@ def test_commands_of_compose_create_its_logins(
         )
     assert list_table_owners(postgres_server) == {logins.OWNER}
 
-    def url(role: str) -> str:
+    def build_url(role: str) -> str:
         return f"postgresql://{role}_login:{passwords[role]}@127.0.0.1:{postgres_server.get_port()}/annals"
 
     compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
@@ -259,7 +259,7 @@ def test_commands_of_compose_create_its_logins(
         url_template = compose[service]["environment"]["DATABASE_URL"]
         assert url_template.startswith(f"postgresql://{role}_login:${{{role.upper()}_PASSWORD:")
     env = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
-    env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(postgres_server.home)}
+    env |= {"DATABASE_URL": build_url("owner"), "ANNALS_HOME": str(postgres_server.home)}
     env["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
     for secret in compose["migrate"]["secrets"]:
         assert (secret["uid"], secret["mode"]) == ("10001", 0o400)  # of the image's user
@@ -271,8 +271,8 @@ def test_commands_of_compose_create_its_logins(
         finished = run_command(env, *step.replace("/run/secrets", str(tmp_path)).split())
         assert finished.returncode == 0, finished.stderr
     for role, timeout in (("owner", "1d"), ("web", "1min"), ("consumer", "5min")):
-        assert query_all(url(role), "SHOW statement_timeout") == [(timeout,)]
-    assert query_all(url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
+        assert query_all(build_url(role), "SHOW statement_timeout") == [(timeout,)]
+    assert query_all(build_url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
     assert dict(query_all(postgres_server.build_url(), "SELECT rolname, rolconnlimit FROM pg_roles"
                     " WHERE rolname LIKE '%_login'")) == {
         "owner_login": 7, "web_login": 72, "consumer_login": 18

@@ -99,14 +99,14 @@ def test_nesting_count_ignores_brackets_in_strings() -> None:
 
 
 def test_window_is_half_open() -> None:
-    def at(microseconds: int) -> bytes:
+    def make_value_at(microseconds: int) -> bytes:
         return make_value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
 
-    assert decode_record(at(WINDOW.start)).updated_at == WINDOW.start
-    assert decode_record(at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
-    assert get_reason(at(WINDOW.end)) == Reason.FUTURE
+    assert decode_record(make_value_at(WINDOW.start)).updated_at == WINDOW.start
+    assert decode_record(make_value_at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
+    assert get_reason(make_value_at(WINDOW.end)) == Reason.FUTURE
     with pytest.raises(ExpiredVersion):
-        decode_record(at(WINDOW.start - 1))
+        decode_record(make_value_at(WINDOW.start - 1))
     with pytest.raises(ExpiredVersion):
         decode_record(EXPIRED)
 

@@ -49,7 +49,7 @@ BORIS = {"pid": "77c1", "name": "Борис", "role": "guarantor"}
 VERA = {"pid": "0d2e", "name": "Вера", "role": "guarantor"}
 
 
-def people(*items: Any) -> dict[str, Any]:
+def make_people(*items: Any) -> dict[str, Any]:
     return {"participants": list(items)}
 
 
@@ -72,23 +72,23 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
     "a whole snapshot that goes": ({"a": 1}, None, [("changed", "", {"a": 1}, None)]),
     "another kind of value": ({"a": 1}, ["a"], [("changed", "", {"a": 1}, ["a"])]),
     "a removed child is one removal": (
-        people(ANNA, BORIS, VERA),
-        people(ANNA, VERA),
+        make_people(ANNA, BORIS, VERA),
+        make_people(ANNA, VERA),
         [("removed", "/participants/[pid=77c1]", BORIS)],
     ),
     "a child added in front is one addition": (
-        people(ANNA, BORIS),
-        people(VERA, ANNA, BORIS),
+        make_people(ANNA, BORIS),
+        make_people(VERA, ANNA, BORIS),
         [("added", "/participants/[pid=0d2e]", VERA)],
     ),
     "a moved child is one move": (
-        people(ANNA, BORIS, VERA),
-        people(VERA, ANNA, BORIS),
+        make_people(ANNA, BORIS, VERA),
+        make_people(VERA, ANNA, BORIS),
         [("moved", "/participants/[pid=0d2e]", 2, 0)],
     ),
     "a child that moved and changed is both": (
-        people(ANNA, VERA, BORIS),
-        people({**BORIS, "role": "borrower"}, ANNA, VERA),
+        make_people(ANNA, VERA, BORIS),
+        make_people({**BORIS, "role": "borrower"}, ANNA, VERA),
         [
             ("moved", "/participants/[pid=77c1]", 2, 0),
             ("changed", "/participants/[pid=77c1]/role", "guarantor", "borrower"),
@@ -100,42 +100,42 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
         [("changed", "/[pid=a]/id", 1, 2), ("changed", "/[pid=b]/id", 2, 1)],
     ),
     "children that share a key are matched by content": (
-        people(ANNA, {**ANNA, "role": "guarantor"}, BORIS),
-        people({**ANNA, "role": "guarantor"}, BORIS),
+        make_people(ANNA, {**ANNA, "role": "guarantor"}, BORIS),
+        make_people({**ANNA, "role": "guarantor"}, BORIS),
         [("removed", "/participants/0", ANNA)],
     ),
     "a child keeps its key among others without one": (
-        people(ANNA, PLAIN),
-        people(PLAIN, ADA),
+        make_people(ANNA, PLAIN),
+        make_people(PLAIN, ADA),
         [
             ("moved", "/participants/[pid=8f3a]", 0, 1),
             ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
         ],
     ),
     "two keys that differ are two children, however much the rest is alike": (
-        people(ANNA, PLAIN),
-        people({**ANNA, "pid": "new"}, PLAIN),
+        make_people(ANNA, PLAIN),
+        make_people({**ANNA, "pid": "new"}, PLAIN),
         [
             ("removed", "/participants/[pid=8f3a]", ANNA),
             ("added", "/participants/[pid=new]", {**ANNA, "pid": "new"}),
         ],
     ),
     "a child that gets a key": (
-        people(ANNA, PLAIN),
-        people(ANNA, {**PLAIN, "pid": "new"}),
+        make_people(ANNA, PLAIN),
+        make_people(ANNA, {**PLAIN, "pid": "new"}),
         [("added", "/participants/[pid=new]/pid", "new")],
     ),
     "a child keeps its key among others that share one": (
-        people(TWIN, ANNA, TWIN),
-        people(ADA, TWIN, TWIN),
+        make_people(TWIN, ANNA, TWIN),
+        make_people(ADA, TWIN, TWIN),
         [
             ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
             ("moved", "/participants/1", 0, 1),
         ],
     ),
     "the second key where the first is shared": (
-        people(BOTH, TWIN),
-        people(TWIN, {**BOTH, "n": 2}),
+        make_people(BOTH, TWIN),
+        make_people(TWIN, {**BOTH, "n": 2}),
         [("moved", "/participants/[id=1]", 0, 1), ("changed", "/participants/[id=1]/n", 1, 2)],
     ),
     "scalars: one added and one removed": (

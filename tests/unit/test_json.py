@@ -218,18 +218,21 @@ def test_indented_text_is_what_json_would_write(document: Any, deepest: int) -> 
 
 
 def test_small_deep_items_without_keys_are_still_paired() -> None:
-    def item(kind: str, value: int, levels: int = 90) -> Any:
+    def make_item(kind: str, value: int, levels: int = 90) -> Any:
         deep: Any = value
         for _ in range(levels):
             deep = {"x": deep}
         return {"kind": kind, "of": kind, "deep": deep}
 
-    old, new = [item("a", 1), item("b", 2)], [item("c", 5), item("a", 3), item("b", 4)]
+    old, new = (
+        [make_item("a", 1), make_item("b", 2)],
+        [make_item("c", 5), make_item("a", 3), make_item("b", 4)],
+    )
 
-    def far_down(frames: int) -> list[str]:
+    def compare_far_down(frames: int) -> list[str]:
         """Called as far down the stack as a web request is."""
         if frames:
-            return far_down(frames - 1)
+            return compare_far_down(frames - 1)
         blamed: dict[str, int] = {}
         walk: BlameWalk[int] = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
         walk.blame_version(old, 1)
@@ -240,4 +243,8 @@ def test_small_deep_items_without_keys_are_still_paired() -> None:
         return [f"{change.kind} {change.path}" for change in compare_snapshots(old, new).changes]
 
     below = "/x" * 90
-    assert far_down(300) == ["added /0", f"changed /1/deep{below}", f"changed /2/deep{below}"]
+    assert compare_far_down(300) == [
+        "added /0",
+        f"changed /1/deep{below}",
+        f"changed /2/deep{below}",
+    ]

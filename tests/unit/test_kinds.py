@@ -197,13 +197,13 @@ WINDOW = Window(date(2026, 1, 1), date(2027, 1, 1))
 TOPIC = BY_NAME["product-instance"].topics[0]
 
 
-def blocks(language: str) -> list[str]:
+def list_blocks(language: str) -> list[str]:
     return [block.text for block in BLOCKS if (block.page, block.language) == (PAGE, language)]
 
 
 def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
-    plain, events, rows = blocks("json")
-    _short, _full, cloudevents, debezium = blocks("toml")
+    plain, events, rows = list_blocks("json")
+    _short, _full, cloudevents, debezium = list_blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
         shapes: EnvelopeParsers = {}
         if file is not None:
@@ -227,7 +227,7 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
 
 def test_documented_sentence_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
-    file.write_text(blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
+    file.write_text(list_blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:
         kinds_file.load_kinds({"ANNALS_ENTITIES_FILE": str(file)})
     except kinds_file.KindsError as error:

@@ -13,7 +13,7 @@ from history.timeline.fallback.client import FAILURES_TO_OPEN, PAUSE_SECONDS, Ci
 from tests.old_service import OldServiceServer
 
 
-def opened() -> CircuitBreaker:
+def open_breaker() -> CircuitBreaker:
     breaker = CircuitBreaker()
     for _ in range(FAILURES_TO_OPEN):
         assert breaker.allow_call(0)
@@ -28,11 +28,11 @@ def test_it_opens_after_failures_in_a_row_only() -> None:
             breaker.note_failure(0)
         breaker.note_success()
     assert breaker.allow_call(0)
-    assert not opened().allow_call(0)
+    assert not open_breaker().allow_call(0)
 
 
 def test_one_call_tries_again() -> None:
-    breaker = opened()
+    breaker = open_breaker()
     assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
     assert breaker.allow_call(PAUSE_SECONDS)
     assert not breaker.allow_call(PAUSE_SECONDS)
@@ -62,14 +62,14 @@ BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 10
 
 @pytest.mark.parametrize("coding", BODIES)
 def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
-    def redirects(handler: BaseHTTPRequestHandler) -> None:
+    def send_redirect(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "/elsewhere")
         handler.send_header("Content-Encoding", coding)
         handler.end_headers()
         handler.wfile.writelines(BODIES[coding])
 
-    with OldServiceServer(hostile=redirects) as server, http_call.HttpSession() as session:
+    with OldServiceServer(hostile=send_redirect) as server, http_call.HttpSession() as session:
         tracemalloc.start()
         try:
             with session.get(server.url, allow_redirects=False, stream=True, timeout=20) as answer:

@@ -83,7 +83,7 @@ def test_keys_are_found_in_a_wrapped_document() -> None:
 ZEROS = "0" * 100
 
 
-def document(number: str) -> bytes:
+def make_document(number: str) -> bytes:
     """A document with this number that is long enough to be looked at."""
     text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
@@ -115,7 +115,7 @@ def read_number(text: bytes) -> tuple[str, Decimal]:
     ],
 )
 def test_shortened_number_keeps_its_value(number: str, expected: str) -> None:
-    assert read_number(shorten_zeros(document(number))) == (expected, Decimal(number))
+    assert read_number(shorten_zeros(make_document(number))) == (expected, Decimal(number))
 
 
 @pytest.mark.parametrize(

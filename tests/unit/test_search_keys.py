@@ -31,15 +31,17 @@ def record(
     return Record(entity, id, 0, 0, updated_at, "crm", None, parent, text)
 
 
-def new(*records: Record, fingerprints: KnownFingerprints = NONE_KNOWN) -> list[SearchKeyRow]:
+def list_new_keys(
+    *records: Record, fingerprints: KnownFingerprints = NONE_KNOWN
+) -> list[SearchKeyRow]:
     keys = NewSearchKeys(fingerprints)
     for item in records:
         keys.add_record(item)
     return keys.list_rows()
 
 
-def values(data: object, entity: str = "product-instance") -> dict[str, str]:
-    return {row.key.name: row.key.value for row in new(record(data, entity))}
+def list_key_values(data: object, entity: str = "product-instance") -> dict[str, str]:
+    return {row.key.name: row.key.value for row in list_new_keys(record(data, entity))}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def values(data: object, entity: str = "product-instance") -> dict[str, str]:
     ],
 )
 def test_record_gives_search_keys(data: object, expected: dict[str, str]) -> None:
-    assert values(data) == expected
+    assert list_key_values(data) == expected
 
 
 @pytest.mark.parametrize(

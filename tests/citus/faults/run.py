@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.citus.faults.nodes import Place
-from tests.citus.faults.scenes import all_of
-from tests.citus.faults.stand import DOCUMENTS, standing
+from tests.citus.faults.scenes import collect_scenes
+from tests.citus.faults.stand import DOCUMENTS, start_stand
 from tests.citus.faults.watch import Watch
-from tests.citus.faults.workers import WorkerScenes, of_workers
+from tests.citus.faults.workers import WorkerScenes, collect_worker_scenes
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Result:
 
 def run(plan: Plan, folder: Path) -> Result:
     """Raises AssertionError where something was lost, doubled or does not go on."""
-    with standing(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
+    with start_stand(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
         stand.feed.send_many(DOCUMENTS * 3)
         stand.written()
         watch = Watch(stand.nodes, stand.web)
         scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
-        scene_by_name = {**all_of(scenes, plan.third), **of_workers(scenes)}
+        scene_by_name = {**collect_scenes(scenes, plan.third), **collect_worker_scenes(scenes)}
         with scenes.last:
             with watch.looking():
                 for name in plan.scenes or scene_by_name:

@@ -219,7 +219,7 @@ def _by_place(counts: dict[Place, int]) -> str:
     return "(" + ", ".join(f"{host}:{port} {n}" for (host, port), n in counts.items()) + ")"
 
 
-def all_of(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]:
+def collect_scenes(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]:
     """The scenes by the name that the command line has for them."""
     scene_by_name: dict[str, Callable[[], None]] = {
         "worker": scenes.worker_dies,

@@ -13,7 +13,7 @@ from annals.embedded.postgres import EmbeddedPostgres
 from history.kinds.entities import BY_TOPIC, ENTITIES
 from history.store.days import days
 from tests.attack.web import AttackedWeb, run_gunicorn
-from tests.citus.cluster import Citus, database
+from tests.citus.cluster import Citus, create_database
 from tests.citus.faults.nodes import Nodes
 from tests.command_shapes import parse_shaped
 from tests.consuming import (
@@ -101,7 +101,7 @@ class Stand:
 
 
 @contextmanager
-def standing(
+def start_stand(
     folder: Path, dsn: str, stop: str, start: str, shards: int, rate: float
 ) -> Iterator[Stand]:
     """dsn: of the coordinator; stop, start: as Nodes has them."""
@@ -109,7 +109,7 @@ def standing(
     broker.start()
     try:
         brokers.create_topics(broker, [t for entity in ENTITIES for t in entity.topics], PARTITIONS)
-        with database(dsn) as citus:
+        with create_database(dsn) as citus:
             nodes = Nodes(citus, stop, start)
             with nodes.all_alive_afterwards():
                 spread = Spread(EmbeddedPostgres(folder / "postgres"), "", citus.url)
@@ -131,7 +131,7 @@ def standing(
         broker.kill()
 
 
-def paths() -> dict[str, tuple[str, str]]:
+def list_paths() -> dict[str, tuple[str, str]]:
     """Addresses of the API for what the feed makes, and the table and the id whose shard has what
     the answer needs. An application's page needs all shards."""
     tables_by_path = {}

@@ -46,7 +46,7 @@ class Standby:
 
 
 @contextmanager
-def following(nodes: Nodes, node: Place) -> Iterator[Standby]:
+def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
     """A synchronous standby of this node. Afterwards the node runs again, without it."""
     with psycopg.connect(nodes.url(node)) as plain:
         server = psutil.Process(plain.info.backend_pid).parent()

@@ -13,7 +13,7 @@ import psycopg
 
 from tests.citus.faults.nodes import Nodes, Place
 from tests.citus.faults.scenes import Scenes
-from tests.citus.faults.standby import following
+from tests.citus.faults.standby import follow_node
 from tests.consuming import wait_until
 
 # Citus decides prepared transactions once a minute (citus.recover_2pc_interval).
@@ -116,7 +116,7 @@ class WorkerScenes(Scenes):
         nodes = self.stand.nodes
         worker = nodes.workers()[0]
         with self._scene("a standby takes over from a worker"):
-            standby = self.last.enter_context(following(nodes, worker))
+            standby = self.last.enter_context(follow_node(nodes, worker))
             self.stand.progress()
             self._kill(worker)
             time.sleep(min(2.0, self.seconds))
@@ -176,7 +176,7 @@ def _gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
     return [gid for (gid,) in plain.execute(_GIDS, [prefix])]
 
 
-def of_workers(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
+def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
     """These scenes by the name that the command line has for them."""
     return {
         "commit": scenes.dies_in_a_commit,
