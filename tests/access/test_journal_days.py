@@ -23,8 +23,8 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
-from tests.db.as_role import refused
-from tests.db.partitioned import raw, run, transactional_db
+from tests.db.as_role import is_refused
+from tests.db.partitioned import connect_plainly, run, transactional_db
 from tests.db.store import T0, Store
 from tests.messages import get_today
 
@@ -51,7 +51,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
     create_coming_days()
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"TRUNCATE {TABLE}")  # looks of other tests that commit
         yield plain
         plain.execute("RESET ROLE")
@@ -93,14 +93,14 @@ def test_web_login_can_only_add_and_read_entries(journal_with_few_days: Connecti
             f"ALTER TABLE {table} ADD COLUMN x int",
             f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION f()",
         ):
-            assert refused(journal_with_few_days, statement), statement
+            assert is_refused(journal_with_few_days, statement), statement
     for column, forged in (("at", "now() - interval '1 hour'"), ("id", "gen_random_uuid()")):
-        assert refused(journal_with_few_days, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), (
+        assert is_refused(journal_with_few_days, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), (
             column
         )
-    assert refused(journal_with_few_days, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
+    assert is_refused(journal_with_few_days, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
     journal_with_few_days.execute(f"SET ROLE {CONSUMER}")
-    assert refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
+    assert is_refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
 
 
 def test_migrate_creates_today_and_days_ahead(journal_with_few_days: Connection) -> None:

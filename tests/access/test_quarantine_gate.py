@@ -18,7 +18,7 @@ from tests.access.test_masking_properties import (
     log_in,
 )
 from tests.access.test_need_to_know import set_rule, store_with_hidden_application
-from tests.db.noted import held
+from tests.db.noted import create_quarantined
 from tests.db.store import Store, minute
 
 __all__ = ["set_rule", "store_with_hidden_application"]
@@ -33,7 +33,7 @@ _offsets = iter(range(1_000_000))
 
 def hold(entity: EntityKind, id: str, version: int | None = VERSION, application: str = "") -> None:
     """Put a message into quarantine."""
-    held(
+    create_quarantined(
         topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
         version=version, application=application, made_at=minute(7), first_seen=minute(8),
     )  # fmt: skip

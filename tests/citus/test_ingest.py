@@ -18,7 +18,7 @@ from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
 from tests.db import test_transaction as plain
-from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
+from tests.db.ingested import CHILD_SOURCE, Ingested, find_faults, list_quarantined, read_counts
 from tests.kill_points import ProcessKilled, kill_before_statement
 from tests.messages import CHILD_TOPIC, NOW, make_value
 
@@ -91,9 +91,9 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
                     break
             assert statements >= 3
     assert ends > 12
-    assert counts() == {"next_offset": 16, "read": 16, "stored": 8, "repeated": 8}
-    assert counts(CHILD_SOURCE) == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 16, "read": 16, "stored": 8, "repeated": 8}
+    assert read_counts(CHILD_SOURCE) == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize("name", [CHILD_TOPIC, plain.SOURCE.topic])
@@ -108,17 +108,17 @@ def test_a_consumer_writes_through_a_worker(
     on_worker.write(
         *bodies, b"no json", make_value(id="b0", data={"other": 1}, **more), source=source
     )
-    assert counts(source) == {
+    assert read_counts(source) == {
         "next_offset": 42, "read": 42, "stored": 20, "repeated": 20, "quarantined": 2
     }  # fmt: skip
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
     on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert [item["reason"] for item in quarantined()] == ["no_partition"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert [item["reason"] for item in list_quarantined()] == ["no_partition"]
 
 
 def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
@@ -162,8 +162,8 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
         for killer in killers:
             killer.join()
     distributed.rows("SELECT recover_prepared_transactions()")
-    assert counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
-    assert faults() == []
+    assert read_counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
+    assert find_faults() == []
 
 
 def test_the_pace_is_recorded_and_once_in_ten_minutes(

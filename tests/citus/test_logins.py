@@ -13,7 +13,7 @@ from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus, use_database
 from tests.citus.ingesting import empty
-from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
+from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, find_faults, read_counts
 from tests.messages import make_value
 
 WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
@@ -44,8 +44,8 @@ def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> 
         ingested.write(*bodies, source=CHILD_SOURCE)
         ingested.write(*bodies, b"no json", source=CHILD_SOURCE)
         ingested.writer.close()
-    assert counts(CHILD_SOURCE) == {
+    assert read_counts(CHILD_SOURCE) == {
         "next_offset": 17, "read": 17, "stored": 8, "repeated": 8, "quarantined": 1
     }  # fmt: skip
-    assert faults() == []
+    assert find_faults() == []
     empty(granted)

@@ -15,12 +15,12 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
-from tests.db.partitioned import day, raw
+from tests.db.partitioned import connect_plainly, get_day
 
 __all__ = ["move", "own_labels", "tables", "transactional_db"]
 
 pytestmark = pytest.mark.usefixtures("tables")
-OLD = day(-5)
+OLD = get_day(-5)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 CHILD = CHILDREN[0]
 
@@ -53,7 +53,7 @@ def note(plain: Connection, id: str) -> None:
 def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
     """It asked whether the day is sealed before the day was: its row must be in the seal."""
     table = get_root().table
-    with raw() as plain, psycopg.connect(citus.urls[node]) as writer:
+    with connect_plainly() as plain, psycopg.connect(citus.urls[node]) as writer:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
@@ -78,7 +78,7 @@ def test_a_writer_that_stays_open_delays_the_seal(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     monkeypatch.setattr(day_snapshot, "WAIT", "200ms")
     table = get_root().table
-    with raw() as plain, psycopg.connect(citus.urls[1]) as writer:
+    with connect_plainly() as plain, psycopg.connect(citus.urls[1]) as writer:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
@@ -94,7 +94,7 @@ def test_what_a_node_has_left_of_a_commit_delays_the_seal(
     """Its row becomes visible later, and would seem to be nobody's."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     table, worker = get_root().table, citus.raw(1)
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         [(shard,)] = citus.rows(
@@ -130,7 +130,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
         calls.append(of)
 
     monkeypatch.setattr(late_rows, "include_late_rows", seal_with_a_row)
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         seal = seal_day(plain, get_root(), OLD)
@@ -147,7 +147,7 @@ def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Cit
     from history.retention import catalog
     from history.retention.seals.seal import find_days_to_seal
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, OLD)
         insert(plain, get_root().table, "first")
     parts = catalog.read_partitions(connection, [get_root().table])

@@ -105,7 +105,7 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
         return cursor.execute(text, values).fetchall()
 
 
-def searched(text: str) -> list[str]:
+def search_ids(text: str) -> list[str]:
     """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
     with transaction.atomic():
         ids = [item.id for item in timeline.search(HOST, text).found]
@@ -113,28 +113,28 @@ def searched(text: str) -> list[str]:
     return ids
 
 
-def rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
+def list_rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
     """What is stored of a kind, snapshots as text, by id, version and moment."""
     table = sql.Identifier(entity.table).as_string()
     return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
 
 
-def ids(entity: EntityKind = ROOT) -> list[str]:
-    return [row["id"] for row in rows(entity)]
+def list_ids(entity: EntityKind = ROOT) -> list[str]:
+    return [row["id"] for row in list_rows(entity)]
 
 
-def quarantined() -> list[dict[str, Any]]:
+def list_quarantined() -> list[dict[str, Any]]:
     return query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
 
 
-def retried(
+def retry_quarantined(
     plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
 ) -> Counter[str]:
     """What became of the messages in quarantine that a retry selects."""
     return sum(retry_messages(plain, MessageSelection(**selected), window), Counter())
 
 
-def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
+def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
     """The ledger's counts of a partition that are not zero, and its next offset."""
     [row] = query(
         "SELECT next_offset, read, stored, repeated, expired, quarantined, skipped, lost"
@@ -146,7 +146,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
     return {name: count for name, count in row.items() if count}
 
 
-def faults() -> list[str]:
+def find_faults() -> list[str]:
     """What `annals ledger` would complain of; also whether the tables hold what it says."""
     entries = ledger_rows.load_entries()
     stored: dict[str, int] = {}

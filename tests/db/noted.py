@@ -9,7 +9,7 @@ from history.models import GapRun, MaintainRun
 from ingest.models import Ledger, Quarantined
 
 
-def ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
+def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
     """Ten messages of a partition, all of them read and stored, unless the fields say otherwise."""
     now = clock.now()
     columns = {
@@ -26,7 +26,7 @@ def ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
     return Ledger.objects.create(topic=topic, **columns | fields)
 
 
-def held(**fields: Any) -> Quarantined:
+def create_quarantined(**fields: Any) -> Quarantined:
     """A message in quarantine: of the topic of applications, with a wrong time."""
     columns = {
         "topic": ROOT.topics[0],
@@ -40,17 +40,19 @@ def held(**fields: Any) -> Quarantined:
     return Quarantined.objects.create(**columns | fields)
 
 
-def held_version(id: str, version: int, **fields: Any) -> Quarantined:
+def create_quarantined_version(id: str, version: int, **fields: Any) -> Quarantined:
     """A message in quarantine whose document is known: a version of an application."""
-    return held(**{"entity": ROOT.name, "entity_id": id, "version": version, **fields})
+    return create_quarantined(
+        **{"entity": ROOT.name, "entity_id": id, "version": version, **fields}
+    )
 
 
-def maintain_ran(moment: datetime) -> None:
+def record_maintain_run(moment: datetime) -> None:
     counts = dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0)
     MaintainRun.objects.create(started_at=moment, seconds=1, **counts)
 
 
-def gaps_ran(moment: datetime, quarantined: int = 0) -> None:
+def record_gap_run(moment: datetime, quarantined: int = 0) -> None:
     GapRun.objects.create(
         id=1,
         started_at=moment,

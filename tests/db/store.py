@@ -77,7 +77,7 @@ class Store:
 
 
 @contextmanager
-def queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def record_queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All statements that go to the database, Django's and those past it."""
     statements: list[str] = []
     plain = psycopg.Cursor.execute

@@ -18,8 +18,8 @@ from ingest.completeness import holds, ledger_rows
 from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
 from ingest.store.session import open_connection
-from tests.db.commands import printed
-from tests.db.noted import ledger_row
+from tests.db.commands import read_output
+from tests.db.noted import create_ledger_row
 from tests.db.partitioned import TABLE, read_to_end
 
 pytestmark = pytest.mark.django_db
@@ -98,7 +98,7 @@ def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None)
 def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -> None:
     """Its messages may not all have been read when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
-    ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
+    create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)
     assert "2 messages" in holds.find_days_to_hold({(TABLE, DAY)})[TABLE, DAY]
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
@@ -117,7 +117,7 @@ def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Clie
     page_text = page.content.decode()
     assert f"{lost} does not exist: nobody can send changes to it." in page_text
     assert "Topics that do not exist; they are read as soon as they do:" in page_text
-    output = printed("ledger", "--offline")
+    output = read_output("ledger", "--offline")
     assert f"ABSENT {lost}: it did not exist at " in output
     assert "create it" in output
     assert "a migration topic may be absent" in output

@@ -9,7 +9,7 @@ from django.test import Client
 
 from history.admin.components import links
 from history.kinds.entities import BY_NAME, ROOT
-from tests.db.calls import data
+from tests.db.calls import read_data
 from tests.db.screens import A1
 from tests.db.store import Store, minute
 
@@ -61,16 +61,22 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
             store.add(other_id, 3, {"other": other_id}, 0)
     base = normalize_address(f"/api/v1/history/product-instance/{quote_id(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
-    assert [item["id"] for item in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
-    assert data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
-    assert data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
-    assert data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
-    values = data(auditor.get(f"{base}/fields?path=/n"))["values"]
+    assert [item["id"] for item in read_data(auditor.get(f"{base}/versions"))["history"]] == [
+        id,
+        id,
+    ]
+    assert read_data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
+    assert read_data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
+    assert read_data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
+    values = read_data(auditor.get(f"{base}/fields?path=/n"))["values"]
     assert [item["value"] for item in values] == [1, 0]
-    assert data(auditor.get(f"{base}/blame"))["id"] == id
+    assert read_data(auditor.get(f"{base}/blame"))["id"] == id
     whole = normalize_address(f"/api/v1/applications/{quote_id(id)}")
-    assert [item["id"] for item in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
-    assert data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
+    assert [item["id"] for item in read_data(auditor.get(f"{whole}/history"))["history"]] == [
+        id,
+        id,
+    ]
+    assert read_data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
 
 @pytest.mark.parametrize("id", IDS, ids=repr)
@@ -111,7 +117,7 @@ def test_the_first_and_the_last_moment_have_an_answer(
             # East of UTC the moment has no local time, so it is shown in UTC.
             west = "9999-12-31T18:59:59.000000-05:00"
             expected = west if zone == "America/New_York" else "9999-12-31T23:59:59.000000+00:00"
-            assert data(answer)["time"] == expected
+            assert read_data(answer)["time"] == expected
     for bounds in (f"from={time}", f"to={time}"):
         for address in ("history/product-instance/A1", "applications/A1/history"):
             answer = auditor.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history.models import Person
-from tests.db.calls import data, error
+from tests.db.calls import check_error, read_data
 from tests.db.store import T0, Store, minute
 
 BASE = "/api/v1/history/product-instance"
@@ -34,7 +34,7 @@ def test_version_answer_has_fields_of_contract(
 ) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
-    answer_data = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
+    answer_data = read_data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
     (newest,) = answer_data["history"]
     assert newest == {
         "kind": "product-instance",
@@ -78,10 +78,10 @@ def test_version_answer_has_fields_of_contract(
 def test_version_answer_has_only_included_parts(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
+    (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
     assert "diff" in newest
     assert not {"entity", "changes"} & set(newest)
-    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=entity,changes"))["history"]
+    (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=entity,changes"))["history"]
     assert {"entity", "changes"} <= set(newest)
     assert "diff" not in newest
 
@@ -90,7 +90,7 @@ def test_filter_accepts_moments_in_several_notations(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
     def list_versions(query: str) -> list[int]:
-        return [item["version"] for item in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
+        return [item["version"] for item in read_data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
     assert list_versions(f"from={start}&to={end}") == [3, 2]
@@ -116,9 +116,10 @@ def test_missing_version_answer_says_why(
         ("/api/v1/applications/A1/history?to=2001-01-01", "older_than_retention"),
         *((f"/api{item}", "unknown_address") for item in unknown),
     ):
-        error(auditor.get(address), 404, code)
+        check_error(auditor.get(address), 404, code)
     assert (
-        error(auditor.get(f"{BASE}/A1/versions/x"), 400, "bad_parameter")["parameter"] == "version"
+        check_error(auditor.get(f"{BASE}/A1/versions/x"), 400, "bad_parameter")["parameter"]
+        == "version"
     )
 
 
@@ -283,32 +284,36 @@ def test_id_that_ends_with_slash_is_found(
 def test_labels_follow_language_of_request(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    answer_data = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
+    answer_data = read_data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
     assert answer_data["history"][0]["changes"][0]["label"] == "Interest rate"
 
 
 @pytest.mark.django_db
 def test_api_is_closed_without_login(client: Client) -> None:
     response = client.get(f"{BASE}/A1")
-    error(response, 401, "not_authenticated")
+    check_error(response, 401, "not_authenticated")
     assert response.headers["WWW-Authenticate"].startswith("Basic")
-    error(client.get(f"{BASE}/A1", headers=make_basic_header("nobody")), 401, "not_authenticated")
-    error(client.get("/api/v1/nothing"), 401, "not_authenticated")
-    error(client.get(f"{BASE}/A1", headers=make_basic_header("ops")), 403, "no_permission")
+    check_error(
+        client.get(f"{BASE}/A1", headers=make_basic_header("nobody")), 401, "not_authenticated"
+    )
+    check_error(client.get("/api/v1/nothing"), 401, "not_authenticated")
+    check_error(client.get(f"{BASE}/A1", headers=make_basic_header("ops")), 403, "no_permission")
     for login in ("support", "auditor", "admin"):
-        error(client.get(f"{BASE}/A1", headers=make_basic_header(login)), 404, "not_found")
+        check_error(client.get(f"{BASE}/A1", headers=make_basic_header(login)), 404, "not_found")
     wrong = base64.b64encode(b"support:wrong").decode()
-    error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
+    check_error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
           "not_authenticated")  # fmt: skip
 
 
 @pytest.mark.django_db
 def test_changed_password_is_refused_at_once(client: Client) -> None:
-    error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 404, "not_found")
+    check_error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 404, "not_found")
     user = User.objects.get(username="support")
     user.set_password("another")
     user.save()
-    error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 401, "not_authenticated")
+    check_error(
+        client.get(f"{BASE}/A1", headers=make_basic_header("support")), 401, "not_authenticated"
+    )
 
 
 @pytest.mark.parametrize(

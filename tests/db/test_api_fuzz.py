@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from tests.db.calls import one_connection
+from tests.db.calls import keep_connection
 from tests.db.store import Store
 
 HEADERS = {
@@ -47,7 +47,7 @@ def api(store: Store) -> Iterator[Any]:
             "A1", version, {"rate": str(version), "items": [{"pid": "x", "n": version}]}, version
         )
         store.add("A1", version, {"n": version}, version, entity="participant-role")
-    with one_connection():
+    with keep_connection():
         yield schemathesis.openapi.from_wsgi("/api/schema/", get_wsgi_application())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.db.calls import handler, one_connection
+from tests.db.calls import keep_connection, make_handler
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -18,8 +18,8 @@ Answer = tuple[int, dict[str, str], bytes]
 @pytest.fixture
 def application(store: Store) -> Iterator[Any]:
     store.add("A1", 0, {"rate": "1"}, 0)
-    with one_connection():
-        yield handler()
+    with keep_connection():
+        yield make_handler()
 
 
 def send_raw_request(

@@ -29,14 +29,14 @@ from history.timeline.sources.archive import ArchiveSource
 from tests.db import simulated
 from tests.db.partitioned import (
     TABLE,
+    connect_plainly,
+    count_stored,
     execute_plans,
     insert,
-    names,
-    policy,
-    raw,
+    list_partition_names,
+    make_policy,
     retire,
     run,
-    stored,
 )
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
@@ -101,13 +101,13 @@ def test_restored_day_has_every_row(
     assert days.drop_partition(plain, TABLE, OLD)
     assert restore_day(plain, store, PRODUCT, OLD) == archived_day
     assert fetch_all_rows(plain) == before
-    assert stored(plain) == count
+    assert count_stored(plain) == count
 
 
 def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) -> None:
     from pyarrow import parquet as pq
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 500)
         archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
     with store.open(archived_day.files[0].name) as file:
@@ -150,7 +150,7 @@ def test_archiving_fails_when_read_back_differs(
 
 
 def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 50)
         archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         days.drop_partition(plain, TABLE, OLD)
@@ -163,26 +163,26 @@ def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
             writer.close()
         with pytest.raises(ArchiveError, match="not as written"):
             restore_day(plain, store, PRODUCT, OLD)
-        assert names() == []
+        assert list_partition_names() == []
 
 
 def test_maintain_archives_before_drop_and_keeps_restored_days(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, 40)
-    assert execute_plans(policy()).dropped == [NAME]
-    assert NAME not in names()
+    assert execute_plans(make_policy()).dropped == [NAME]
+    assert NAME not in list_partition_names()
     fill(plain, 40)
     archiver = DayArchiver(store)
-    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == [NAME]
     assert archiver.archived[TABLE, OLD].rows == 40
     assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
     restore_day(plain, store, PRODUCT, OLD)
-    assert execute_plans(policy(), archiver=archiver).dropped == []
-    lines = [line for table in build_plans(policy()) for line in table.list_lines()]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == []
+    lines = [line for table in build_plans(make_policy()) for line in table.list_lines()]
     assert next(x.reason for x in lines if x.part.name == NAME).startswith("restored from the arch")
     release_day(plain, TABLE, OLD)
-    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == [NAME]
     assert not release_day(plain, TABLE, OLD)
 
 
@@ -207,12 +207,12 @@ def test_drop_keeps_row_that_comes_at_the_last_moment(store: ArchiveStore) -> No
                 raise OSError("the archive is away")
             super().archive(connection, table, of)
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 10)
-        outcome = execute_plans(policy(), archiver=Away(store))
+        outcome = execute_plans(make_policy(), archiver=Away(store))
         assert (outcome.exit_code, outcome.dropped) == (2, [])
-        assert stored(plain) == 11
-        assert execute_plans(policy(), archiver=DayArchiver(store)).dropped == [NAME]
+        assert count_stored(plain) == 11
+        assert execute_plans(make_policy(), archiver=DayArchiver(store)).dropped == [NAME]
         assert restore_day(plain, store, PRODUCT, OLD).rows == 11
 
 
@@ -223,7 +223,7 @@ def test_archive_reads_versions_of_one_id_by_row_group(
     monkeypatch.setattr(write, "FILE_ROWS", 400)
     fill(plain, 1200)
     expected_rows = [row for row in fetch_all_rows(plain) if row[0] == "Б0042"]
-    execute_plans(policy(), archiver=DayArchiver(store))
+    execute_plans(make_policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
     real = parquet.read_rows
 
@@ -262,7 +262,7 @@ def test_partitions_command_archives_restores_and_releases(
     with_archive: Callable[[], None],
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)
-    with raw() as plain:
+    with connect_plainly() as plain:
         count = simulated.load(plain, old, applications=20)
         assert run("restore", str(old))[0] != 0
         with_archive()
@@ -272,7 +272,7 @@ def test_partitions_command_archives_restores_and_releases(
         code, out, _ = run("restore", str(old))
         assert (code, out.count("Restored ")) == (0, len(ENTITIES))
         total = sum(
-            stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
+            count_stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
         )
         assert total == count
         code, _, err = run("restore", str(old), "--entity", "product-car")

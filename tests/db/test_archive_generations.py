@@ -24,12 +24,20 @@ from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.db.partitioned import TABLE, day, execute_plans, insert, names, policy, raw
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    list_partition_names,
+    make_policy,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
+OLD = get_day(-5)
 NAME = days.build_partition_name(TABLE, OLD)
 SOURCE = sql.Identifier(NAME)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
@@ -80,34 +88,34 @@ def list_expected_files(store: ArchiveStore) -> list[str]:
 
 
 def run_maintain(store: ArchiveStore, keep: int = 3) -> list[str]:
-    outcome = execute_plans(policy(keep=keep), archiver=DayArchiver(store))
+    outcome = execute_plans(make_policy(keep=keep), archiver=DayArchiver(store))
     assert outcome.exit_code == 0, outcome
     return outcome.dropped
 
 
 def read_failure(store: ArchiveStore, name: str = NAME) -> str:
     """What maintain says of the one day that it can neither archive nor drop."""
-    outcome = execute_plans(policy(), archiver=DayArchiver(store))
+    outcome = execute_plans(make_policy(), archiver=DayArchiver(store))
     [(failed, reason)] = outcome.broken
     assert failed == name
-    assert name in names()
+    assert name in list_partition_names()
     return str(reason)
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
     """These rows of the day go into the archive, and the day leaves."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *ids)
     assert NAME in run_maintain(store)
 
 
 def test_archived_rows_survive_changes_of_retention(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *make_ids("a", 25))
     assert NAME in run_maintain(store)
     before = list_files(store)
     run_maintain(store, keep=7)
-    assert NAME in names()
+    assert NAME in list_partition_names()
     assert NAME in run_maintain(store)
     assert list_archived_ids(store) == make_ids("a", 25)
     assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 25
@@ -137,7 +145,7 @@ def test_archive_merges_day_that_returns_with_other_rows(
 
 
 def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         fill(plain, *make_ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
@@ -203,7 +211,7 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
         run_maintain(store)
         fill(plain, *make_ids("a", 11))
         try:
-            execute_plans(policy(), archiver=DayArchiver(fragile))
+            execute_plans(make_policy(), archiver=DayArchiver(fragile))
         except Killed:
             ended += 1
         else:
@@ -246,7 +254,7 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
                 yield sink
             if not woken:
                 woken.append(name)
-                with raw() as other_session:
+                with connect_plainly() as other_session:
                     other_session.execute(
                         "SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid]
                     )
@@ -256,7 +264,7 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
 
     woken: list[str] = []
     manifests: list[Manifest] = []
-    with raw() as first:
+    with connect_plainly() as first:
         fill(first, *make_ids("b", 9))
         with pytest.raises(Exception, match=r"terminat|closed|lost"):
             archive_day(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
@@ -278,10 +286,10 @@ def test_archiving_refuses_archive_with_fewer_rows_than_noted(
 def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
     """A volume that is not mounted is an empty directory: what is written there is lost later."""
     place, away = tmp_path / "archive", tmp_path / "away"
-    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, day(-4))
-    with raw() as plain:
+    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
+    with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
-        days.create_partition(plain, TABLE, day(-4))
+        days.create_partition(plain, TABLE, get_day(-4))
         insert(plain, NOON + timedelta(days=1))
         place.rename(away)
         for exists in (False, True):
@@ -299,7 +307,7 @@ def damage(store: ArchiveStore, day_manifest: Manifest) -> None:
 
 
 def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *make_ids("b", 25))
         damage(store, archive_day(plain, store, PRODUCT, OLD, SOURCE))
     assert NAME in run_maintain(store)
@@ -309,7 +317,7 @@ def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore
 
 @pytest.mark.parametrize("back", [0, 3])
 def test_damaged_files_prevent_drop_of_returned_day(store: ArchiveStore, back: int) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 25))
         day_manifest = manifest.load_manifest(store, TABLE, OLD)
         assert day_manifest is not None

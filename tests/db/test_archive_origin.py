@@ -20,8 +20,16 @@ from history.retention.archive.scrubbing import list_days_to_check, scrub_days
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
 from history.store.days.canonical import Connection
-from tests.db.commands import command
-from tests.db.partitioned import TABLE, execute_plans, insert, names, policy, raw, run
+from tests.db.commands import run_command
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    insert,
+    list_partition_names,
+    make_policy,
+    run,
+)
 from tests.db.test_archive_generations import (
     FOLDER,
     NAME,
@@ -58,7 +66,7 @@ def store(place: Path) -> ArchiveStore:
 
 def plant(store: ArchiveStore, *ids: str) -> None:
     """Write a sound archived day, as somebody can who may write to the archive's files."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *ids)
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
         plain.execute(f"DROP TABLE {NAME}")
@@ -94,7 +102,7 @@ def decide(action: str, *more: str) -> tuple[int, str]:
 
 
 def list_ids(table: str = NAME) -> list[str]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
@@ -112,7 +120,7 @@ def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
     archive_rows_of_day(store, *make_ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, "late")
     assert "1 row" in read_refusal(store)
     again = ArchivedDay.objects.get()
@@ -139,7 +147,7 @@ def test_archived_rows_are_accepted_after_kill_before_note(
 
 
 def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 12))
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
         fill(plain, *make_ids("b", 9), "late")
@@ -157,7 +165,7 @@ def test_forged_rows_under_true_digest_do_not_replace_day(
     store: ArchiveStore, is_noted: bool
 ) -> None:
     """Who knows the rows can compute their digest. The day would be dropped as archived."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         if is_noted:
@@ -175,7 +183,7 @@ def test_forged_rows_under_true_digest_do_not_replace_day(
 
 
 def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
@@ -204,7 +212,7 @@ def test_archive_decision_is_refused_without_journal(
     finally:
         plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
     assert read_files(store) == before
-    assert NAME not in names()
+    assert NAME not in list_partition_names()
 
 
 def damage(store: ArchiveStore) -> None:
@@ -247,14 +255,14 @@ def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: P
     code, output = decide("restore")
     assert code == 2
     assert "1 row" in output
-    assert NAME not in names()
-    ended = command(
+    assert NAME not in list_partition_names()
+    ended = run_command(
         *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
         *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
     )
     assert ended.code == 2
     assert not list((tmp_path / "export").glob("*.jsonl"))
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, "late")
     assert decide("restore")[0] == 2
     assert list_ids() == ["late"]
@@ -298,7 +306,7 @@ class Interrupted(DayArchiver):
 def written(store: ArchiveStore, place: Path, plain: Connection) -> Path:
     """The folder of a day that is archived and not dropped yet."""
     fill(plain, *IDS)
-    execute_plans(policy(), archiver=Interrupted(store))
+    execute_plans(make_policy(), archiver=Interrupted(store))
     return place / FOLDER
 
 
@@ -333,7 +341,7 @@ def test_forged_manifest_hides_no_archived_row(
         ArchivedDay.objects.all().delete()  # the run was interrupted before its note
     forge(written, **changed)
     assert NAME in run_maintain(store)
-    assert NAME not in names()
+    assert NAME not in list_partition_names()
     assert count_archived_rows(store) == [1, 1, 1]
     assert find_fault(store) == ""
     assert ArchivedDay.objects.get().archived_at.year == archived_at.year

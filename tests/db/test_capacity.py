@@ -10,8 +10,8 @@ from django.db import connection
 from history.retention import catalog
 from history.retention.capacity.loads import PACKED_SHARE, measure_loads
 from tests.db import simulated
-from tests.db.commands import printed
-from tests.db.partitioned import raw
+from tests.db.commands import read_output
+from tests.db.partitioned import connect_plainly
 from tests.messages import get_today
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -21,11 +21,11 @@ def get_day_ago(number: int) -> date:
     return get_today() - timedelta(days=number)
 
 
-capacity = partial(printed, "capacity")
+capacity = partial(read_output, "capacity")
 
 
 def test_loads_are_measured_from_complete_days() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         count = simulated.load(plain, get_day_ago(2), applications=60)
         count += simulated.load(plain, get_day_ago(1), applications=40, seed=2)
         simulated.load(plain, get_today(), applications=5, seed=3)
@@ -41,7 +41,7 @@ def test_loads_are_measured_from_complete_days() -> None:
 
 
 def test_capacity_command_measures_existing_days() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         simulated.load(plain, get_day_ago(2), applications=60)
     short, long = (
         json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))

@@ -13,7 +13,7 @@ from history.common import clock
 from history.kinds.entities import BY_NAME
 from history.models import FieldLabel
 from tests.command_shapes import parse_shaped
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -23,7 +23,7 @@ VALUE = "17.9-of-somebody"
 
 def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and what --json prints."""
-    ended = command("compare-old", *arguments, "--json")
+    ended = run_command("compare-old", *arguments, "--json")
     assert VALUE not in ended.out
     return ended.code, parse_shaped("compare-old", ended.out)
 
@@ -91,7 +91,7 @@ def test_comparison_is_not_ok_when_ids_are_wrong(
     code, actual = run_compare_old("--applications", str(file))
     assert (code, actual["ok"], actual["applications"], actual["nowhere"]) == (1, False, 2, 2)
     file.write_text("\ufeff\r\n\n")
-    ended = command("compare-old", "--applications", str(file))
+    ended = run_command("compare-old", "--applications", str(file))
     assert (ended.code, "has no id" in ended.err) == (2, True)
 
 
@@ -100,7 +100,7 @@ def test_comparison_prints_paths_without_values(
 ) -> None:
     store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
     old_service.add_version("A1", 2, {"rate": "other"}, minute(5))
-    text = command("compare-old").out
+    text = run_command("compare-old").out
     assert "different: product-instance A1 version 2: /rate\n" in text
     assert "1 version is missing here or differs." in text
     assert VALUE not in text
@@ -126,7 +126,7 @@ def test_comparison_is_not_ok_when_old_service_fails(
     assert run_compare_old()[0] == 1
     file = tmp_path / "ids"
     file.write_text("\n".join(f"A{number}" for number in range(20)))
-    ended = command("compare-old", "--applications", str(file))
+    ended = run_command("compare-old", "--applications", str(file))
     assert (ended.code, "failed 5 times in a row" in ended.err) == (2, True)
     assert len(old_service.requests) == 1 + 5
 
@@ -139,7 +139,7 @@ def test_comparison_is_not_ok_when_no_version_is_in_both(
     store.add("A1", 0, {}, 0)
     code, actual = run_compare_old()
     assert (code, actual["ok"], actual["versions"]["missingThere"]) == (1, False, 1)
-    text = command("compare-old").out
+    text = run_command("compare-old").out
     assert "nothing was proved" in text
     assert "Nothing is missing" not in text
 

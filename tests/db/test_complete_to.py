@@ -19,9 +19,9 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import Ingested, query
-from tests.db.noted import ledger_row
+from tests.db.noted import create_ledger_row
 from tests.messages import SOURCE, TWIN_TOPIC, make_value
 
 TOPIC = SOURCE.topic
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.django_db
 def add_read_partition(topic: str, partition: int = 0, **columns: Any) -> Ledger:
     """A ledger row: all of ten messages are read, which was seen two minutes ago."""
     columns.setdefault("end_known_at", NOW - timedelta(minutes=2))
-    return ledger_row(topic, partition=partition, **columns)
+    return create_ledger_row(topic, partition=partition, **columns)
 
 
 def get_completeness() -> tuple[datetime | None, int | None]:
@@ -130,7 +130,7 @@ def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
     assert (entry.lag, entry.high_watermark) == (0, 6)
 
 
-run = partial(printed, "ledger", "--offline")
+run = partial(read_output, "ledger", "--offline")
 
 
 def test_ledger_command_retires_topic_and_takes_it_back() -> None:

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.ingested import Ingested, ids, query, rows
+from tests.db.ingested import Ingested, list_ids, list_rows, query
 from tests.messages import make_value
 
 SLOW = "annals-slow"
@@ -45,7 +45,7 @@ def set_for_the_login(db: None) -> Iterator[None]:
 @pytest.mark.usefixtures("set_for_the_login")
 def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: Ingested) -> None:
     ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
-    [row] = rows()
+    [row] = list_rows()
     assert row["author"] == "Прыгунов"
     assert row["text"] == '{"type": "Квартира"}'
 
@@ -103,4 +103,4 @@ def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: 
     slow.close()
     ingested.claim()
     ingested.store(again)  # raises LockNotAvailable where it waits for the lock of the row
-    assert ids() == ["a"]
+    assert list_ids() == ["a"]

@@ -35,8 +35,8 @@ from history.timeline import (
     VersionFilters,
 )
 from history.timeline.reader import HistoryReader as GateReader
-from tests.db.commands import command
-from tests.db.partitioned import raw
+from tests.db.commands import run_command
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -334,14 +334,14 @@ def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
     tmp_path: Path,
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         pack(plain)
         flip(plain)
     span = ("--from", str(DAYS[0]), "--to", str(DAYS[2] + timedelta(1)))
     words = ("export", "--entity", ROOT.name, *span, "--format", "jsonl", "--unmasked", "a test")
     where = ("--output", str(tmp_path)) if target == "directory" else ()
-    code, _out, err = command(*words, *where)
+    code, _out, err = run_command(*words, *where)
     assert code == 1, err
     lines = capsysbinary.readouterr().out.decode().splitlines()
     if target == "directory":
@@ -362,7 +362,7 @@ def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
 def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     flip: Callable[..., None],
 ) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         for number in (8, 9):  # versions of T2 that stay readable
             Store().add(
@@ -439,11 +439,11 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
             error = failed
         outcome.note_result(outcome.dropped, str(day), error)
     assert (outcome.dropped, len(outcome.broken)) == ([str(DAYS[0]), str(DAYS[2])], 1)
-    code, out, err = command("search", "index", "--json")
+    code, out, err = run_command("search", "index", "--json")
     assert out, err
     assert (code, json.loads(out)["damaged"]) == (1, 1)
     assert f"{DAY}: the packed versions of A1" in err
-    code, _out, err = command("gaps")
+    code, _out, err = run_command("gaps")
     assert code == 0, err
 
 
@@ -453,7 +453,7 @@ def hides_all(_user: object, _application: object) -> bool:
 
 
 def test_damage_is_not_told_of_a_hidden_application(settings: Any) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         pack(plain)
         flip_packed(plain, "T1")

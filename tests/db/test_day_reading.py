@@ -23,7 +23,7 @@ from history.store.days import canonical, days
 from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 from history.timeline.sources import statements, tables
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -37,7 +37,7 @@ def reader(plain: Connection) -> Iterator[Connection]:
     store = Store()
     for number in range(30):
         store.add("A1", number, {"n": number}, minute(number))
-    with raw() as session:
+    with connect_plainly() as session:
         yield session
 
 
@@ -51,7 +51,7 @@ class Swap:
 
     def _run(self) -> None:
         try:
-            with raw() as session:
+            with connect_plainly() as session:
                 self._act(session, ROOT, DAY)
         except BaseException as error:
             self.error = error
@@ -91,7 +91,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
 
     def wait_and_attach(connection: Connection, place: Any, day: Any) -> None:
         begun.set()
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             query = (
                 "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
                 " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -120,7 +120,7 @@ def test_day_dropped_during_wait_is_absent(reader: Connection, plain: Connection
         with open_day(reader, ROOT.table, DAY) as place:
             states.append(place.state)
 
-    with raw() as other_session, other_session.transaction():
+    with connect_plainly() as other_session, other_session.transaction():
         other_session.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")
         thread = threading.Thread(target=read)
         thread.start()

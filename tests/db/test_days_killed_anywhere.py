@@ -24,11 +24,11 @@ from tests.db.partitioned import (
     TABLE,
     TABLES,
     TODAY,
-    advisory_locks,
+    connect_plainly,
+    count_advisory_locks,
     drop_partitions,
     execute_plans,
-    names,
-    raw,
+    list_partition_names,
 )
 from tests.db.test_archive_generations import (
     NAME,
@@ -54,7 +54,7 @@ def reset_days() -> None:
     """No old day, no archive; today exists."""
     drop_partitions()
     ArchivedDay.objects.all().delete()
-    with raw() as plain:
+    with connect_plainly() as plain:
         for table in TABLES:
             days.create_partition(plain, table, TODAY)
 
@@ -62,15 +62,15 @@ def reset_days() -> None:
 def list_ids_anywhere(store: ArchiveStore) -> set[str]:
     """The ids of all rows that are in the archive or in a table, attached or not."""
     ids = set(list_archived_ids(store))
-    with raw() as plain:
-        for name in names():
+    with connect_plainly() as plain:
+        for name in list_partition_names():
             ids |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
     return ids
 
 
 def wait_until_free() -> None:
     """Wait until the server has ended the session of the killed process, and its locks with it."""
-    wait_until(lambda: advisory_locks() == 0, "the session of a killed process does not end")
+    wait_until(lambda: count_advisory_locks() == 0, "the session of a killed process does not end")
 
 
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
@@ -91,7 +91,7 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
 
 def fetch_table_rows() -> list[tuple[Any, ...]]:
     """The whole rows of the old day."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 
 
@@ -103,7 +103,7 @@ def read_archived_rows(store: ArchiveStore) -> list[tuple[Any, ...]]:
 def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> None:
     count, begin, store = 0, tmp_path / "begin", ArchiveStore(str(tmp_path / "0"))
     reset_days()
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *FIRST)
     assert execute_plans(POLICY, archiver=DayArchiver(ArchiveStore(str(begin)))).dropped == [NAME]
     archived_day, expected = ArchivedDay.objects.get(), read_archived_rows(ArchiveStore(str(begin)))
@@ -114,7 +114,7 @@ def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> 
         shutil.copytree(begin, tmp_path / str(count))
         archived_day.save(force_insert=True)
         store = ArchiveStore(str(tmp_path / str(count)))
-        with raw() as plain:
+        with connect_plainly() as plain:
             fill(plain, *LATER)
             fill(plain, *LATER, version=2)
             before = fetch_table_rows() if count == 0 else []
@@ -126,7 +126,7 @@ def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> 
         assert list_ids_anywhere(store) == {*FIRST, *LATER}
         assert execute_plans(POLICY, archiver=DayArchiver(store)).exit_code == 0
         assert read_archived_rows(store) == expected
-        assert NAME not in names()
+        assert NAME not in list_partition_names()
         count += 1
         set_up_day()
     assert count > 20
@@ -136,7 +136,7 @@ def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
     """Of a day that was packed when it was archived."""
     store = ArchiveStore(str(tmp_path))
     reset_days()
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *FIRST)
         expected = fetch_table_rows()
         packing.pack_day(plain, PRODUCT, OLD)
@@ -151,7 +151,7 @@ def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
     count = 0
     for _ in kill_everywhere(run):
         assert fetch_table_rows() == later
-        assert names() == [NAME, days.build_partition_name(TABLE, TODAY)]
+        assert list_partition_names() == [NAME, days.build_partition_name(TABLE, TODAY)]
         count += 1
     assert fetch_table_rows() == [*expected, *later]
     assert count > 10

@@ -26,7 +26,7 @@ from history.common import clock
 from history.models import GapRun
 from ingest.kafka import source
 from ingest.models import JobRun
-from tests.db.noted import gaps_ran, maintain_ran
+from tests.db.noted import record_gap_run, record_maintain_run
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
@@ -141,8 +141,8 @@ def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> Non
             cursor.execute(f"GRANT annals_{role} TO first_hour_{role}")
     User.objects.create_superuser("first")
     now = clock.now()
-    maintain_ran(now)
-    gaps_ran(now)
+    record_maintain_run(now)
+    record_gap_run(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="")
     after = list_warning_ids(databases=["default"])
     assert [entry for entry in after if entry not in ("W114", "W121")] == ["W116"]

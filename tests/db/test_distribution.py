@@ -13,14 +13,14 @@ from annals.operations.health import explain_schema_mismatch
 from history.store import distribution
 from history.store.database import base
 from history.store.distribution import DISTRIBUTED_BY
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def plain() -> Iterator[psycopg.Connection[object]]:
-    with raw() as session:
+    with connect_plainly() as session:
         distribution.forget_answer(session)
         yield session
         distribution.forget_answer(session)
@@ -32,7 +32,7 @@ def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[objec
 
 def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[object]) -> None:
     distribution.is_distributed(plain)
-    with raw() as other_session:
+    with connect_plainly() as other_session:
         other_session.autocommit = False
         with pytest.raises(errors.DivisionByZero):
             other_session.execute("SELECT 1 / 0")

@@ -30,13 +30,23 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.command_shapes import parse_shaped
 from tests.db import simulated
-from tests.db.commands import command
-from tests.db.partitioned import NOW, TABLE, TODAY, day, execute_plans, insert, policy, raw, stored
+from tests.db.commands import run_command
+from tests.db.partitioned import (
+    NOW,
+    TABLE,
+    TODAY,
+    connect_plainly,
+    count_stored,
+    execute_plans,
+    get_day,
+    insert,
+    make_policy,
+)
 from tests.db.store import Store as Rows
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-FIRST, LAST = day(-5), day(-3)
+FIRST, LAST = get_day(-5), get_day(-3)
 WAITS = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
 HARD = [
     '{"n": 12345678901234567890.10, "big": 123456789012345678901234567890}',
@@ -61,7 +71,7 @@ def archive_at(monkeypatch: pytest.MonkeyPatch, url: str | None) -> str:
 
 def fill(*of: date) -> None:
     """Rows of applications on each of these days."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for day in of:
             days.create_partition(plain, TABLE, day)
             noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
@@ -90,7 +100,7 @@ def export(
 ) -> str:
     """What `annals export` writes to standard error."""
     dates = ("--from", str(span[0]), "--to", str(span[1]))
-    ended = command("export", "--entity", entity, *dates, *words)
+    ended = run_command("export", "--entity", entity, *dates, *words)
     connection.close()
     assert ended.code == 0, ended
     return ended.err
@@ -104,18 +114,18 @@ def parse_line(line: bytes) -> dict[str, Any]:
 
 def run_export(*words: str) -> tuple[int, str]:
     """Exit code and standard error of an export of applications."""
-    code, _, errors = command("export", "--entity", "product-instance", *words)
+    code, _, errors = run_command("export", "--entity", "product-instance", *words)
     return code, errors
 
 
 def leave(archive: str) -> None:
     """Let maintain archive and drop the days before day -3."""
-    outcome = execute_plans(policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
+    outcome = execute_plans(make_policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
     assert outcome.exit_code == 0
 
 
 def list_expected_versions() -> list[dict[str, Any]]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         rows = plain.execute(
             f"SELECT id, version, type, updated_at, client_id, author, data::text FROM {TABLE}"
             " ORDER BY updated_at"
@@ -218,7 +228,7 @@ def test_export_to_stdout_writes_only_versions(
 
 def test_export_of_children_names_application(tmp_path: Path, plain: Connection) -> None:
     simulated.load(plain, FIRST, applications=30)
-    count = stored(plain, "product_task_aud")
+    count = count_stored(plain, "product_task_aud")
     output = export("--output", str(tmp_path), entity="product-task")
     assert f"{count:,} rows" in output
     (file,) = [tmp_path / name for name in list_files(tmp_path)]
@@ -229,11 +239,11 @@ def test_export_of_children_names_application(tmp_path: Path, plain: Connection)
 
 @pytest.mark.usefixtures("filled")
 def test_export_without_dates_omits_today(tmp_path: Path) -> None:
-    fill(day(-1), TODAY)
+    fill(get_day(-1), TODAY)
     code, output = run_export("--output", str(tmp_path))
     assert (code, "Exported 3 days, 12 rows" in output) == (0, True)
     assert list_files(tmp_path) == [
-        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, get_day(-1))
     ]
 
 
@@ -244,7 +254,7 @@ def test_export_rewrites_day_with_new_rows(kind: str, tmp_path: Path) -> None:
     export(*words)
     first, last = (tmp_path / name for name in list_files(tmp_path))
     before = first.stat(), last.stat()
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
     assert "1 day was exported before" in export(*words)
     assert first.stat() == before[0]
@@ -264,7 +274,7 @@ def test_export_of_archived_day_equals_export_of_table(
     words = ("--format", kind)
     export(*words, "--output", str(tmp_path / "table"))
     leave(settled)
-    assert stored(plain) == len(HARD)
+    assert count_stored(plain) == len(HARD)
     output = export(*words, "--output", str(tmp_path / "archive"))
     assert "Exported 2 days, 8 rows" in output
     names = list_files(tmp_path / "table")
@@ -290,7 +300,7 @@ def read_versions(file: Path) -> list[Any]:
 def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
     leave(settled)
     fill(FIRST)  # all rows again, and one more
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
     assert f"Exported 2 days, {2 * len(HARD) + 1} rows" in export("--output", str(tmp_path))
     lines = (tmp_path / list_files(tmp_path)[0]).read_bytes().splitlines()
@@ -302,11 +312,11 @@ def test_export_names_missing_days(
     tmp_path: Path, settled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(settled)
-    old = day(-200)
+    old = get_day(-200)
     code, output = run_export(
         "--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY)
     )
-    last = day(-91)
+    last = get_day(-91)
     assert code == 1
     assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
     assert "Exported 4 days" in output  # two with rows, and two that maintain has made
@@ -328,7 +338,7 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
         f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in output
     )
     assert list_files(tmp_path) == [
-        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, get_day(-2), get_day(-1))
     ]
     file.unlink()
     assert run_export("--output", str(tmp_path))[0] == 2
@@ -375,12 +385,12 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
         replace(*args)
         swapped.set()
         deadline = time_of.monotonic() + 20
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             while not other_session.execute(WAITS).rowcount and time_of.monotonic() < deadline:
                 time_of.sleep(0.02)
 
     monkeypatch.setattr(days, "replace_table", replace_slowly)
-    with raw() as plain, ThreadPoolExecutor(1) as pool:
+    with connect_plainly() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
         assert swapped.wait(20)
         [exported_day] = run.to_directory(
@@ -394,21 +404,25 @@ def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -
     """A longer partition, two of one day, and a default one."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
-        ("long", day(-9), FIRST),
+        ("long", get_day(-9), FIRST),
         ("morning", FIRST, noon),
         ("evening", noon, FIRST + timedelta(days=1)),
     ):
         plain.execute(
             f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
         )
-    for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
+    for id, moment in (("old", get_day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
         insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
-    assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
-    names = [f"{days.build_partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
+    assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(get_day(-7), LAST))
+    names = [
+        f"{days.build_partition_name(TABLE, get_day(number))}.jsonl" for number in (-7, -6, -5)
+    ]
     assert list_files(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-    insert(plain, datetime.combine(day(-10), time(1), UTC), "nowhere else")
+    insert(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
-    assert "Exported 1 day, 1 row" in export("--output", str(folder), span=(day(-10), day(-9)))
+    assert "Exported 1 day, 1 row" in export(
+        "--output", str(folder), span=(get_day(-10), get_day(-9))
+    )
     assert b"nowhere else" in (folder / list_files(folder)[0]).read_bytes()

@@ -22,9 +22,9 @@ from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import TableSource
 from tests.apache import certificates
-from tests.db.noted import held_version
+from tests.db.noted import create_quarantined_version
 from tests.db.replaced import use
-from tests.db.screens import text
+from tests.db.screens import read_text
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -107,13 +107,13 @@ def test_version_with_two_clocks_is_shown_once_with_both_moments(
     assert page.count("from the old system") == 3
     assert "The old system has another time of this version" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
-    assert "The old system has version 4 with another time" in text(snapshot)
+    assert "The old system has version 4 with another time" in read_text(snapshot)
     address, moment = "/admin/history/product-instance/A1/versions/4/", four["fallbackUpdatedAt"]
     old_page = support.get(address, {"at": moment})
-    assert "This is version 4 of the old system" in text(old_page)
-    assert "old 4" in text(old_page)
+    assert "This is version 4 of the old system" in read_text(old_page)
+    assert "old 4" in read_text(old_page)
     store.add("A1", 4, {}, minute(4.5))  # now it is the store's
-    assert "More than one version has the number 4" in text(
+    assert "More than one version has the number 4" in read_text(
         support.get(address, {"at": four["updatedAt"]})
     )
 
@@ -396,10 +396,10 @@ def test_screen_says_that_versions_may_be_missing(
     base_address = "/admin/history/product-instance/A1/"
     pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
     for address in (*(base_address + page for page in pages), "/admin/applications/A1/"):
-        assert "The old system does not answer" in text(support.get(address))
+        assert "The old system does not answer" in read_text(support.get(address))
     absent_page = support.get("/admin/history/product-instance/B9/")
     assert absent_page.status_code == 404
-    assert "The old system does not answer" in text(absent_page)
+    assert "The old system does not answer" in read_text(absent_page)
 
 
 # The rule where only the old service has the document that it decides about.
@@ -417,7 +417,7 @@ def children_of_old_applications(old_service_with_rule: OldServiceServer, store:
 def test_trace_asks_rule_about_document_of_old_service(
     children_of_old_applications: None, support: Client
 ) -> None:
-    held_version("A1", 5)
+    create_quarantined_version("A1", 5)
     root = "/api/v1/trace?entity=product-instance&id=A1&version="
     for address in (f"{TRACE}1", f"{TRACE}7", f"{root}0", f"{root}5", f"{root}9"):
         assert support.get(address).status_code == 403, address
@@ -436,7 +436,7 @@ def test_rule_is_not_asked_when_document_is_not_known(
     store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
     child = f"/api/v1/history/participant-role/R1?pageSize=1{more}"
     assert support.get(child).status_code == 403
-    held_version("A1", 5)
+    create_quarantined_version("A1", 5)
     old.status = 500
     for address in (child, f"{TRACE}1", "/api/v1/trace?entity=product-instance&id=A1&version=5"):
         answer = support.get(address)

@@ -24,9 +24,9 @@ from history.store.days.canonical import Connection
 from ingest.management.preconditions import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
-from tests.db.as_role import PASSWORD, member, url_of
-from tests.db.commands import printed
-from tests.db.partitioned import raw, read_all_to_end, run
+from tests.db.as_role import PASSWORD, build_url, create_member
+from tests.db.commands import read_output
+from tests.db.partitioned import connect_plainly, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -50,7 +50,7 @@ def no_mark(tables: None) -> Iterator[None]:
 
 
 def forget_marks() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("DELETE FROM django_migrations WHERE name LIKE 'form%needs_stop'")
 
 
@@ -77,7 +77,7 @@ def find_mark(plain: Connection) -> int | None:
 def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
     name: str, filled: Connection
 ) -> None:
-    with raw(application_name=name) as earlier:
+    with connect_plainly(application_name=name) as earlier:
         code, _, errors = run("pack", str(DAY), "--entity", "product-instance")
         assert code == 2
         assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in errors
@@ -89,7 +89,7 @@ def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
 
 
 def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Connection) -> None:
-    with raw(application_name="annals") as earlier:
+    with connect_plainly(application_name="annals") as earlier:
         code, out, _ = run("maintain", "--json")
         answer = json.loads(out)
         assert (code, answer["packed"], answer["broken"]) == (0, [], [])
@@ -105,8 +105,11 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 def test_the_login_of_a_process_counts_when_its_application_has_another_name(
     role: str, filled: Connection
 ) -> None:
-    printed("grants", "--apply")
-    with member(role) as login, psycopg.connect(url_of(login), application_name="web-7") as web:
+    read_output("grants", "--apply")
+    with (
+        create_member(role) as login,
+        psycopg.connect(build_url(login), application_name="web-7") as web,
+    ):
         (session,) = forms.find_unready(filled)
         assert (session.pid, session.login) == (web.info.backend_pid, login)
         assert session.application == "web-7"
@@ -117,7 +120,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
     Store().add("D2", 0, json.dumps({"large": token_hex(100_000)}), minute(0))
     client.force_login(User.objects.create_superuser("operator"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
-    with raw(application_name="annals") as earlier:
+    with connect_plainly(application_name="annals") as earlier:
         session_text = f"pid {earlier.info.backend_pid} (annals, "
         [warning] = [
             message
@@ -142,7 +145,10 @@ def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
     filled: Connection,
 ) -> None:
     connection.ensure_connection()
-    foreign = raw(application_name="psql"), raw(application_name="outbox relay")
+    foreign = (
+        connect_plainly(application_name="psql"),
+        connect_plainly(application_name="outbox relay"),
+    )
     with open_connection(), open_connection("annals-beat"), foreign[0], foreign[1]:
         assert forms.find_unready(filled) == []
 
@@ -170,7 +176,7 @@ def test_a_session_that_announces_itself_late_is_waited_for(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
-    with raw(application_name="annals") as late:
+    with connect_plainly(application_name="annals") as late:
         slept: list[float] = []
 
         def sleep(seconds: float) -> None:
@@ -189,7 +195,7 @@ def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:
-        opened.append(raw(application_name="annals"))
+        opened.append(connect_plainly(application_name="annals"))
         return real(plain)
 
     monkeypatch.setattr(forms, "find_mark", connect_meanwhile)

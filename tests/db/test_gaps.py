@@ -30,9 +30,9 @@ from history.store.days.days import build_partition_name
 from history.store.days.window import Window
 from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import empty
-from tests.db.noted import held_version
+from tests.db.noted import create_quarantined_version
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)
@@ -228,7 +228,7 @@ def test_gap_sums_of_small_services_are_added_up(committed: Store) -> None:
 def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    held_version("A1", 2)
+    create_quarantined_version("A1", 2)
     run_gaps()
     assert list_open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
@@ -307,10 +307,10 @@ def test_killed_gap_run_loses_and_doubles_nothing(
 def test_gaps_command_prints_result(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    result = json.loads(printed("gaps", "--json"))
+    result = json.loads(read_output("gaps", "--json"))
     assert (result["gaps"], result["versions"], result["days"]) == (1, 2, 1)
     assert result["by"][0]["client_id"] == "top-crm"
-    assert "2 versions missing in 1 gap" in printed("gaps")
+    assert "2 versions missing in 1 gap" in read_output("gaps")
 
 
 def drop_day(day: date) -> None:

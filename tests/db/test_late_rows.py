@@ -30,8 +30,8 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, execute_plans, raw, run
-from tests.db.store import queries
+from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run
+from tests.db.store import record_queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
@@ -59,7 +59,7 @@ def decode_rows(*bodies: bytes) -> list[DecodedRow]:
 
 
 def check() -> SealVerdict:
-    with raw() as plain:
+    with connect_plainly() as plain:
         (verdict,) = verify_days(plain, ROOT)
     assert find_chain_fault(ROOT) is None
     return verdict
@@ -72,7 +72,7 @@ def list_late_rows() -> list[tuple[str, str, int, bool]]:
 
 
 def execute(statement: str) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
 
@@ -81,7 +81,7 @@ def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
     assert list_late_rows() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
     assert (row.table, row.day, row.version, row.partition) == (TABLE, OLD, 7, 0)
-    with raw() as plain:
+    with connect_plainly() as plain:
         rows = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
     assert len(rows) == 1
     verdict = check()
@@ -131,15 +131,15 @@ def test_late_row_displaced_by_bad_row_is_noted_once(writer: Ingested) -> None:
     # The bad row makes the batch fail and be halved: rows are copied more than once.
     bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
     writer.write(*(make_old_message(f"late{n}") for n in range(5)), bad)
-    assert [row["offset"] for row in ingesting.quarantined()] == [8]
+    assert [row["offset"] for row in ingesting.list_quarantined()] == [8]
     assert list_late_rows() == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
     assert check().fault is None
 
 
 def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
     writer.write(make_old_message("late", author=7))
-    ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.quarantined()]
-    with raw() as plain:
+    ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.list_quarantined()]
+    with connect_plainly() as plain:
         plain.execute(
             "UPDATE ingest_quarantine SET value = %s, next_attempt = now() WHERE id = %s",
             [make_old_message("late"), identity],
@@ -154,7 +154,7 @@ def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
 def test_batch_of_today_runs_no_query_for_seals(
     writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with queries(monkeypatch) as statements:
+    with record_queries(monkeypatch) as statements:
         writer.write(make_value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
         assert not [statement for statement in statements if "sealed_day" in statement]
         writer.write(make_old_message("late"))
@@ -179,7 +179,11 @@ def test_seal_waits_for_writer_that_began_before(
         threading.Event().wait(0.01)
 
     monkeypatch.setattr(late_rows.time, "sleep", pause)
-    with raw() as plain, open_connection("test") as open_, ThreadPoolExecutor(1) as pool:
+    with (
+        connect_plainly() as plain,
+        open_connection("test") as open_,
+        ThreadPoolExecutor(1) as pool,
+    ):
         with open_.transaction():
             copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
             future = pool.submit(seal_day, plain, ROOT, OLD)
@@ -270,7 +274,7 @@ def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Arch
     leave(archive)
     assert DaySeal.objects.count() == 3
     assert check().fault is None
-    with raw() as plain:
+    with connect_plainly() as plain:
         restore_day(plain, archive, ROOT, OLD)
     assert check().fault is None
 

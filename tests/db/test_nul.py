@@ -22,8 +22,8 @@ from history.retention.archive.write import DayArchiver
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
-from tests.db.partitioned import execute_plans, raw
+from tests.db.ingested import Ingested, find_faults, list_ids, list_quarantined, query, read_counts
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import Store
 from tests.messages import make_value_with_data
 
@@ -40,12 +40,12 @@ def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     ingested.write(
         make_value_with_data(turned, id="n"), make_value_with_data(other_document, id="n")
     )
-    assert ids() == ["n", "o"]
-    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
+    assert list_ids() == ["n", "o"]
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
     expected = {"next_offset": 4, "read": 4, "stored": 2, "repeated": 1}
-    assert counts() == {**expected, "quarantined": 1}
+    assert read_counts() == {**expected, "quarantined": 1}
     assert [row["value"] for row in query("SELECT value FROM search_key")] == ["17"]
-    assert faults() == []
+    assert find_faults() == []
 
 
 NOW = datetime.now(UTC)
@@ -55,7 +55,7 @@ OLD = NOW - timedelta(days=5)
 @pytest.fixture
 def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Versions 0 and 1 of A1: NUL in both, five days apart; and an archive."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create_partition(plain, ROOT.table, moment.date())
             Store().add("A1", version, to_store(dumps(data)).decode(), moment, type=UPDATE)

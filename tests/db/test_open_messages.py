@@ -21,11 +21,11 @@ from history.kinds.entities import BY_NAME, PARTS, ROOT
 from ingest.messages.message import Message
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import CHILD_SOURCE, Ingested
-from tests.db.noted import ledger_row
-from tests.db.screens import text
-from tests.db.store import queries
+from tests.db.noted import create_ledger_row
+from tests.db.screens import read_text
+from tests.db.store import record_queries
 from tests.messages import CHILD_TOPIC, NOW, TOPIC, make_value
 
 TASK = BY_NAME["product-task"]
@@ -88,7 +88,7 @@ def stored(ingested: Ingested) -> Iterator[Ingested]:
     ingested.write(make_child_message("T1", 0), source=CHILD_SOURCE)
     now = clock.now()
     for topic in (topic for entity in PARTS for topic in entity.topics):
-        ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
+        create_ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
     with open_connection("test") as plain:
         plain.execute("UPDATE ingest_ledger SET high_watermark = next_offset, end_known_at = now()")
     yield ingested
@@ -136,7 +136,7 @@ def test_every_answer_names_a_message_in_quarantine(
         assert (message["updatedAt"] is None) == (made_at is None), address
         assert message["readAt"] == row.first_seen.isoformat(timespec="microseconds")
     for address in PAGES:
-        page_text = text(english.get(address))
+        page_text = read_text(english.get(address))
         assert "is in quarantine" in page_text, address
         assert "is here" not in page_text, address
         if number is not None:
@@ -166,7 +166,7 @@ def test_a_message_of_which_only_the_key_tells_the_id_is_named(
         [message] = fetch_quarantined(english, address)
         assert (message["id"], message["version"], message["updatedAt"]) == ("A1", None, None)
     for address in PAGES:
-        assert "its place is not known" in text(english.get(address)), address
+        assert "its place is not known" in read_text(english.get(address)), address
 
 
 def test_a_message_that_names_no_document_may_be_about_any(
@@ -176,7 +176,7 @@ def test_a_message_that_names_no_document_may_be_about_any(
     assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
     assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
-    page_text = text(english.get(PAGE))
+    page_text = read_text(english.get(PAGE))
     assert "1 message in quarantine does not say which document it is about" in page_text
     assert "is here" not in page_text
 
@@ -188,15 +188,15 @@ def test_a_settled_message_is_not_named(
     stored.write(make_version_message(4, type="no such"))
     assert fetch_quarantined(english, OF_A1)
     if settled == "discarded":
-        printed("quarantine", "discard", "--reason", "bad_type", "--why", "test")
+        read_output("quarantine", "discard", "--reason", "bad_type", "--why", "test")
     else:
         with open_connection("test") as plain:
             plain.execute("UPDATE ingest_quarantine SET value = %s", [make_version_message(4)])
-        printed("quarantine", "retry", "--now")
+        read_output("quarantine", "retry", "--now")
     for address in CALLS:
         assert fetch_quarantined(english, address) == [], address
     for address in PAGES:
-        assert "is in quarantine" not in text(english.get(address)), address
+        assert "is in quarantine" not in read_text(english.get(address)), address
 
 
 def list_bad_children() -> Iterator[tuple[bytes, str]]:
@@ -217,12 +217,12 @@ def test_an_application_names_messages_of_its_children(
         [message] = fetch_quarantined(english, address)
         assert (message["kind"], message["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
-        page_text = text(english.get(address))
+        page_text = read_text(english.get(address))
         assert id in page_text, address
         assert "is in quarantine" in page_text, address
     for address in CALLS[:-2]:
         assert fetch_quarantined(english, address) == []
-    assert "Everything up to" in text(english.get(PAGE))
+    assert "Everything up to" in read_text(english.get(PAGE))
 
 
 def test_a_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
@@ -241,9 +241,9 @@ def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
     stored.write(make_child_message("T2", 0, type="no such"), source=CHILD_SOURCE)
     results = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
     assert [item["quarantinedCount"] for item in results] == [2]
-    assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
+    assert "2 changes in quarantine" in read_text(english.get("/admin/history/?q=A1,T1"))
     english.get("/admin/applications/A1/")
-    assert "2 changes in quarantine" in text(english.get("/admin/"))
+    assert "2 changes in quarantine" in read_text(english.get("/admin/"))
 
 
 def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before(
@@ -271,7 +271,7 @@ def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before
     assert (gap["missingVersions"], gap["quarantined"]) == ([2], [])
     whole = json.loads(english.get(CALLS[-1]).content)["data"]["uncertain"]
     assert [item["id"] for item in whole] == ["A1"]
-    page_text = text(english.get("/admin/at/A1/"))
+    page_text = read_text(english.get("/admin/at/A1/"))
     assert "the state at this moment may have been different" in page_text
 
 
@@ -287,7 +287,7 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
     )  # fmt: skip
     data = json.loads(english.get(OF_A1).content)["data"]
     assert (len(data["quarantined"]), data["quarantinedCount"]) == (100, 1_000)
-    page_text = text(english.get(PAGE))
+    page_text = read_text(english.get(PAGE))
     assert "1 000+ changes came and are not shown here" in page_text
     assert "And 995+ more." in page_text
 
@@ -296,7 +296,9 @@ def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_
     stored.write(make_version_message(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
-    output = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
+    output = read_output(
+        "export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json"
+    )
     assert json.loads(output)["quarantined"] == 1
 
 
@@ -305,7 +307,7 @@ def test_a_page_asks_the_quarantine_once(
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
     for address in (OF_A1, CALLS[-2], PAGE, "/admin/applications/A1/"):
-        with queries(monkeypatch) as statements:
+        with record_queries(monkeypatch) as statements:
             english.get(address)
         quarantine_statements = [
             statement for statement in statements if "WITH chosen" in statement

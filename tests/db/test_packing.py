@@ -57,7 +57,7 @@ from ingest.messages.decode import decode
 from ingest.messages.message import Message
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import pack_finished_days, raw, read_all_to_end, run
+from tests.db.partitioned import connect_plainly, pack_finished_days, read_all_to_end, run
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -180,7 +180,7 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
     def add_late_row(self: Any, *args: Any) -> Any:
         result = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
-        with raw() as other_session:  # as ingest notes it
+        with connect_plainly() as other_session:  # as ingest notes it
             late_rows.mark_sealed_day(other_session, ROOT.table, DAY)
             other_session.execute(
                 'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
@@ -189,7 +189,7 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
             )
         return result
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         before = read_rows(plain, ROOT)
         monkeypatch.setattr(packing._Rewrite, "_fill_table", add_late_row)
@@ -232,7 +232,7 @@ def test_pack_refuses_table_with_other_versions(
 def test_pack_holds_large_document_in_memory_once() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
     packed_blocks = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
-    with raw() as plain:
+    with connect_plainly() as plain:
         tracemalloc.start()
         packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
             versions, packed_blocks, None
@@ -247,7 +247,7 @@ def test_pack_refuses_day_in_use_and_full_disk(
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     monkeypatch.setattr(packing._Rewrite, "_fill_table", None)
-    with raw() as plain, raw() as reader:
+    with connect_plainly() as plain, connect_plainly() as reader:
         fill(plain, 2)
         with reader.transaction():
             reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
@@ -268,7 +268,7 @@ def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> 
         return canonical.stream_versions(reader, *args, **options)
 
     monkeypatch.setattr(packing, "stream_versions", note_limits)
-    with raw() as plain:
+    with connect_plainly() as plain:
         if plain.info.server_version < 170_000:
             pytest.skip("this server has no such limit")
         fill(plain, documents=4)
@@ -307,7 +307,7 @@ def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
 
 
 def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         seal_day(plain, ROOT, DAY)
         packing.pack_day(plain, ROOT, DAY)

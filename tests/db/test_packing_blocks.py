@@ -11,7 +11,7 @@ from history.retention.packing import pack_day
 from history.store.days import days
 from history.store.versions import VersionKey
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import T0, Store, minute
 
 DAY = T0.date()
@@ -25,13 +25,13 @@ def fetch_one(key: VersionKey) -> None:
 
 @pytest.fixture
 def store(tables: None) -> Store:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, DAY)
     return Store()
 
 
 def pack_root_day() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         pack_day(plain, get_root(), DAY)
 
 
@@ -54,7 +54,7 @@ def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
 
 def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:
     draw, next_day = Random(1), DAY + timedelta(days=1)
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, next_day)
         for first_minute, word, size in ((0, "one", 30), (1440, "another", 1500)):
             for number in range(600):

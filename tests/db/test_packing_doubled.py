@@ -14,7 +14,7 @@ from history.store.days import canonical, days, doubled_versions
 from history.store.days.canonical import Connection, compute_digest, stream_versions
 from ingest.messages.decode import Reason
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw, run
+from tests.db.partitioned import TABLE, connect_plainly, run
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -35,7 +35,7 @@ KEYS = [(id, version) for id in "abc" for version in range(5)]
 
 
 def list_keys() -> list[tuple[str, int]]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
         return [(row[0], row[1]) for row in rows]
 
@@ -52,7 +52,7 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
         " SELECT %s, version, data, updated_at, client_id, author, type FROM plain_copy"
         " WHERE id = %s AND version = ANY(%s)"
     )
-    with raw() as session:
+    with connect_plainly() as session:
         packing.unpack_day(session, ROOT, OLD)
         session.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
         packing.pack_day(session, ROOT, OLD)

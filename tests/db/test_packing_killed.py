@@ -14,7 +14,13 @@ from history.store.blocks.codec import CanonicalRow
 from history.store.days import days
 from history.store.days.canonical import stream_versions
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, names, pack_finished_days, raw, read_all_to_end
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    list_partition_names,
+    pack_finished_days,
+    read_all_to_end,
+)
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
 from tests.messages import NOW, SOURCE, make_value
@@ -27,7 +33,7 @@ Rewrite = Callable[..., object]
 
 
 def read_versions() -> list[CanonicalRow]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         return list(stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child))
 
 
@@ -41,7 +47,7 @@ def run(rewrite: Rewrite) -> Callable[[], None]:
 
 def is_packed() -> bool:
     """Whether the table has blocks; the mark must say the same."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         cursor = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
         blocks = cursor.fetchone() == (True,)
     marked = SealedDay.objects.filter(day=DAY, packed_at__isnull=False).exists()
@@ -56,7 +62,7 @@ def maintain(*_: Any) -> None:
 @pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])
 def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) -> None:
     read_all_to_end()
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
         for id in "abc":
             for version in range(4):
@@ -68,12 +74,12 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
     assert len(expected) == 12
     killed = 0
     for _ in kill_everywhere(run(rewrite)):
-        assert (read_versions(), names()) == (expected, [NAME])
+        assert (read_versions(), list_partition_names()) == (expected, [NAME])
         if is_packed() is not before:  # its work was done; it would have freed its lock
             assert rewrite is maintain
             break
         killed += 1
-    assert (read_versions(), is_packed(), names()) == (expected, not before, [NAME])
+    assert (read_versions(), is_packed(), list_partition_names()) == (expected, not before, [NAME])
     assert killed > 15
 
 

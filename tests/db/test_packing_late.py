@@ -18,7 +18,7 @@ from ingest.messages.decode import Reason
 from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw
+from tests.db.partitioned import TABLE, connect_plainly
 from tests.db.test_late_rows import decode_rows
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
@@ -43,7 +43,7 @@ def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ing
 
 
 def list_versions() -> list[tuple[str, int]]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         place = days.locate_day(plain, TABLE, OLD)
         return [(row[0], row[1]) for row in stream_versions(plain, ROOT, place.child)]
 
@@ -101,12 +101,12 @@ def test_equal_document_in_other_text_is_a_repeat(packed: Ingested, plain: Conne
 
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     """The day waits for it, and has it."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         packing.unpack_day(plain, ROOT, OLD)
     results: list[Any] = []
 
     def pack() -> None:
-        with raw() as plain:
+        with connect_plainly() as plain:
             results.append(packing.pack_day(plain, ROOT, OLD))
         connection.close()  # of this thread
 

@@ -24,9 +24,9 @@ from history.retention.archive.write import DayArchiver
 from history.store.blocks import dictionaries
 from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
-from tests.db.as_role import acting_as
+from tests.db.as_role import act_as
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, pack_finished_days, raw, read_all_to_end, run
+from tests.db.partitioned import TABLE, connect_plainly, pack_finished_days, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
 
@@ -40,7 +40,7 @@ Rewrite = Callable[[], object]
 
 def list_versions() -> list[tuple[str, int]]:
     """The versions of the day, by id and number."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
         return [(row[0], row[1]) for row in rows]
 
@@ -59,7 +59,7 @@ def insert(
 def fill_and_act() -> list[tuple[str, int]]:
     """Versions of the day, plain."""
     store = Store()
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
     for id in "abc":
         for version in range(20):
@@ -117,7 +117,7 @@ def test_swap_keeps_row_of_any_writer(
         pack_root(plain)
 
     def write() -> None:
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             if WRITERS[writer]:
                 other_session.execute(WRITERS[writer])
                 return
@@ -140,7 +140,7 @@ def test_swap_has_row_from_before_the_snapshot_once(
     fill = packing._Rewrite._fill_table
 
     def insert_late(self: Any, *args: Any) -> Any:
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             insert(other_session, "late", 1)
         return fill(self, *args)
 
@@ -157,7 +157,7 @@ def test_rows_that_wait_for_swap_are_kept(
     stop = threading.Event()
 
     def write() -> None:
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             while not stop.is_set():
                 id = f"w{len(written):05}"
                 insert(other_session, id, 1)
@@ -166,7 +166,7 @@ def test_rows_that_wait_for_swap_are_kept(
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        with raw() as plain:
+        with connect_plainly() as plain:
             for rewrite in (pack_root, unpack_root, pack_root, pack_root, unpack_root):
                 rewrite(plain)
     finally:
@@ -204,7 +204,7 @@ def test_changed_day_is_not_swapped(
     after: list[Any] = []
 
     def write() -> None:
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             for statement in CHANGES[change].format(table=TABLE, partition=PARTITION).split(";"):
                 other_session.execute(statement)
             after.extend(other_session.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
@@ -239,7 +239,7 @@ def test_swap_refuses_other_number_of_versions(
     monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
     def write() -> None:
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             insert(other_session, "late", 1)
 
     with act_meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
@@ -258,14 +258,14 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
     ):
         raise KeyboardInterrupt
     assert list_triggers(plain) == ["annals_note_change", "annals_note_truncate"]
-    with acting_as(CONSUMER) as consumer:
+    with act_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
     assert (list_triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
-    with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
+    with act_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
         insert(consumer, "a", 3, 3)
 
 
@@ -284,14 +284,14 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
     monkeypatch.setattr(packing._Rewrite, "_prove_equal_versions", freeze)
 
     def pack() -> None:
-        with raw() as frozen, suppress(psycopg.Error):
+        with connect_plainly() as frozen, suppress(psycopg.Error):
             pack_root(frozen)
 
     thread = threading.Thread(target=pack)
     thread.start()
     try:
         assert began.wait(20)
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             other_session.execute("SET statement_timeout = '10s'")
             insert(other_session, "late", 1)
     finally:
@@ -324,11 +324,11 @@ def test_reader_from_before_swap_sees_day(
     """pg_dump and psql have their snapshot before they lock the day's table."""
     if rewrite is unpack_root:
         pack_root(plain)
-    with raw() as reader, reader.transaction():
+    with connect_plainly() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         rewrite(plain)
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             insert(other_session, "after the swap", 1)
         dictionaries._dictionaries_by_number.clear()
         rows = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
@@ -344,7 +344,7 @@ def test_new_dictionary_waits_for_older_snapshots(
         text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
         store.add(f"d{number}", 0, text, number / 10)
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
-    with raw() as reader, reader.transaction():
+    with connect_plainly() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         with pytest.raises(errors.LockNotAvailable):
@@ -491,7 +491,7 @@ def test_restore_keeps_rows_written_meanwhile(
 
     def insert_late(*args: Any) -> None:
         fill(*args)
-        with raw() as other_session:
+        with connect_plainly() as other_session:
             insert(other_session, f"late{len(calls)}", 1)
             if not calls:
                 other_session.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")

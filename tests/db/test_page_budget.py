@@ -31,7 +31,7 @@ from history.timeline import (
     budget,
 )
 from history.timeline.sources import statements
-from tests.db.calls import got
+from tests.db.calls import get_data
 from tests.db.store import HOST, Store, minute
 
 
@@ -287,7 +287,7 @@ def test_the_size_of_a_masked_value_ends_no_page(
         token = ""
         for _ in range(20):
             joint = "&" if "?" in address else "?"
-            page = got(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
+            page = get_data(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
             yield [item["version"] for item in page.get("history", page.get("values"))]
             if "nextPageToken" not in page:
                 return
@@ -314,7 +314,7 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     parts = []
     after = "changesAfter=0"
     for _ in range(3):
-        part = got(auditor, f"{API}/{call}{after}")
+        part = get_data(auditor, f"{API}/{call}{after}")
         assert part["changeCount"] == 25
         assert len(part["diff"]) == 25 or part["diff"][0]["path"] == ""
         parts.append(part["changes"])
@@ -323,15 +323,17 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     assert "nextChanges" not in part
     paths = [item["path"] for item in itertools.chain(*parts)]
     assert paths == [f"/f{n:02}" for n in range(25)]
-    assert got(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
+    assert get_data(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
     wrong = auditor.get(f"{API}/{call}changesAfter=-1")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
 def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
-    (version,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
+    (version,) = get_data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
     assert [item["path"] for item in version["changes"]][:2] == ["/f21", "/f00"]
-    next_part = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={version['nextChanges']}")
+    next_part = get_data(
+        auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={version['nextChanges']}"
+    )
     assert [item["path"] for item in next_part["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
     wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
@@ -340,18 +342,18 @@ def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -
 def test_a_page_says_that_it_has_not_all_changes_of_a_version(
     crowd: Store, auditor: Client
 ) -> None:
-    newest, oldest = got(auditor, f"{API}/A1")["history"]
+    newest, oldest = get_data(auditor, f"{API}/A1")["history"]
     assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
     assert "changeCount" not in oldest
     crowd.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
-    assert "changeCount" not in got(auditor, f"{API}/A1?pageSize=1")["history"][0]
+    assert "changeCount" not in get_data(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
 def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> None:
     seen = []
     after: Any = 0
     while after is not None:
-        part = got(auditor, f"{API}/A1/blame?leavesAfter={after}")
+        part = get_data(auditor, f"{API}/A1/blame?leavesAfter={after}")
         assert part["leafCount"] == 25
         assert len(part["blame"]) <= 10
         seen += [item["path"] for item in part["blame"]]
@@ -387,7 +389,7 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
         assert len(answer.content) < 10_000
         for number in numbers:
             assert number.encode() in answer.content
-    changed = got(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
+    changed = get_data(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
     assert [item["path"] for item in changed] == ["/v"]
 
 
@@ -399,13 +401,13 @@ def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
         child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
         store.add(f"P{number}", 0, child, 1, entity=PERSON)
     with limit_pages(1_900, 700, 10**9):
-        answer_data = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+        answer_data = get_data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert answer_data["application"]["entity"]["text"] == "a" * 900
     people = answer_data["children"]["participant-role"]
     assert [item["id"] for item in people] == [f"P{number}" for number in range(9)]
     assert ["entity" in item for item in people] == [True] * 2 + [False] * 7
     assert {item["createdAt"] for item in people} == {"2026-01-01"}
-    whole = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    whole = get_data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 

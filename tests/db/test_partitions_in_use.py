@@ -16,7 +16,16 @@ from django.db import connection, transaction
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
-from tests.db.partitioned import TABLE, TODAY, day, execute_plans, insert, names, raw, stored
+from tests.db.partitioned import (
+    TABLE,
+    TODAY,
+    connect_plainly,
+    count_stored,
+    execute_plans,
+    get_day,
+    insert,
+    list_partition_names,
+)
 
 MOST_MS = 200
 
@@ -32,9 +41,12 @@ class Ingest:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, span: range) -> None:
-        with raw(options=f"-c lock_timeout={MOST_MS}") as plain, raw() as other_session:
+        with (
+            connect_plainly(options=f"-c lock_timeout={MOST_MS}") as plain,
+            connect_plainly() as other_session,
+        ):
             while not self.stop.is_set():
-                of = day(span[self.written % len(span)])
+                of = get_day(span[self.written % len(span)])
                 moment = datetime.combine(of, clock(12), UTC) + timedelta(seconds=self.written)
                 try:
                     with plain.transaction():
@@ -51,13 +63,13 @@ class Ingest:
 def read_on(stop: threading.Event) -> int:
     """Read the whole table again and again, holding each snapshot open for a while."""
     rounds = 0
-    with raw() as plain:
+    with connect_plainly() as plain:
         while not stop.is_set():
             with plain.transaction():
                 plain.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                stored(plain)
+                count_stored(plain)
                 time.sleep(0.15)
-                stored(plain)
+                count_stored(plain)
             rounds += 1
     return rounds
 
@@ -79,9 +91,9 @@ def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[N
 
 @pytest.mark.usefixtures("tables")
 def test_ingest_never_waits_and_the_reader_never_fails() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in range(-30, -10):
-            days.create_partition(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, get_day(number))
     ingest = Ingest()
     stop = ingest.stop
     dropped: list[str] = []
@@ -92,9 +104,9 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
             assert outcome.exit_code == 0, outcome
             dropped += outcome.dropped
     assert len(dropped) >= 18
-    with raw() as plain:
-        assert stored(plain) == ingest.written > 0
-    assert len(names()) == 27
+    with connect_plainly() as plain:
+        assert count_stored(plain) == ingest.written > 0
+    assert len(list_partition_names()) == 27
     print(
         f"\n{ingest.written} rows written, {ingest.created_days} days made by ingest,"
         f" {len(dropped)} days dropped meanwhile;"

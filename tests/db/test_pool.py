@@ -14,7 +14,7 @@ from django.test import Client
 from annals.embedded import process
 from annals.operations import metrics_page
 from history.store.database import base
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import Store
 
 # Tests of a pool empty the database; those with `transactional_db` clean up what they fill.
@@ -129,7 +129,7 @@ TYPES = [
 @pytest.fixture
 def migrator(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """Another session, as a migration has."""
-    with raw() as session:
+    with connect_plainly() as session:
         yield session
 
 

@@ -24,16 +24,16 @@ from ingest.store.transaction import BatchWriter
 from scripts import contract_page
 from scripts.contract_page import BREACHES
 from tests.consuming import wait_until
-from tests.db.as_role import PASSWORD, url_of
+from tests.db.as_role import PASSWORD, build_url
 from tests.db.ingested import (
     CHILD_SOURCE,
     Ingested,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
     query,
-    searched,
+    read_counts,
+    search_ids,
 )
 from tests.messages import (
     CHILD_TOPIC,
@@ -75,10 +75,10 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
-    assert ids() == ["a", "c"]
-    assert [row["offset"] for row in quarantined()] == [1, 3]
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
-    assert faults() == []
+    assert list_ids() == ["a", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [1, 3]
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
         for _ in range(2):
             with pytest.raises(getattr(errors, name)):
                 ingested.store(batch)
-    assert (ids(), quarantined(), counts()) == ([], [], {})
+    assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
     ingested.store(batch)
-    assert ids() == ["a", "b", "c"]
-    assert [row["offset"] for row in quarantined()] == [3]
-    assert faults() == []
+    assert list_ids() == ["a", "b", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [3]
+    assert find_faults() == []
 
 
 def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
@@ -104,7 +104,7 @@ def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: I
         pytest.raises(errors.DiskFull),
     ):
         ingested.store(batch)
-    assert (ids(), quarantined(), counts()) == ([], [], {})
+    assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
 def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) -> None:
@@ -118,11 +118,11 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
         ),
         source=ROLE_SOURCE,
     )
-    assert ids(ROLE) == ["p", "p"]
-    assert quarantined() == []
+    assert list_ids(ROLE) == ["p", "p"]
+    assert list_quarantined() == []
     [key] = query("SELECT value, id FROM search_key")
     assert [*key.values()] == ["77", "p"]
-    assert searched("77") == ["A2"]
+    assert search_ids("77") == ["A2"]
 
 
 @pytest.mark.parametrize("code", ["22000", "21000", "54000", "23505"])
@@ -133,10 +133,10 @@ def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: st
             make_value(id="b", data={"number": "refused"}),
             make_value(id="c", data={"number": "3"}),
         )
-    assert ids() == ["a", "c"]
-    assert [row["offset"] for row in quarantined()] == [1]
+    assert list_ids() == ["a", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [1]
     assert [row["value"] for row in query("SELECT value FROM search_key ORDER BY 1")] == ["1", "3"]
-    assert faults() == []
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -168,11 +168,11 @@ def test_a_constraint_that_somebody_added(
             )
         finally:
             plain.execute(drop)
-    rows = quarantined()
+    rows = list_quarantined()
     assert constraint in rows[0]["detail"]
-    assert len(ids()) + len(rows) == 4
-    assert ids()[0] == "a"
-    assert faults() == []
+    assert len(list_ids()) + len(rows) == 4
+    assert list_ids()[0] == "a"
+    assert find_faults() == []
 
 
 def test_a_missing_privilege_is_reported_and_waited_for(
@@ -199,7 +199,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
                 writing.start()
                 writing.join(0.5)
                 assert writing.is_alive()
-                assert (ids(), quarantined()) == (["a"], [])
+                assert (list_ids(), list_quarantined()) == (["a"], [])
                 plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
                 writing.join(10)
         finally:
@@ -208,12 +208,12 @@ def test_a_missing_privilege_is_reported_and_waited_for(
             writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
-    assert ids() == ["a", "b"]
-    assert len(quarantined()) == 1
+    assert list_ids() == ["a", "b"]
+    assert len(list_quarantined()) == 1
     [message] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
     assert "run `annals grants --apply` as the owner of the tables" in message
     assert "permission denied for table product_instance_aud" in message
-    assert faults() == []
+    assert find_faults() == []
 
 
 POISON = make_value_with_data(b'{"a":1e400000}', id="a")
@@ -235,11 +235,11 @@ POISON = make_value_with_data(b'{"a":1e400000}', id="a")
 )
 def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[bytes]) -> None:
     ingested.write(*bodies, make_value(id="a"), make_value(id="a"), make_value(id="b"))
-    assert ids() == ["a", "b"]
+    assert list_ids() == ["a", "b"]
     expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
-    assert counts() == {**expected, "quarantined": 1_500}
-    assert {row["reason"] for row in quarantined()} == {"number_out_of_range"}
-    assert faults() == []
+    assert read_counts() == {**expected, "quarantined": 1_500}
+    assert {row["reason"] for row in list_quarantined()} == {"number_out_of_range"}
+    assert find_faults() == []
 
 
 def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
@@ -256,12 +256,12 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
         make_value(id="a"),
         make_value(id="x"),
     )
-    assert ids() == ["a", "x"]
+    assert list_ids() == ["a", "x"]
     expected = {"next_offset": 47, "read": 47, "stored": 2, "repeated": 2}
-    assert counts() == {**expected, "quarantined": 43}
-    differing = [row for row in quarantined() if row["reason"] == "divergent_duplicate"]
+    assert read_counts() == {**expected, "quarantined": 43}
+    differing = [row for row in list_quarantined() if row["reason"] == "divergent_duplicate"]
     assert [row["offset"] for row in differing] == [1, 44]
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
@@ -296,7 +296,7 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
         plain.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}'")
         try:
             writer = RetryingWriter(
-                BatchWriter(lambda: psycopg.connect(url_of(login), autocommit=True))
+                BatchWriter(lambda: psycopg.connect(build_url(login), autocommit=True))
             )
             assert writer.claim({}) == []  # it works
             writer.writer.close()
@@ -334,6 +334,6 @@ def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
         ),
         source=CHILD_SOURCE,
     )
-    [row] = quarantined()
+    [row] = list_quarantined()
     assert (row["reason"], row["offset"]) == (reason, len(sent) - 1)
     assert row["detail"].startswith(("a number in `data` has more", "another content is stored"))

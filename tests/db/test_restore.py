@@ -22,7 +22,16 @@ from history.retention.run_lock import RUN_LOCK
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
-from tests.db.partitioned import TABLE, day, execute_plans, half_dropped, insert, policy, raw, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    leave_half_dropped,
+    make_policy,
+    run,
+)
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -35,7 +44,7 @@ def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
     """An archive that has ROWS of OLD; the table has none."""
     store = ArchiveStore(str(tmp_path))
     fill(plain, *ROWS)
-    assert NAME in execute_plans(policy(), archiver=DayArchiver(store)).dropped
+    assert NAME in execute_plans(make_policy(), archiver=DayArchiver(store)).dropped
     return store
 
 
@@ -59,7 +68,7 @@ def run_in_background(act: Any) -> Iterator[Future[Any]]:
 
 def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
     """Somebody has inserted into the empty day, and commits after the restore has looked at it."""
-    with raw() as plain, raw() as writer:
+    with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
         insert(writer, NOON, "in flight")
@@ -83,7 +92,7 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
     arrived: list[str] = []
 
     def write() -> None:
-        with raw(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
+        with connect_plainly(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
             days.create_partition(writer, TABLE, OLD, wait_s=0.2)
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
@@ -100,7 +109,7 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
         write()
 
     monkeypatch.setattr(manifest, "read_checked_rows", write_between_rows)
-    days.create_partition(plain, TABLE, day(0))
+    days.create_partition(plain, TABLE, get_day(0))
     restore_day(plain, store, PRODUCT, OLD)
     assert list_ids(plain) == [*ROWS, *arrived]
     assert not any(set(item) & set(ROWS) for item in seen), "rows were visible before the end"
@@ -120,7 +129,7 @@ def test_restore_keeps_rows_of_the_table(
 
 
 def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, ROWS[0])
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
@@ -131,10 +140,10 @@ def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
 
 
 def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
-        with half_dropped(plain, OLD):
+        with leave_half_dropped(plain, OLD):
             pass
         assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
         restore_day(plain, store, PRODUCT, OLD)
@@ -145,10 +154,10 @@ def test_restore_gives_up_when_transaction_stays_open(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
-    with raw() as plain, raw() as writer:
+    with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
-        with raw() as reader, reader.transaction():
+        with connect_plainly() as reader, reader.transaction():
             list_ids(reader)
             with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
                 while not future.done():
@@ -201,7 +210,7 @@ def index_names(plain: Connection) -> list[str]:
 def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
     more = ["--why", "a test"] if action == "forget" else []
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
-    with raw() as other_session, other_session.transaction():
+    with connect_plainly() as other_session, other_session.transaction():
         other_session.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
         code, _, err = run(*words)
         assert (code, "another run" in err) == (1, True)
@@ -217,7 +226,7 @@ def test_restore_command_reports_obstacle(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
     days.create_partition(plain, TABLE, OLD)
-    with raw() as reader, reader.transaction():
+    with connect_plainly() as reader, reader.transaction():
         list_ids(reader)
         code, _, err = run(*words)
         assert (code, "transaction" in err) == (2, True)

@@ -15,7 +15,7 @@ from history.store.days.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
-from tests.db.ingested import Ingested, counts, faults, quarantined, query
+from tests.db.ingested import Ingested, find_faults, list_quarantined, query, read_counts
 from tests.db.partitioned import retire, run
 from tests.db.test_quarantine import retry_selected, select_message
 from tests.messages import NOW, SOURCE, make_value
@@ -41,26 +41,31 @@ def store_four_fates(ingested: Ingested) -> None:
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
     ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
     ingested.store(batch)
-    stored, discarded, failed, _ = (row["id"] for row in quarantined())
+    stored, discarded, failed, _ = (row["id"] for row in list_quarantined())
     assert retry_selected(**select_message(stored)) == {"stored": 1}
     with open_connection() as plain:
         messages.discard_messages(plain, MessageSelection(**select_message(discarded)), "agreed")
     for _ in range(messages.MAX_ATTEMPTS):
         retry_selected(**select_message(failed))
-    assert [row["status"] for row in quarantined()] == ["resolved", "discarded", "failed", "new"]
+    assert [row["status"] for row in list_quarantined()] == [
+        "resolved",
+        "discarded",
+        "failed",
+        "new",
+    ]
 
 
 def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> None:
     store_four_fates(ingested)
-    before = counts()
+    before = read_counts()
     assert remove(90) == 0
     assert remove(91) == 2
-    assert [row["offset"] for row in quarantined()] == [2, 3]
+    assert [row["offset"] for row in list_quarantined()] == [2, 3]
     assert remove(97) == 0
     assert remove(98) == 2
-    assert quarantined() == []
-    assert counts() == before
-    assert faults() == []
+    assert list_quarantined() == []
+    assert read_counts() == before
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +86,7 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested.write(make_value(updatedAt=updated_at, version=version))
     assert remove(leaves - 1) == 0
     assert remove(leaves) == 1
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -> None:
@@ -90,10 +95,10 @@ def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -
     with open_connection() as worker, worker.transaction():
         assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10
         assert remove(98) == 2_490
-    assert len(quarantined()) == 10
+    assert len(list_quarantined()) == 10
     assert remove(98) == 10
-    assert counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
+    assert find_faults() == []
 
 
 def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
@@ -104,10 +109,10 @@ def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
     ingested.next[SOURCE] = 0
     ingested.write(b"bad")
     assert remove(98) == 3
-    assert faults() == []
+    assert find_faults() == []
     ingested.write(b"bad", b"bad")
-    assert counts()["quarantined"] == 3
-    assert faults() == []
+    assert read_counts()["quarantined"] == 3
+    assert find_faults() == []
 
 
 def list_keys() -> list[str]:
@@ -180,8 +185,8 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     move(get_moment_after(98))
     output = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in output
-    assert (list_keys(), quarantined()) == ([], [])
-    assert faults() == [] or all("says the ledger" in item for item in faults())
+    assert (list_keys(), list_quarantined()) == ([], [])
+    assert find_faults() == [] or all("says the ledger" in item for item in find_faults())
     with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")

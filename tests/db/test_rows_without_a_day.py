@@ -24,8 +24,16 @@ from ingest.store.session import open_connection
 from ingest.store.sqlstate import ErrorCause, classify_error
 from ingest.store.transaction import BatchWriter
 from tests.db.as_role import as_consumer
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
-from tests.db.partitioned import execute_plans, half_dropped
+from tests.db.ingested import (
+    Ingested,
+    find_faults,
+    list_ids,
+    list_quarantined,
+    query,
+    read_counts,
+    retry_quarantined,
+)
+from tests.db.partitioned import execute_plans, leave_half_dropped
 from tests.messages import NOW, SOURCE, WINDOW, make_message, make_value
 
 TODAY = NOW.date()
@@ -59,10 +67,10 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
         make_noon_message(removed_day, id="gone"),
         make_noon_message(TODAY, id="today"),
     )
-    assert ids() == ["late", "today"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
+    assert list_ids() == ["late", "today"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
     assert find_state(plain, removed_day) is DayState.ABSENT
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
@@ -75,8 +83,14 @@ def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) 
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="a"), make_noon_message(OLD, id="a"))
     ingested.write(make_noon_message(OLD, id="a"), b"bad")
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 1, "repeated": 2, "quarantined": 1}
-    assert faults() == []
+    assert read_counts() == {
+        "next_offset": 4,
+        "read": 4,
+        "stored": 1,
+        "repeated": 2,
+        "quarantined": 1,
+    }
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize("exists", [True, False])
@@ -97,11 +111,11 @@ def test_a_batch_that_was_decoded_before_midnight(
         days.drop_partition(plain, ROOT.table, OLDEST)
     ingested.store(batch)
     stored = ["oldest", "second", "today"] if exists else ["today"]
-    assert ids() == stored
-    assert counts()["stored"] == len(stored)
-    assert counts().get("expired", 0) == 3 - len(stored)
+    assert list_ids() == stored
+    assert read_counts()["stored"] == len(stored)
+    assert read_counts().get("expired", 0) == 3 - len(stored)
     assert find_state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
@@ -116,9 +130,9 @@ def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
 
     monkeypatch.setattr(missing_days, "admit_expired", admit_and_drop)
     ingested.write(make_noon_message(OLD, id="late"), make_noon_message(TODAY, id="today"))
-    assert ids() == ["today"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
-    assert faults() == []
+    assert list_ids() == ["today"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert find_faults() == []
 
 
 def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_comparison(
@@ -139,7 +153,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
     written = ingested.write(make_noon_message(OLD, id="late", data={"other": 1}))
     assert (written.repeated[SOURCE], written.rejects) == (0, ())
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
 def test_a_day_that_is_being_dropped_makes_nobody_wait(
@@ -153,12 +167,12 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
     batch = ingested.batch(
         make_noon_message(OLDEST, id="oldest"), make_noon_message(TODAY, id="today")
     )
-    with half_dropped(plain, OLDEST):
+    with leave_half_dropped(plain, OLDEST):
         assert find_state(plain, OLDEST) is DayState.PENDING
         ingested.store(batch)
         ingested.write(make_noon_message(OLDEST, id="later"))
-    assert ids() == ["today"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
+    assert list_ids() == ["today"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
 
 
 def shift_window(number: int) -> Window:
@@ -170,12 +184,14 @@ def test_a_retry_stores_a_row_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
-    assert [item["reason"] for item in quarantined()] == ["in_the_future"]
+    assert [item["reason"] for item in list_quarantined()] == ["in_the_future"]
     if exists:
         days.create_partition(plain, ROOT.table, TODAY)
-    assert retried(plain, lambda: shift_window(200)) == {"stored" if exists else "expired": 1}
-    assert ids() == (["a"] if exists else [])
-    assert faults() == []
+    assert retry_quarantined(plain, lambda: shift_window(200)) == {
+        "stored" if exists else "expired": 1
+    }
+    assert list_ids() == (["a"] if exists else [])
+    assert find_faults() == []
 
 
 def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
@@ -183,7 +199,7 @@ def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
     windows = chain([shift_window(90)], repeat(shift_window(91)))
-    assert retried(plain, lambda: next(windows)) == {"expired": 1}
+    assert retry_quarantined(plain, lambda: next(windows)) == {"expired": 1}
     assert find_state(plain, TODAY) is DayState.ABSENT
 
 
@@ -211,18 +227,18 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
             make_noon_message(TODAY, id="b"),
         )
         assert [reject.message.offset for reject in written.rejects] == [1]
-        [row] = quarantined()
+        [row] = list_quarantined()
         assert (row["reason"], row["offset"]) == ("no_partition", 1)
         assert days.build_partition_name(ROOT.table, missing) in row["detail"]
-        assert ids() == ["a", "b"]
-        assert counts() == {
+        assert list_ids() == ["a", "b"]
+        assert read_counts() == {
             "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
         }  # fmt: skip
-        assert retried(consumer) == {"retrying": 1}
+        assert retry_quarantined(consumer) == {"retrying": 1}
         days.create_partition(plain, ROOT.table, missing)
-        assert retried(consumer) == {"stored": 1}
-    assert ids() == ["a", "ahead", "b"]
-    assert faults() == []
+        assert retry_quarantined(consumer) == {"stored": 1}
+    assert list_ids() == ["a", "ahead", "b"]
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -241,13 +257,13 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
                 ingested.store(batch)
             assert days.build_partition_name(ROOT.table, missing) in str(raised.value)
             assert classify_error(raised.value) is ErrorCause.INSTALLATION
-            assert (ids(), counts(), quarantined()) == ([], {}, [])
+            assert (list_ids(), read_counts(), list_quarantined()) == ([], {}, [])
         days.create_partition(plain, ROOT.table, missing)
         ingested.store(batch)
-    assert ids() == ["a"]
-    assert [item["reason"] for item in quarantined()] == ["no_partition", "not_json"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
-    assert faults() == []
+    assert list_ids() == ["a"]
+    assert [item["reason"] for item in list_quarantined()] == ["no_partition", "not_json"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -263,8 +279,8 @@ def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_s
             make_noon_message(TODAY, id="today"),
             window=shift_window(passed),
         )
-    assert ids() == ["newest", "today"]
-    assert quarantined() == []
+    assert list_ids() == ["newest", "today"]
+    assert list_quarantined() == []
 
 
 def spoil_columns(plain: Connection, name: str) -> None:
@@ -296,14 +312,14 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
         ingested.write(
             make_noon_message(TODAY, id="a"), make_noon_message(TODAY - timedelta(days=1), id="b")
         )
-        assert ids() == ["b"]
-        [row] = quarantined()
+        assert list_ids() == ["b"]
+        [row] = list_quarantined()
         assert (row["reason"], name in row["detail"]) == ("no_partition", True)
-        assert retried(plain) == {"retrying": 1}
+        assert retry_quarantined(plain) == {"retrying": 1}
     finally:
         plain.execute(f"DROP TABLE IF EXISTS {name}")
-    assert retried(plain) == {"stored": 1}
-    assert faults() == []
+    assert retry_quarantined(plain) == {"stored": 1}
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -323,8 +339,8 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     outcome = execute_plans(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])
     ingested.write(make_message(make_noon_message(OLDEST, id="unread"), 1), window=shift_window(5))
-    assert ids() == ["read", "unread"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    assert list_ids() == ["read", "unread"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 2}
     assert execute_plans(policy).dropped == [name]
 
 
@@ -342,10 +358,10 @@ def test_no_version_expires_by_a_clock_that_is_ahead(
     ingested.write(
         make_noon_message(TODAY, id="now"), make_noon_message(OLD, id="old"), window=ahead
     )
-    assert ids() == ["now"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert list_ids() == ["now"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert "the clock of this machine says" in caplog.text
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
@@ -354,5 +370,5 @@ def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
     early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
     ingested.write(make_noon_message(TODAY, id="now"), window=early)
     call_command("quarantine", "retry", "--now")
-    assert ids() == ["now"]
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert list_ids() == ["now"]
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}

@@ -22,10 +22,18 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import DayDigest
 from tests.command_shapes import parse_shaped
-from tests.db.partitioned import TABLE, day, execute_plans, insert, policy, raw, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    make_policy,
+    run,
+)
 from tests.db.test_export import fill
 
-FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
+FIRST, MIDDLE, LAST = get_day(-7), get_day(-6), get_day(-5)
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +42,7 @@ def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ar
     changed = msgspec.structs.replace(settings.ANNALS, archive_url=str(tmp_path))
     monkeypatch.setattr(settings, "ANNALS", changed)
     fill(FIRST, MIDDLE, LAST)
-    with raw() as plain:
+    with connect_plainly() as plain:
         for item in (FIRST, MIDDLE):
             seal_day(plain, ROOT, item)
     leave(ArchiveStore(str(tmp_path)))
@@ -47,7 +55,7 @@ def get_evening(of: date) -> datetime:
 
 def leave(archive: ArchiveStore, accept_changed: date | None = None) -> None:
     """Let maintain archive and drop what is before retention."""
-    result = execute_plans(policy(keep=3), DayArchiver(archive), accept_changed)
+    result = execute_plans(make_policy(keep=3), DayArchiver(archive), accept_changed)
     assert result.exit_code == 0
 
 
@@ -206,7 +214,7 @@ def test_scrub_accepts_generation_replaced_meanwhile(
     def replace_first(store: ArchiveStore, *args: Any) -> str | None:
         monkeypatch.setattr(scrubbing, "find_damage", real)
         fill(FIRST)
-        with raw() as plain:
+        with connect_plainly() as plain:
             insert(plain, get_evening(FIRST), "new")
         leave(archive, accept_changed=FIRST)
         return real(store, *args)
@@ -223,30 +231,30 @@ def test_scrub_accepts_generation_of_interrupted_run(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, get_evening(LAST), "new")
 
     def raise_killed(*_: Any) -> None:
         raise OSError("killed")
 
     monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", raise_killed)
-    assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
+    assert execute_plans(make_policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
     verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
     assert (verdicts[LAST].fault, "interrupted" in verdicts[LAST].note) == (None, True)
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, LAST)}")
     assert "the manifest names 5 rows, the database 4" in str(find_faults(archive)[LAST])
 
 
 def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> None:
     fill(FIRST)
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, get_evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
     verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
     assert verdicts[FIRST].fault is None
     assert "an earlier seal" in verdicts[FIRST].note
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, FIRST)}")
     assert find_faults(archive)[FIRST] == "the archived rows are not the sealed rows"
     assert DaySeal.objects.filter(day=FIRST).count() == 2

@@ -22,11 +22,11 @@ from history.store.days.canonical import Connection
 from tests.db import simulated
 from tests.db.partitioned import (
     TABLE,
-    day,
+    connect_plainly,
     execute_plans,
+    get_day,
     insert,
-    policy,
-    raw,
+    make_policy,
     read_all_to_end,
     run,
 )
@@ -34,7 +34,7 @@ from tests.db.partitioned import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
+OLD = get_day(-5)
 NAME = days.build_partition_name(TABLE, OLD)
 ROWS = 950
 
@@ -54,12 +54,12 @@ def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> 
 
 
 def find_faults() -> list[str | None]:
-    with raw() as plain:
+    with connect_plainly() as plain:
         return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
 
 def change(statement: str) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
 
@@ -119,7 +119,7 @@ def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -
 
 def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
-    with raw() as plain:
+    with connect_plainly() as plain:
         again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
     assert find_faults() == [None]
@@ -127,7 +127,7 @@ def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
     assert DaySeal.objects.count() == 2
 
 
-@pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", day(-6))])
+@pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", get_day(-6))])
 def test_changed_seal_breaks_chain(sealed: DaySeal, field: str, value: object) -> None:
     DaySeal.objects.update(**{field: value})
     assert "does not match" in str(find_chain_fault(PRODUCT))
@@ -140,9 +140,11 @@ def test_removed_seal_breaks_chain(sealed: DaySeal, plain: Connection) -> None:
 
 
 def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         first = seal_day(plain, PRODUCT, OLD)
-    with raw(options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0") as plain:
+    with connect_plainly(
+        options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0"
+    ) as plain:
         assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
@@ -157,10 +159,10 @@ def test_seal_freezes_day(sealed: DaySeal, plain: Connection) -> None:
 
 
 def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Path) -> None:
-    execute_plans(policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
+    execute_plans(make_policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
     archived_day = ArchivedDay.objects.get()
     assert (archived_day.digest, archived_day.rows) == (sealed.digest, sealed.rows)
-    with raw() as plain:
+    with connect_plainly() as plain:
         (verdict,) = verify_days(plain, PRODUCT, OLD)
         assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
         ArchivedDay.objects.update(digest="0" * 64)
@@ -224,7 +226,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
         read_all_to_end()
         old = datetime.now(UTC).date() - timedelta(days=7)
         name = days.build_partition_name(TABLE, old)
-        with raw() as plain:
+        with connect_plainly() as plain:
             simulated.load(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")

@@ -22,12 +22,12 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import held
+from tests.db.noted import create_quarantined
 from tests.db.partitioned import (
     TABLE,
-    advisory_locks,
+    connect_plainly,
+    count_advisory_locks,
     insert,
-    raw,
     read_all_to_end,
     read_to_end,
     run,
@@ -55,7 +55,7 @@ def get_noon_ago(number: int) -> datetime:
 
 def fill(*numbers: int) -> None:
     """One application on each of the days."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in numbers:
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
             insert(plain, get_noon_ago(number))
@@ -91,7 +91,7 @@ def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
 
 def test_day_with_only_dead_rows_is_not_sealed() -> None:
     read_all_to_end()
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in (8, 7):
             days.create_partition(plain, TABLE, get_noon_ago(number).date())
         with plain.transaction(force_rollback=True):  # what a killed consumer leaves
@@ -143,7 +143,7 @@ def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, r
 def test_day_with_quarantined_message_is_not_sealed() -> None:
     read_all_to_end()
     fill(8, 7)
-    held(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
+    create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
     # Days that drop out of retention may go with --force, but a seal is never forced.
     assert run("maintain", "--force")[0] == 0
     assert list_sealed_days() == [get_noon_ago(7).date()]
@@ -160,7 +160,7 @@ def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None
 
 def swell(number: int) -> None:
     """Make the document of a day one whose text exceeds PostgreSQL's limit of 1 GB."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         changed = plain.execute(
             f"UPDATE {TABLE} SET data = ('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
             " WHERE updated_at = %s",
@@ -217,7 +217,7 @@ def test_lost_connection_while_sealing_stops_no_other_day(
     assert answer["sealed"] == [days.build_partition_name(TABLE, get_noon_ago(7).date())]
     assert list_sealed_days() == [get_noon_ago(7).date()]
     assert MaintainRun.objects.get().exit_code == 2
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +225,7 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
     read_all_to_end()
     fill(8)
     attempts = []
-    with raw() as other_session:
+    with connect_plainly() as other_session:
 
         def try_lock(_: nightly.NightContext) -> StepResult:
             attempts.append(
@@ -274,4 +274,4 @@ def test_lost_connection_between_steps_loses_neither_lock_nor_step(
     monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *other_steps))
     assert run("maintain").code == 0
     assert list_sealed_days() == [get_noon_ago(8).date()]
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0

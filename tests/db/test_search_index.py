@@ -17,7 +17,7 @@ from history.retention import search_keys
 from history.store.search_index import keys
 from ingest.messages.message import Message
 from tests.db.ingested import Ingested, query
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 from tests.messages import make_value
 
@@ -169,7 +169,7 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
         ]
 
     ingested.write(*make_bodies(0))
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("DELETE FROM search_key")
 
     def index() -> int:
@@ -203,7 +203,7 @@ def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
         finally:
             connection.close()
 
-    with raw() as plain, ThreadPoolExecutor(1) as pool:
+    with connect_plainly() as plain, ThreadPoolExecutor(1) as pool:
         with plain.transaction():
             plain.execute("UPDATE search_key SET day = day - 1")
             running = pool.submit(index)

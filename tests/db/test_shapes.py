@@ -14,8 +14,8 @@ from history.kinds.entities import ROOT
 from ingest.models import Ledger
 from ingest.store.batch import OffsetGap
 from tests.command_shapes import load_shapes, parse_shaped
-from tests.db.commands import command
-from tests.db.ingested import Ingested, quarantined
+from tests.db.commands import run_command
+from tests.db.ingested import Ingested, list_quarantined
 from tests.messages import SOURCE, make_value
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -76,7 +76,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     ingested.write(b"no json")
     few = msgspec.structs.replace(settings.ANNALS, retention_days=9, ahead_days=1)
     monkeypatch.setattr(settings, "ANNALS", few)
-    return int(quarantined()[0]["id"])
+    return int(list_quarantined()[0]["id"])
 
 
 def test_shapes(filled: int) -> None:
@@ -96,4 +96,4 @@ def test_shapes(filled: int) -> None:
     }
     assert command_words.keys() == load_shapes().keys() - ELSEWHERE.keys()
     for name, words in command_words.items():
-        parse_shaped(name, command(*words, "--json").out)
+        parse_shaped(name, run_command(*words, "--json").out)

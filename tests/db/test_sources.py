@@ -37,7 +37,7 @@ from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, V
 from history.timeline.sources.archive import ArchiveSource
 from history.timeline.sources.merged import MergedSource, SupplementSource
 from history.timeline.sources.old_service import OldServiceSource
-from tests.db.partitioned import execute_plans, raw
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import Store, minute
 
 TASK = BY_NAME["product-task"]
@@ -121,7 +121,7 @@ def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
 def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
     """These versions are in the tables, whose days are packed."""
     places = {(version.entity, version.key.updated_at.date()) for version in history}
-    with raw() as plain:
+    with connect_plainly() as plain:
         for entity, day in places:
             days.create_partition(plain, entity.table, day)
         store_in_tables(store, history)
@@ -131,7 +131,7 @@ def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
 
 def store_in_archive(store: Store, history: list[ModelVersion], folder: Path) -> ArchiveSource:
     """These versions have left the tables, whose days are archived."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for version in history:
             days.create_partition(plain, version.entity.table, version.key.updated_at.date())
     store_in_tables(store, history)

@@ -32,7 +32,7 @@ from history.timeline import (
 from history.timeline.sources import statements
 from history.timeline.version_index import EntityVersions
 from tests.db.screens import A1, WHOLE
-from tests.db.store import HOST, T0, Store, minute, queries
+from tests.db.store import HOST, T0, Store, minute, record_queries
 
 
 def list_numbers(versions: object) -> list[int]:
@@ -110,7 +110,7 @@ def test_page_takes_fixed_number_of_queries(
 ) -> None:
     fetch_numbers_of_page()  # the catalogue of labels is fresh now
     token = fetch_numbers_of_page(page_size=2, filters=filters, sort=sort).next_token
-    with queries(monkeypatch) as statements:
+    with record_queries(monkeypatch) as statements:
         fetch_numbers_of_page(page_size=size, filters=filters, sort=sort, page_token=token)
     assert len(statements) <= 4, statements
     texts = [text.upper().replace("OFFSET 0)", "") for text in statements]  # this one skips no row

@@ -24,7 +24,7 @@ from history.timeline import (
     TimelineQuery,
     absence,
 )
-from tests.db.screens import A1, text
+from tests.db.screens import A1, read_text
 from tests.db.store import HOST, T0, Store, minute
 
 PERSON = "participant-role"
@@ -126,7 +126,7 @@ def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "Versions 4–5 never arrived" in page_text
     assert "Versions 1–2 are not in the store: removed by age, or never arrived" in page_text
 

@@ -24,7 +24,7 @@ from history.store.days import days
 from history.store.versions import FetchedVersions
 from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import execute_plans, raw
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import HOST
 from tests.db.store import Store as Rows
 
@@ -51,7 +51,7 @@ def fill_store() -> None:
         data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
         if version != 7:
             rows.append(("A1", version, data, moment))
-    with raw() as plain:
+    with connect_plainly() as plain:
         for row in rows:
             days.create_partition(plain, ROOT.table, row[-1].date())
             Rows().add(*row, author="ab"[row[1] % 2])
@@ -119,12 +119,12 @@ def test_page_is_right_when_restored_day_leaves_while_it_is_read(
     half_archived: list[Version], store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = (NOW - timedelta(days=8)).date()
-    with raw() as plain:
+    with connect_plainly() as plain:
         restore_day(plain, store, ROOT, day)
     read_page = TableSource.fetch_page
 
     def leave(*args: Any) -> FetchedVersions:
-        with raw() as plain:
+        with connect_plainly() as plain:
             plain.execute(f"DROP TABLE IF EXISTS {days.build_partition_name(ROOT.table, day)}")
         return read_page(*args)
 

@@ -13,7 +13,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 from history.timeline import NoVersionError, compose
 from history.timeline.sources import statements
-from tests.db.store import HOST, Store, queries
+from tests.db.store import HOST, Store, record_queries
 
 
 def blame_numbers(id: str = "A1") -> dict[str, int]:
@@ -96,7 +96,7 @@ def test_blame_looks_once_at_version_that_set_many_leaves(
     for id in ("A2", "A1"):
         blame_numbers(id)  # reads the labels
         parsed.clear()
-        with queries(monkeypatch) as statements:
+        with record_queries(monkeypatch) as statements:
             assert set(blame_numbers(id).values()) == {7}
         statement_counts[id] = len(statements)
         assert len(parsed) == 1  # the newest, to be shown

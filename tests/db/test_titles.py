@@ -17,8 +17,8 @@ from history.models import FieldLabel, SearchKey
 from history.retention.packing import pack_day
 from history.store.days import days
 from history.timeline.sources.store_lists import StoreLists
-from tests.db.partitioned import raw
-from tests.db.screens import text
+from tests.db.partitioned import connect_plainly
+from tests.db.screens import read_text
 from tests.db.store import HOST, T0, Store
 
 MB = 1024 * 1024
@@ -71,7 +71,7 @@ def test_first_page_costs_little_when_large_documents_were_opened(
     session.save()
     support.get("/admin/login/")  # what is loaded once
     with limit_memory(SIZE // 2):
-        page_text = text(support.get("/admin/"))
+        page_text = read_text(support.get("/admin/"))
     assert "Ипотека 1" in page_text
     assert "Рожкова 1" in page_text
     assert "draft" in page_text
@@ -89,7 +89,7 @@ def test_list_of_titles_costs_little_when_documents_are_large(
     )
     support.get("/admin/login/")
     with limit_memory(SIZE // 2):
-        page_text = text(support.get(address))
+        page_text = read_text(support.get(address))
     assert "Ипотека 1" in page_text
 
 
@@ -100,7 +100,7 @@ def test_first_page_says_what_changed_when_documents_are_small(
     for number in range(2):
         store.add("A1", number, {"name": "Ипотека", "rate": f"1{number}.5"}, number)
     support.get("/admin/history/product-instance/A1/")
-    assert "from 10.5 % to 11.5 %" in text(support.get("/admin/"))
+    assert "from 10.5 % to 11.5 %" in read_text(support.get("/admin/"))
 
 
 @pytest.mark.django_db
@@ -111,7 +111,7 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
     [(_, data)] = timeline.fetch_newest_documents(reader, [(get_root(), "A1")]).items()
     assert isinstance(data, dict)
     assert str(data["name"]).startswith("masked:")
-    assert "Тайна" not in text(support.get("/admin/history/?q=A1"))
+    assert "Тайна" not in read_text(support.get("/admin/history/?q=A1"))
 
 
 @pytest.mark.django_db
@@ -171,7 +171,7 @@ def measure_newest(id: str, limit: int) -> int:
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, T0.date())
         store = Store()
         for number in range(3):

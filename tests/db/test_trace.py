@@ -31,9 +31,9 @@ from ingest.quarantine import messages
 from ingest.store import empty_offsets
 from ingest.store.batch import OffsetGap
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import SOURCES, Ingested
-from tests.db.screens import A1, text
+from tests.db.screens import A1, read_text
 from tests.db.store import HOST
 from tests.db.test_quarantine import quarantine_messages_from_the_future
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, make_value
@@ -64,7 +64,7 @@ def trace_number(number: int, **changes: Any) -> bytes:
 
 
 def run_trace_command(*words: str) -> dict[str, Any]:
-    report: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
+    report: dict[str, Any] = json.loads(read_output("trace", *words, "--json"))
     return report
 
 
@@ -152,7 +152,7 @@ def test_trace_of_partition_that_was_never_read_is_unknown(ingested: Ingested) -
 
 def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
     options = ("--reason", "bad_updated_at", "--why", "wrong release")
-    printed("quarantine", "discard", *options)
+    read_output("quarantine", "discard", *options)
     for fate in (trace_version(1), trace_offset(1)):
         assert (fate.state, fate.reason) == (FateState.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
@@ -166,7 +166,7 @@ def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> N
         FateState.QUARANTINED,
         "in_the_future",
     )
-    printed("quarantine", "retry", "--now")
+    read_output("quarantine", "retry", "--now")
     for fate in (trace_version(1), trace_offset(0)):
         assert (fate.state, fate.position) == (FateState.STORED, (TOPIC, 0, 0))
         assert fate.at is not None
@@ -213,7 +213,7 @@ def test_trace_is_uncertain_after_retention_removed_notes(ingested_messages: Ing
 
 def test_trace_of_message_removed_from_quarantine_is_uncertain(ingested: Ingested) -> None:
     ingested.write(trace_number(0), trace_number(1, **BAD), trace_number(2))
-    printed("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
+    read_output("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [trace_offset(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with open_connection("test") as plain:
@@ -253,9 +253,9 @@ def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingest
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the screen shows it as a look at A1
-    assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
+    assert read_output("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
     ingested_messages.write(trace_number(-1))
-    lines = printed("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
+    lines = read_output("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
     words = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
     assert words == ["The", "Version"]
 
@@ -317,7 +317,7 @@ def test_timeline_does_not_say_never_arrived_of_version_in_quarantine(
     """Version 1 is in quarantine, 3 and 4 never came."""
     ingested_messages.write(trace_number(5))
     page = english_support.get(A1)
-    page_text = text(page)
+    page_text = read_text(page)
     assert "Version 1 came on " in page_text
     assert "is in quarantine: updatedAt is wrong." in page_text
     assert "Version 1 never arrived" not in page_text
@@ -336,7 +336,7 @@ def test_timeline_explains_first_version_in_quarantine(
     ingested.write(
         trace_number(0, type="CREATE", **BAD), trace_number(1, data={"createdAt": created})
     )
-    page_text = text(english_support.get(A1))
+    page_text = read_text(english_support.get(A1))
     assert "Version 0 came on " in page_text
     assert "Older versions never arrived" not in page_text
     [only] = english_support.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"]["history"]
@@ -346,9 +346,9 @@ def test_timeline_explains_first_version_in_quarantine(
 def test_gap_at_beginning_links_to_trace(ingested: Ingested, english_support: Client) -> None:
     ingested.write(trace_number(3, data={"createdAt": NOW.isoformat()}))
     page = english_support.get(A1)
-    assert "Older versions never arrived. What became of version 2?" in text(page)
+    assert "Older versions never arrived. What became of version 2?" in read_text(page)
     assert f'href="{A1}versions/2/"' in page.content.decode()
-    assert "Version 2 never arrived." in text(english_support.get(f"{A1}versions/2/"))
+    assert "Version 2 never arrived." in read_text(english_support.get(f"{A1}versions/2/"))
 
 
 def test_page_without_gap_runs_no_query_on_quarantine(

@@ -32,13 +32,13 @@ from tests.db.ingested import (
     SOURCES,
     TWIN_SOURCE,
     Ingested,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
+    list_rows,
     query,
-    rows,
-    searched,
+    read_counts,
+    search_ids,
 )
 from tests.messages import (
     FOUND_BY_POSTGRESQL,
@@ -66,7 +66,7 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
         make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
                   updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
     )  # fmt: skip
-    [row] = rows()
+    [row] = list_rows()
     assert row.pop("text") == '{"a": "ыA", "b": 12345678901234567890.10}'
     row = {name: row[name] for name in row if name not in {"data", *BLOCK_COLUMNS}}
     assert row == {
@@ -77,7 +77,7 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
         "author": "m.prygunov",
         "type": 1,
     }
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
 def test_the_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
@@ -91,7 +91,7 @@ def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
         make_value(productInstanceId="A1", author=None, type="DELETE", data=None),
         source=CHILD_SOURCE,
     )
-    [row] = rows(TASK)
+    [row] = list_rows(TASK)
     assert (row["product_instance_id"], row["author"], row["type"]) == ("A1", None, 2)
     assert row["text"] == "null"
 
@@ -107,28 +107,28 @@ def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> N
     assert {row["name"] for row in rows} == {
         days.build_partition_name(ROOT.table, moment.date()) for moment in moments
     }
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
     ingested.write(make_value(version=1), make_value(version=2))
-    assert [row["version"] for row in rows()] == [1, 2]
-    assert rows()[0]["updated_at"] == rows()[1]["updated_at"]
+    assert [row["version"] for row in list_rows()] == [1, 2]
+    assert list_rows()[0]["updated_at"] == list_rows()[1]["updated_at"]
 
 
 def test_a_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
     ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
-    assert len(rows()) == 2
+    assert len(list_rows()) == 2
 
 
 def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
     ingested.write(make_value(id="b"), make_value(id="c"), make_value(id="a"))
-    assert counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
-    assert ids() == ["a", "b", "c"]
-    assert quarantined() == []
-    assert faults() == []
+    assert read_counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
+    assert list_ids() == ["a", "b", "c"]
+    assert list_quarantined() == []
+    assert find_faults() == []
 
 
 def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
@@ -136,9 +136,9 @@ def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
     batch = ingested.batch(make_value(id="a"), source=TWIN_SOURCE)
     ingested.fill(batch, make_value(id="c"))
     ingested.store(batch)
-    assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 3}
-    assert faults() == []
+    assert read_counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 3}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -156,19 +156,19 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
             ingested.write(body)
     else:
         ingested.write(*bodies)
-    [row] = quarantined()
+    [row] = list_quarantined()
     assert (row["offset"], row["reason"], bytes(row["value"])) == (
         1, "divergent_duplicate", bodies[1],
     )  # fmt: skip
-    assert rows()[0]["data"] == {"rate": "18.4", "amount": 1}
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
-    assert faults() == []
+    assert list_rows()[0]["data"] == {"rate": "18.4", "amount": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert find_faults() == []
 
 
 def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
     ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
     ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
-    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
 
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
@@ -178,8 +178,8 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)
     ingested.write(make_value(id="a"), make_value(id="b"), bad, make_value(id="c"))
-    assert ids() == ["a", "b", "c"]
-    [row] = quarantined()
+    assert list_ids() == ["a", "b", "c"]
+    [row] = list_quarantined()
     assert row["reason"] == reason
     assert row["detail"]
     assert row["value"] == body
@@ -190,14 +190,14 @@ def test_hostile_among_good(ingested: Ingested, name: str) -> None:
     assert row["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
     assert (row["status"], row["attempts"]) == ("new", 0)
     assert row["next_attempt"] > row["first_seen"]
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
+    assert find_faults() == []
 
 
 def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
     ingested.write(make_message(b"bad", 0, headers=headers))
-    [row] = quarantined()
+    [row] = list_quarantined()
     assert row["headers"][0] == ["plain", "31"]
     with open_connection() as plain:
         [locked] = messages.lock_messages(plain, MessageSelection(), 1)
@@ -216,10 +216,10 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     ingested.write(make_value(id="x"), make_value(id="x"))
     for number in range(writing.SLOW_PATH_BATCHES * 2):
         ingested.write(make_value(id=f"{number}"))
-    assert len(rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
+    assert len(list_rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
     ingested.write(make_value(id="x"))
-    assert counts()["repeated"] == 2
-    assert faults() == []
+    assert read_counts()["repeated"] == 2
+    assert find_faults() == []
 
 
 def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
@@ -232,19 +232,19 @@ def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
                 ingested.store(good)
         finally:
             other_session.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
-    assert ids() == ["a"]
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert list_ids() == ["a"]
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
     ingested.store(good)
-    assert ids() == ["a", "b"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert list_ids() == ["a", "b"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
 
 
 def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
     RetryingWriter(ingested.writer).write(ingested.batch(make_value(id="b")), ingested.claims, {})
-    assert ids() == ["a", "b"]
-    assert faults() == []
+    assert list_ids() == ["a", "b"]
+    assert find_faults() == []
 
 
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
@@ -262,8 +262,8 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) ->
     ingested.writer.write = lose_the_answer  # type: ignore[method-assign]
     RetryingWriter(ingested.writer).write(batch, ingested.claims, {})
     assert tries == 1
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert find_faults() == []
 
 
 def test_timestamps_of_messages(ingested: Ingested) -> None:
@@ -273,7 +273,7 @@ def test_timestamps_of_messages(ingested: Ingested) -> None:
     rows = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
                   ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
     assert [row["ms"] for row in rows] == [None, *stamps[1:]]
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
@@ -305,9 +305,9 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
         assert [reject.reason for reject in written.result(30).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
     lane.remember(written.result().fingerprints)
-    assert searched("N-2") == []
+    assert search_ids("N-2") == []
     ingested.store(lane.launch(claims, 1, 0).batch)
-    assert searched("N-2") == ["a"]
+    assert search_ids("N-2") == ["a"]
 
 
 def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
@@ -320,7 +320,7 @@ def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
         assert len(batch.keys) == keys
         lane.flight = None
         lane.remember(ingested.store(batch).fingerprints)
-    assert searched("N-1") == ["a"]
+    assert search_ids("N-1") == ["a"]
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
@@ -355,12 +355,12 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
         ]
         for future in futures:
             future.result()
-    assert ids() == [f"{number:04}" for number in range(600)]
-    total = [counts(source) for source in SOURCES[:2]]
+    assert list_ids() == [f"{number:04}" for number in range(600)]
+    total = [read_counts(source) for source in SOURCES[:2]]
     assert sum(counts.get("stored", 0) for counts in total) == 600
     assert sum(counts.get("repeated", 0) for counts in total) == 600
-    assert quarantined() == []
-    assert faults() == []
+    assert list_quarantined() == []
+    assert find_faults() == []
 
 
 def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
@@ -375,10 +375,10 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
         make_value_with_data(b'{"b": 2, "c": "\\u044b", "a": 1.00}', id="a"),
         make_value_with_data(long.join((b'{"a":', b"}")), id="b"),
     )
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
     ingested.write(make_value_with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
-    assert [row["reason"] for row in quarantined()] == ["divergent_duplicate"]
-    assert faults() == []
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
+    assert find_faults() == []
 
 
 def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
@@ -394,8 +394,8 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
             wait_until(lambda: query(WAITING), "the writer does not wait")
             other_session.execute(INSERT, ("a", NOW))
         assert sum(written.result(30).stored.values()) == 2
-    assert ids() == ["a", "first", "z"]
-    assert faults() == []
+    assert list_ids() == ["a", "first", "z"]
+    assert find_faults() == []
 
 
 def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) -> None:
@@ -414,4 +414,4 @@ def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) ->
         finally:
             plain.execute("DROP TRIGGER drops ON product_instance_aud")
             plain.execute("DROP FUNCTION drop_it()")
-    assert rows() == []
+    assert list_rows() == []

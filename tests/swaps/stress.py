@@ -33,8 +33,8 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection, stream_versions
 from history.timeline import TimelineQuery
-from tests.db.ingested import Ingested, counts
-from tests.db.partitioned import raw
+from tests.db.ingested import Ingested, read_counts
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST
 from tests.messages import NOW, SOURCE, make_value
 
@@ -69,7 +69,7 @@ class Stress:
         for thread in threads:
             thread.start()
         try:
-            with raw() as plain:
+            with connect_plainly() as plain:
                 for number in range(swaps):
                     rewrite = packing.unpack_day if number % 2 else packing.pack_day
                     for moment in (SEALED, OPEN):
@@ -83,7 +83,7 @@ class Stress:
         self._compare()
 
     def _fill(self) -> None:
-        with raw() as plain:
+        with connect_plainly() as plain:
             for moment in (SEALED, OPEN):
                 days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
@@ -95,7 +95,7 @@ class Stress:
         ]
         self.ingested.write(*(self._message(*key) for key in keys))
         self.sent[SEALED.date()].update(keys)
-        with raw() as plain:
+        with connect_plainly() as plain:
             seal_day(plain, ROOT, SEALED.date())
 
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
@@ -158,7 +158,7 @@ class Stress:
 
     def _write_sql(self) -> None:
         """A new version of the owner, and one that is stored, which must be refused."""
-        with raw() as plain:
+        with connect_plainly() as plain:
             self._insert(plain, f"s{self.did['write_sql']:06}", 0)
             number = self.did["write_sql"]
             try:
@@ -176,7 +176,7 @@ class Stress:
                 self.wrong.append(f"the timeline of {letter}{number} has {versions}")
 
     def _verify(self) -> None:
-        with raw() as plain:
+        with connect_plainly() as plain:
             for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
                 if verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
@@ -235,7 +235,7 @@ class Stress:
 
     def _compare(self) -> None:
         """At the end the store has what was sent, and the ledger says so."""
-        with raw() as plain:
+        with connect_plainly() as plain:
             for day, sent in self.sent.items():
                 place = days.locate_day(plain, ROOT.table, day)
                 rows = stream_versions(plain, ROOT, place.child)
@@ -243,7 +243,7 @@ class Stress:
                 self._judge(f"the day {day}", keys, sent)
                 if more := set(keys) - sent:
                     self.wrong.append(f"the day {day} has {sorted(more)[:3]}, which nobody sent")
-        ledger = counts()
+        ledger = read_counts()
         stored, repeated = len(self.sent[SEALED.date()]), self.did["ingest"]
         if (ledger["stored"], ledger.get("repeated", 0)) != (stored, repeated):
             self.wrong.append(f"the ledger says {ledger}, not {stored} stored, {repeated} repeated")
