@@ -45,7 +45,7 @@ class Ingested:
     claims: dict[TopicPartition, Claim]
     next: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
 
-    def batch(
+    def make_batch(
         self,
         *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
@@ -80,7 +80,7 @@ class Ingested:
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> WriteResult:
-        return self.store(self.batch(*bodies, source=source, gap=gap, window=window))
+        return self.store(self.make_batch(*bodies, source=source, gap=gap, window=window))
 
     def store(self, batch: Batch) -> WriteResult:
         return self.writer.write(batch, self.claims, {})

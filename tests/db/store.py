@@ -60,12 +60,12 @@ class Store:
         if not kind.root:
             columns += ", product_instance_id"
             row.append(application or "A1")
-        self.day(kind, moment)
+        self.make_day(kind, moment)
         marks = ", ".join(["%s"] * len(row))
         with connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
 
-    def day(self, entity: EntityKind, moment: datetime) -> None:
+    def make_day(self, entity: EntityKind, moment: datetime) -> None:
         """Make the day of a moment unless it is there."""
         day = moment.astimezone(UTC).date()
         first, end = compute_bounds(day)

@@ -169,7 +169,7 @@ def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
         forget_day(store, TABLE, OLD)
 
 
-class Killed(BaseException):
+class KilledRun(BaseException):
     """As if the process had ended here."""
 
 
@@ -182,7 +182,7 @@ class Fragile(ArchiveStore):
 
     def _change(self) -> None:
         if self.left == 0:
-            raise Killed
+            raise KilledRun
         self.left -= 1
 
     @contextmanager
@@ -212,7 +212,7 @@ def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> No
         fill(plain, *make_ids("a", 11))
         try:
             execute_plans(make_policy(), archiver=DayArchiver(fragile))
-        except Killed:
+        except KilledRun:
             ended += 1
         else:
             break
@@ -233,7 +233,7 @@ def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
         archive_rows_of_day(store, *make_ids("b", 12))
         try:
             forget_day(Fragile(url, changes), TABLE, OLD)
-        except Killed:
+        except KilledRun:
             ended += 1
         else:
             break

@@ -122,7 +122,7 @@ def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
     [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert entry.lag == 3
     ingested.store(
-        ingested.batch(
+        ingested.make_batch(
             make_value(id="c"), make_value(id="d"), make_value(id="e"), make_value(id="f")
         )
     )

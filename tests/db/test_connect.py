@@ -87,7 +87,7 @@ def hour_per_row(ingested: Ingested) -> Iterator[None]:
 @pytest.mark.usefixtures("hour_per_row")
 def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
     slow = BatchWriter(partial(open_connection, SLOW))
-    batch, again = ingested.batch(make_value(id="a")), ingested.batch(make_value(id="a"))
+    batch, again = ingested.make_batch(make_value(id="a")), ingested.make_batch(make_value(id="a"))
     for progress in again.progress.values():
         progress.start, progress.next = 0, 1
     with ThreadPoolExecutor(1) as thread:

@@ -344,7 +344,7 @@ class GapModel:
         self.seen: set[tuple[str, int]] = set()
         self.ever: set[tuple[str, int]] = set()
 
-    def gaps(self, edge: datetime) -> list[tuple[str, int, int]]:
+    def list_gaps(self, edge: datetime) -> list[tuple[str, int, int]]:
         self.seen |= self.there
         self.ever |= self.there
         gaps = []
@@ -405,7 +405,7 @@ def test_gaps_match_model_for_any_order_of_arrival(
             model.there = {key for key in model.there if moments[key].date() > window.oldest}
             now += timedelta(days=1)
         elif action == "run":
-            expected = model.gaps(edge)
+            expected = model.list_gaps(edge)
             run_gaps(now)
             assert list_open_gaps() == expected
             model.forget(window.oldest)

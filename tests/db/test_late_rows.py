@@ -54,7 +54,7 @@ def make_old_message(id: str, **changes: Any) -> bytes:
 
 def decode_rows(*bodies: bytes) -> list[DecodedRow]:
     """Decoded rows, for a writer whose transaction the test holds open."""
-    batch = Ingested(None, {}).batch(*bodies)  # type: ignore[arg-type]
+    batch = Ingested(None, {}).make_batch(*bodies)  # type: ignore[arg-type]
     return batch.rows[ROOT.name]
 
 

@@ -72,7 +72,7 @@ def test_claim_of_new_partition_starts_at_first_offset_of_broker(ingested: Inges
 def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
     """Rows, rejects, search keys and counts of the fenced one: nothing of it is there."""
     ingested.write(make_value(id="a"))
-    late = ingested.batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
+    late = ingested.make_batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
     with pytest.raises(FencedError):
         ingested.store(late)
@@ -99,7 +99,7 @@ def test_batch_at_another_offset_writes_nothing(ingested: Ingested, start: int) 
 def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
     with open_connection() as plain:
         ledger.claim_partition(plain, CHILD_SOURCE, 0)
-    batch = ingested.batch(make_value(id="a"))
+    batch = ingested.make_batch(make_value(id="a"))
     ingested.fill(batch, make_value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
     with pytest.raises(FencedError):
         ingested.store(batch)
@@ -109,7 +109,7 @@ def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
 
 def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
     """A consumer that takes a partition over starts after what the one before has just written."""
-    batch = ingested.batch(make_value(id="a"))
+    batch = ingested.make_batch(make_value(id="a"))
     with ThreadPoolExecutor(1) as pool:
         with ingested.writer.connection.transaction():
             ingested.store(batch)
@@ -234,7 +234,7 @@ def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> N
 
 
 def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
-    ingested.writer.write(ingested.batch(make_value()), ingested.claims, {SOURCE: 51})
+    ingested.writer.write(ingested.make_batch(make_value()), ingested.claims, {SOURCE: 51})
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
     lags = {entry.topic: entry.lag for entry in ledger_rows.load_entries()}
@@ -362,6 +362,6 @@ def test_writer_gives_up_only_between_two_attempts(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
-    writer.write(ingested.batch(make_value(id="a")), ingested.claims, {})
+    writer.write(ingested.make_batch(make_value(id="a")), ingested.claims, {})
     writer.writer.close()
     assert list_ids() == ["a"]

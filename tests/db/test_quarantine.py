@@ -327,7 +327,7 @@ BODIES = [
 
 def quarantine_first_reading(ingested: Ingested) -> dict[int, int]:
     """The ids in quarantine by offset, after the first reading."""
-    batch = ingested.batch(*BODIES[:3])
+    batch = ingested.make_batch(*BODIES[:3])
     ingested.fill(batch, *BODIES[3:], window=EARLIER)
     ingested.store(batch)
     result = {message_row["offset"]: message_row["id"] for message_row in list_quarantined()}

@@ -85,7 +85,7 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
     "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
 def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
-    batch = ingested.batch(*BODIES)
+    batch = ingested.make_batch(*BODIES)
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         for _ in range(2):
             with pytest.raises(getattr(errors, name)):
@@ -98,7 +98,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
 
 
 def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
-    batch = ingested.batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
+    batch = ingested.make_batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),
         pytest.raises(errors.DiskFull),
@@ -191,7 +191,7 @@ def test_a_missing_privilege_is_reported_and_waited_for(
         plain.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO nobody_special")
         ingested.write(make_value(id="a"))
         plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
-        batch = ingested.batch(make_value(id="b"), b"bad")
+        batch = ingested.make_batch(make_value(id="b"), b"bad")
         writer = RetryingWriter(BatchWriter(connect_without_privilege))
         writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
         try:
@@ -273,7 +273,7 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
     writer = RetryingWriter(BatchWriter(raise_away))
     assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(writer.write, ingested.batch(make_value()), ingested.claims, {})
+        writing = pool.submit(writer.write, ingested.make_batch(make_value()), ingested.claims, {})
         try:
             wait_until(lambda: writer.failing, "it fails")
         finally:

@@ -37,7 +37,7 @@ def remove(days_later: int) -> int:
 
 def store_four_fates(ingested: Ingested) -> None:
     """Offsets 0 to 3: stored by a retry, discarded, given up, waiting."""
-    batch = ingested.batch()
+    batch = ingested.make_batch()
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
     ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
     ingested.store(batch)
@@ -148,7 +148,7 @@ def test_search_key_stored_meanwhile_stays(ingested: Ingested) -> None:
 def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
     """The consumer waits for the removal and stores the key again."""
     ingested.write(make_numbered_message("a", 30))
-    batch = ingested.batch(make_value(id="id-a", data={"number": "a"}))
+    batch = ingested.make_batch(make_value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))
     with open_connection() as plain:
         with plain.transaction():

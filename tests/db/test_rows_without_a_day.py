@@ -102,7 +102,7 @@ def test_a_batch_that_was_decoded_before_midnight(
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(
+    batch = ingested.make_batch(
         make_noon_message(OLDEST, id="oldest"),
         make_noon_message(TODAY, id="today"),
         make_noon_message(OLDEST, id="second"),
@@ -164,7 +164,7 @@ def test_a_day_that_is_being_dropped_makes_nobody_wait(
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(
+    batch = ingested.make_batch(
         make_noon_message(OLDEST, id="oldest"), make_noon_message(TODAY, id="today")
     )
     with leave_half_dropped(plain, OLDEST):
@@ -249,7 +249,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
     missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
     with restrict_rights(ingested):
-        batch = ingested.batch(
+        batch = ingested.make_batch(
             make_noon_message(missing, id="a"), make_noon_message(ahead, id="ahead"), b"bad"
         )
         for _ in range(2):

@@ -87,7 +87,7 @@ def test_search_pages_lose_and_repeat_no_application_while_all_change(
     client.force_login(User.objects.get(username="auditor"))
     count, text = searching.MAX_DOCUMENTS, "ы" * 100
     with connection.cursor() as cursor:
-        store.day(BY_NAME[PERSON], minute(0))
+        store.make_day(BY_NAME[PERSON], minute(0))
         cursor.execute(
             "INSERT INTO participant_role_aud SELECT 'P' || n, 0, '{}', %s, 'crm', NULL, 0,"
             " 'A' || n FROM generate_series(1, %s) n",

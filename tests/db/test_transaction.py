@@ -133,7 +133,7 @@ def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
 
 def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
-    batch = ingested.batch(make_value(id="a"), source=TWIN_SOURCE)
+    batch = ingested.make_batch(make_value(id="a"), source=TWIN_SOURCE)
     ingested.fill(batch, make_value(id="c"))
     ingested.store(batch)
     assert read_counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
@@ -224,7 +224,7 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
 
 def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
-    good = ingested.batch(make_value(id="b"), b"bad")
+    good = ingested.make_batch(make_value(id="b"), b"bad")
     with open_connection() as other_session:
         other_session.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
         try:
@@ -242,14 +242,16 @@ def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
 def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
-    RetryingWriter(ingested.writer).write(ingested.batch(make_value(id="b")), ingested.claims, {})
+    RetryingWriter(ingested.writer).write(
+        ingested.make_batch(make_value(id="b")), ingested.claims, {}
+    )
     assert list_ids() == ["a", "b"]
     assert find_faults() == []
 
 
 def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
     """The connection breaks after COMMIT was done and before it was said."""
-    batch = ingested.batch(make_value(id="a"), b"bad")
+    batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
 
@@ -385,7 +387,7 @@ def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""
     ingested.write(make_value(id="first"))  # its day exists now
-    batch = ingested.batch(make_value(id="a"), make_value(id="z"))
+    batch = ingested.make_batch(make_value(id="a"), make_value(id="z"))
     with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
         with suppress(DeadlockDetected), other_session.transaction(force_rollback=True):
             other_session.execute(INSERT, ("z", NOW))

@@ -62,7 +62,7 @@ def make_days(store: Store) -> None:
     """Make all days that the histories use."""
     for entity in ENTITIES:
         for moment in MOMENTS:
-            store.day(entity, moment)
+            store.make_day(entity, moment)
 
 
 def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:

@@ -459,7 +459,7 @@ def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
 def test_changes_replayed_on_old_give_new(pair: tuple[Any, Any]) -> None:
     old, new = pair
     for changes in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
-        assert is_equal(ReplayedChanges(changes).value(old, "", ""), new)
+        assert is_equal(ReplayedChanges(changes).replay_value(old, "", ""), new)
 
 
 def _escape(key: str) -> str:
@@ -477,28 +477,30 @@ class ReplayedChanges:
             change.path: change.from_index for change in changes if change.kind == "moved"
         }
 
-    def value(self, old: Any, old_path: str, new_path: str) -> Any:
+    def replay_value(self, old: Any, old_path: str, new_path: str) -> Any:
         if new_path in self.changed:
             return self.changed[new_path]
         if isinstance(old, dict):
-            return self.object(old, old_path, new_path)
+            return self.replay_object(old, old_path, new_path)
         if isinstance(old, list):
-            return self.list(old, old_path, new_path)
+            return self.replay_list(old, old_path, new_path)
         return old
 
-    def object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
+    def replay_object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
         members = {}
         for key, value in old.items():
             segment = _escape(key)
             if f"{old_path}/{segment}" not in self.removed:
-                members[key] = self.value(value, f"{old_path}/{segment}", f"{new_path}/{segment}")
+                members[key] = self.replay_value(
+                    value, f"{old_path}/{segment}", f"{new_path}/{segment}"
+                )
         for path, value in self.added.items():
             parent, _, segment = path.rpartition("/")
             if path and parent == new_path:
                 members[segment.replace("~1", "/").replace("~0", "~")] = value
         return members
 
-    def list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
+    def replay_list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
         old_indexes = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
         new_paths = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
         length = len(old_indexes) + len(new_paths)
@@ -510,7 +512,7 @@ class ReplayedChanges:
                 items.append(self.added[f"{new_path}/{to}"])
                 continue
             origin = moved[to] if moved[to] >= 0 else next(stay)
-            items.append(self.value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
+            items.append(self.replay_value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
         return items
 
 
