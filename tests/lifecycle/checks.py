@@ -11,7 +11,7 @@ from tests.lifecycle.sent import BY_TABLE, TOPICS, Row, Sent
 
 
 @dataclass
-class Step:
+class LifecycleStep:
     """What was done. fault: "kill" or "cut" if that happened. meanwhile: the act that another
     process did in the middle. retried: why the consumer had to write again."""
 
@@ -28,10 +28,10 @@ class Step:
         return self.fault is None and self.meanwhile is None
 
 
-def check(model: Model, before: Observed, after: Observed, step: Step) -> list[str]:
+def check(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> list[str]:
     """Everything that is wrong after a step. Updates the model with what was acknowledged."""
     for where, in_hand in model.in_hand.items():
-        message = model.message(where)
+        message = model.get_message(where)
         missing = not after.has((message.table, message.day))
         in_hand.day_missing |= missing or step.meanwhile is not None
     return [
@@ -102,12 +102,12 @@ def _rightly_expired(message: Sent, in_hand: InHand) -> Iterator[str]:
         yield f"{message} counts as expired, but its day was there all the time"
 
 
-def _retried(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _retried(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """The fate of the messages that left the quarantine."""
     for where, bad in {**after.removed, **after.quarantine}.items():
         if bad.status != "resolved" or model.fates.get(where) != "quarantined":
             continue
-        message = model.message(where)
+        message = model.get_message(where)
         model.fates[where] = bad.outcome
         if bad.outcome == "expired":
             place = message.table, message.day
@@ -168,17 +168,17 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
 def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
     """A message stays in quarantine, byte for byte, while it could become a row."""
     for where, bad in after.quarantine.items():
-        message = model.message(where)
+        message = model.get_message(where)
         if bad.status in UNSETTLED and bytes(bad.value or b"") != message.value:
             yield f"{message} is in quarantine with other bytes than it came with"
     for where in after.removed.keys() - before.removed.keys():
-        message, status = model.message(where), after.removed[where].status
+        message, status = model.get_message(where), after.removed[where].status
         recent = status in UNSETTLED or message.sent.date() >= model.oldest
         if message.day >= model.oldest and recent:
             yield f"{message} ({status}) was removed from quarantine, but its day is kept"
 
 
-def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _days(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """No day before retention is created, except by restore."""
     for place, day in after.days.items():
         # A write may have created the day before a restore at the same time added its rows.
@@ -190,18 +190,20 @@ def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterat
             yield f"{day.name} was created, but it is before retention"
 
 
-def _maintained(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _maintained(
+    model: Model, before: Observed, after: Observed, step: LifecycleStep
+) -> Iterator[str]:
     """maintain drops the days that are over, except those that are held, and creates the others."""
     if step.name != "maintain" or not step.alone:
         return
     for place in before.days.keys() - after.days.keys():
         if place[1] >= model.oldest:
             yield f"{place[0]} {place[1]} was dropped, but it is inside retention"
-        elif model.holds(before, place):
+        elif model.is_held(before, place):
             yield f"{place[0]} {place[1]} was dropped, but it is held"
     for place, day in after.days.items():
-        is_held = model.holds(before, place) or model.holds(after, place) or day.restored
-        if place[1] < model.oldest and not is_held and place not in model.disputed():
+        is_held = model.is_held(before, place) or model.is_held(after, place) or day.restored
+        if place[1] < model.oldest and not is_held and place not in model.find_disputed_days():
             yield f"{day.name} was not dropped, but nothing holds it: {step.output}"
     for table in BY_TABLE:
         for number in range((model.newest - model.oldest).days + 1):
@@ -210,7 +212,7 @@ def _maintained(model: Model, before: Observed, after: Observed, step: Step) -> 
                 yield f"{table} has no {place[1]} after maintain: {step.output}"
 
 
-def _seals(model: Model, after: Observed, step: Step) -> Iterator[str]:
+def _seals(model: Model, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """maintain seals no day that never had a row: a backfill would make its seal void."""
     filled = {(row.table, row.day) for row in model.acknowledged_rows}
     for place, (_, rows) in after.sealed.items():
@@ -218,9 +220,9 @@ def _seals(model: Model, after: Observed, step: Step) -> Iterator[str]:
             yield f"{place[0]} {place[1]} was sealed, but it never had a row"
 
 
-def _outcome(model: Model, step: Step) -> Iterator[str]:
+def _outcome(model: Model, step: LifecycleStep) -> Iterator[str]:
     """Commands end as they should, and the consumer writes at the first attempt."""
-    broken = step.code >= 2 and step.name == "maintain" and not model.disputed()
+    broken = step.code >= 2 and step.name == "maintain" and not model.find_disputed_days()
     if step.alone and (broken or step.code > 2):
         yield f"{step.name} ends with {step.code}: {step.output}"
     for reason in step.retried:

@@ -55,7 +55,7 @@ class Consumer:
             )
             if message is None:
                 return
-            self._model.decoded(message, seen)
+            self._model.note_decoded(message, seen)
             decoded = decode_message(_message(message), window)
             self.batch.add(decoded, SOURCES[message.topic], message.offset)
             self._next[message.topic] = message.offset + 1
@@ -68,7 +68,7 @@ class Consumer:
         self._known.update(written.fingerprints)
         self.batch = self._new_batch()
 
-    def heartbeat(self) -> None:
+    def record_ends(self) -> None:
         """Note the ends of the topics."""
         self._begin()
         ends = self._ends()

@@ -20,7 +20,7 @@ _this_thread = threading.local()
 _UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """The process ends here."""
 
 
@@ -47,7 +47,7 @@ class Trap:
     dead: bool = False
     _met: int = 0
 
-    def meets(self, label: str) -> bool:
+    def is_point(self, label: str) -> bool:
         """Whether this statement is the point."""
         if self.sprung or self.point.word not in label:
             return False
@@ -64,7 +64,7 @@ class Trap:
             connection.pgconn.finish()
         if self.kill or connection is None:
             self.dead = True
-            raise Killed(label)
+            raise SimulatedKill(label)
         raise psycopg.OperationalError(f"connection lost at {label}")
 
 
@@ -112,8 +112,8 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
         yield
         return
     if trap.dead:
-        raise Killed(label)
-    met = trap.meets(label)
+        raise SimulatedKill(label)
+    met = trap.is_point(label)
     if met and not trap.point.after:
         trap.spring(connection, label)
     yield

@@ -11,7 +11,7 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from history.retention.seals.seal import YOUNGEST_DAYS
-from tests.lifecycle.checks import Step, check
+from tests.lifecycle.checks import LifecycleStep, check
 from tests.lifecycle.consumer import collect_warnings
 from tests.lifecycle.faults import install_faults
 from tests.lifecycle.model import Model, find_newest_archived
@@ -24,7 +24,7 @@ from tests.lifecycle.stand import (
     RETENTION,
     START,
     LifecycleResult,
-    Stand,
+    LifecycleStand,
     run_command,
     set_wrong_clock,
 )
@@ -58,7 +58,7 @@ class Lifecycle(RuleBasedStateMachine):
         self._stack.enter_context(redirect_stderr(StringIO()))  # the commands show progress there
         warnings = self._stack.enter_context(collect_warnings())
         self._stack.enter_context(install_faults())
-        self.stand = Stand()
+        self.stand = LifecycleStand()
         self._stack.callback(self.stand.close)
         self.model = Model(START, RETENTION, AHEAD, HOLD)
         self.work = Work(self.stand, self.model, warnings)
@@ -78,7 +78,7 @@ class Lifecycle(RuleBasedStateMachine):
         self._send(hours, drafts)
         if read:
             self.work.ready().read(len(drafts), self.work.seen)
-        self._check(Step("send"))
+        self._check(LifecycleStep("send"))
 
     @rule(hours=HOURS, drafts=DRAFTS, fault=draw_faults("write"))
     def store(self, hours: int, drafts: list[Draft], fault: Fault | None) -> None:
@@ -121,7 +121,7 @@ class Lifecycle(RuleBasedStateMachine):
             self._do("maintain", fault if nights_left == 1 else None)
 
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
-    def retention(self, days: int | None, cron: bool) -> None:
+    def change_retention(self, days: int | None, cron: bool) -> None:
         """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
         newest = find_newest_archived(self.work.seen)
         if days is None:
@@ -166,7 +166,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(name=PACKS, day=st.integers(0, 3), fault=draw_faults("pack"), drafts=OLDEST)
     def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
         """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
-        if self.work.finished():
+        if self.work.list_finished():
             if fault is not None and fault.action == "write":
                 self._send(0, drafts)
             self._do(name, fault, day)
@@ -177,9 +177,9 @@ class Lifecycle(RuleBasedStateMachine):
         afterwards: one that is inside of a block, not the newest, which the primary key knows."""
         self._keep(max(self.model.retention, YOUNGEST_DAYS + 1))
         self._do("maintain")
-        if self.model.oldest not in self.work.finished_days():
+        if self.model.oldest not in self.work.list_finished_days():
             return
-        day = self.work.finished_days().index(self.model.oldest)
+        day = self.work.list_finished_days().index(self.model.oldest)
         self._send(0, drafts)
         self._do("write")
         if meanwhile.action.startswith("write"):
@@ -192,7 +192,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(day=st.integers(0, 3))
     def pack_beside_an_earlier_release(self, day: int) -> None:
         """A process is connected that cannot read blocks."""
-        if not self.work.finished():
+        if not self.work.list_finished():
             return
         with self.stand.connect_as_an_earlier_release():
             step = self._do("pack", None, day)
@@ -208,7 +208,7 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(day=st.integers(0, 3), again=st.booleans())
     def write_sql(self, day: int, again: bool) -> None:
         """The owner writes with SQL; again: an earlier release writes what is stored."""
-        if self.work.finished():
+        if self.work.list_finished():
             self._do("insert_again" if again else "insert", None, day)
 
     @rule(days=st.integers(1, 6))
@@ -218,7 +218,7 @@ class Lifecycle(RuleBasedStateMachine):
             result = run_command("partitions", "pack", str(self.model.today))
         assert result.code == 2, f"today was packed: {result}"
         assert "the clock of this machine" in result.output, result.output
-        self._check(Step("pack_today"))
+        self._check(LifecycleStep("pack_today"))
 
     @rule(fault=draw_faults("retry"))
     def retry(self, fault: Fault | None) -> None:
@@ -231,7 +231,7 @@ class Lifecycle(RuleBasedStateMachine):
             result = run_command(
                 "quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted"
             )
-            self._check(Step("discard", code=result.code, output=result.output))
+            self._check(LifecycleStep("discard", code=result.code, output=result.output))
 
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
@@ -246,7 +246,7 @@ class Lifecycle(RuleBasedStateMachine):
         assert result.code == 1, f"verify does not notice: {how.value} in {where}: {result}"
         assert where in result.output, f"verify does not name {where}: {result}"
         undo()
-        self._check(Step("tamper"))
+        self._check(LifecycleStep("tamper"))
 
     @rule(
         number=st.integers(0, 3),
@@ -268,7 +268,7 @@ class Lifecycle(RuleBasedStateMachine):
         result = run_command("partitions", "verify", "--archive")
         assert result.code == 1, f"verify --archive does not notice: {how.value} {name}: {result}"
         assert where in result.output, f"verify --archive does not name {where}: {result}"
-        step = self.work.do(act) if act else Step("damage")
+        step = self.work.do(act) if act else LifecycleStep("damage")
         step.fault = "damage"
         undo()
         self._check(step)
@@ -288,7 +288,7 @@ class Lifecycle(RuleBasedStateMachine):
     def _keep(self, days: int) -> None:
         """Set retention."""
         self.model.retention = days
-        self.model.window_moved()
+        self.model.note_moved_window()
         self.stand.set_retention(days)
         record.steps["retention"] += 1
 
@@ -297,14 +297,14 @@ class Lifecycle(RuleBasedStateMachine):
         for draft in drafts:
             self.model.send(draft, self.work.seen)
         if self.work.consumer is not None:
-            self.work.consumer.heartbeat()
+            self.work.consumer.record_ends()
 
-    def _do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+    def _do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
         step = self.work.do(name, fault, day)
         self._check(step)
         return step
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: LifecycleStep) -> None:
         record.steps[step.name] += 1
         if not step.alone:
             record.meanwhile[step.meanwhile or step.fault or ""] += 1

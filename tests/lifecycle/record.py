@@ -54,8 +54,8 @@ def hash_state(model: Model, seen: Observed) -> int:
                 place in filled,
                 place in seen.archived,
                 place in seen.sealed,
-                bool(model.unsettled(seen, place)),
-                model.holds(seen, place),
+                bool(model.list_unsettled(seen, place)),
+                model.is_held(seen, place),
             )
             for place in {*seen.days, *seen.archived, *seen.sealed}
         )

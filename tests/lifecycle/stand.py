@@ -72,7 +72,7 @@ class LifecycleResult:
 PATH = "public,clock,pg_catalog"
 
 
-class Stand:
+class LifecycleStand:
     """One database and one archive. Call close()."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Stand:
         ):
             time.sleep(0.001)
 
-    def waiting(self) -> list[int]:
+    def list_waiting(self) -> list[int]:
         """The sessions of this database that wait for a lock."""
         rows = self.plain.execute(
             "SELECT pid FROM pg_stat_activity"

@@ -15,13 +15,13 @@ from history.kinds.entities import BY_NAME
 from history.retention.seals.seal import YOUNGEST_DAYS
 from ingest.consumer.writers import AbandonedError
 from ingest.store.ledger import FencedError
-from tests.lifecycle.checks import Step
+from tests.lifecycle.checks import LifecycleStep
 from tests.lifecycle.consumer import Consumer, Warnings
-from tests.lifecycle.faults import Killed, Point, Trap, set_trap
+from tests.lifecycle.faults import Point, SimulatedKill, Trap, set_trap
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed, Observer, Place
 from tests.lifecycle.sent import ROOT, Row
-from tests.lifecycle.stand import LifecycleResult, Stand, run_command, set_wrong_clock
+from tests.lifecycle.stand import LifecycleResult, LifecycleStand, run_command, set_wrong_clock
 
 LONGEST_SECONDS = 60.0
 # How long an act stands still for another one that neither ends nor waits for a lock: it may be
@@ -53,7 +53,7 @@ class Fault:
 class Work:
     """The store and its consumers. seen: the store after the latest step."""
 
-    def __init__(self, stand: Stand, model: Model, warnings: Warnings) -> None:
+    def __init__(self, stand: LifecycleStand, model: Model, warnings: Warnings) -> None:
         self._stand, self._model, self._warnings = stand, model, warnings
         self.observer = Observer(stand.plain, stand.archive)
         self.seen: Observed = self.observer.look()
@@ -71,10 +71,10 @@ class Work:
         acknowledged = self._model.acknowledged
         return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())
 
-    def do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+    def do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
         """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
         self._warnings.messages.clear()
-        step, trap, meanwhile = Step(name), None, None
+        step, trap, meanwhile = LifecycleStep(name), None, None
         if fault is not None and fault.action in ("kill", "cut"):
             trap = Trap(fault.point, kill=fault.action == "kill")
         elif fault is not None:
@@ -84,7 +84,7 @@ class Work:
             with set_trap(trap):
                 result = self.act(name, day)
             step.code, step.output = result.code, result.output
-        except (Killed, Exception) as error:
+        except (SimulatedKill, Exception) as error:
             broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
             if not broken and not (trap is not None and trap.dead):
                 raise  # but a killed process does not care for errors while its frames end
@@ -123,7 +123,7 @@ class Work:
             "restore": self.seen.archived,
             "release": {place for place, state in self.seen.days.items() if state.restored},
             "seal": {place for place, state in self.seen.days.items() if state.attached},
-            **dict.fromkeys(("pack", "unpack"), self.finished()),
+            **dict.fromkeys(("pack", "unpack"), self.list_finished()),
         }[name]
         days = sorted({item for _, item in possible}, reverse=True)
         return (
@@ -132,16 +132,16 @@ class Work:
             else LifecycleResult()
         )
 
-    def finished(self) -> set[Place]:
+    def list_finished(self) -> set[Place]:
         """The days that can be packed."""
         end = self._model.today - timedelta(days=YOUNGEST_DAYS)
         return {
             place for place, state in self.seen.days.items() if state.attached and place[1] < end
         }
 
-    def finished_days(self) -> list[date]:
+    def list_finished_days(self) -> list[date]:
         """The days of which a table can be packed, the newest first."""
-        return sorted({day for _, day in self.finished()}, reverse=True)
+        return sorted({day for _, day in self.list_finished()}, reverse=True)
 
     def ready(self) -> Consumer:
         """The consumer; a new one if there is none."""
@@ -172,7 +172,7 @@ class Work:
         """The owner of the tables writes a version of a finished day that is not sealed."""
         place = self._open_place(day)
         if place is not None:
-            row, text = self._model.written_by_hand(place[1])
+            row, text = self._model.make_row_by_hand(place[1])
             self._execute(row, text)
             self._model.by_hand[row] = text
             self._model.acknowledged_rows.add(row)
@@ -185,17 +185,17 @@ class Work:
         if rows:
             # The last one is the newest of its block: that one the primary key knows.
             with suppress(errors.UniqueViolation):
-                self._execute(*self._model.again(rows[(7 * day) % max(1, len(rows) - 1)]))
+                self._execute(*self._model.repeat_row(rows[(7 * day) % max(1, len(rows) - 1)]))
         return LifecycleResult()
 
     def _open_place(self, day: int) -> Place | None:
         """The day with that number of `finished_days`, if it is not sealed; otherwise another one
         that is not. None if all are."""
-        candidates = self.finished() - self.seen.sealed.keys()
+        candidates = self.list_finished() - self.seen.sealed.keys()
         places = sorted((place for place in candidates if place[0] == ROOT.table), reverse=True)
         if not places:
             return None
-        preferred = ROOT.table, self.finished_days()[day % len(self.finished_days())]
+        preferred = ROOT.table, self.list_finished_days()[day % len(self.list_finished_days())]
         return preferred if preferred in places else places[day % len(places)]
 
     def _execute(self, row: Row, text: str) -> None:
@@ -242,12 +242,12 @@ class Work:
             self._model.now = midnight
         else:
             self._model.now = now + timedelta(hours=hours)
-        self._model.window_moved()
+        self._model.note_moved_window()
         self._stand.set_clock(self._model.now)
 
-    def waiting(self, terminate: bool) -> bool:
+    def has_waiting_session(self, terminate: bool) -> bool:
         """Whether a session waits for a lock. terminate: end it."""
-        pids = self._stand.waiting()
+        pids = self._stand.list_waiting()
         if terminate:
             self._stand.terminate(pids)
         return bool(pids)
@@ -274,7 +274,7 @@ class _Meanwhile:
         self._thread.start()
         until = time.monotonic() + STANDSTILL_SECONDS
         while self._thread.is_alive() and time.monotonic() < until:
-            if self._work.waiting(self._fault.terminate):
+            if self._work.has_waiting_session(self._fault.terminate):
                 self.terminated = self._fault.terminate
                 return
             self._thread.join(0.002)
