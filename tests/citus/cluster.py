@@ -34,13 +34,15 @@ class Citus:
     def url(self) -> str:
         return self.urls[0]
 
-    def raw(self, node: int = 0, **parameters: Any) -> Plain:
+    def connect(self, node: int = 0, **parameters: Any) -> Plain:
         """A plain connection to a node, in autocommit mode, closed with the database."""
         connection = psycopg.connect(self.urls[node], autocommit=True, **parameters)
         self._open.append(connection)
         return connection
 
-    def rows(self, statement: str, values: Any = None, node: int = 0) -> list[tuple[Any, ...]]:
+    def fetch_rows(
+        self, statement: str, values: Any = None, node: int = 0
+    ) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
         with psycopg.connect(self.urls[node], autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()

@@ -49,7 +49,7 @@ def citus(
 @pytest.fixture(scope="module")
 def distributed(citus: Citus) -> Citus:
     """The same with yesterday, today and tomorrow, distributed. Tests of a file share it."""
-    plain = citus.raw()
+    plain = citus.connect()
     today = clock.now().date()
     for entity in ENTITIES:
         for number in (-1, 0, 1):

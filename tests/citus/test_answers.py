@@ -25,10 +25,10 @@ class Prepared(Store):
     def __init__(self) -> None:
         self._made: set[tuple[str, date]] = set()
 
-    def day(self, entity: EntityKind, moment: datetime) -> None:
+    def make_day(self, entity: EntityKind, moment: datetime) -> None:
         place = (entity.table, moment.astimezone(UTC).date())
         if place not in self._made:
-            super().day(entity, moment)
+            super().make_day(entity, moment)
             self._made.add(place)
 
 

@@ -53,7 +53,7 @@ def distribute(*words: str) -> str:
 @pytest.fixture(scope="module")
 def filled(citus: Citus) -> Citus:
     """Two days of each table with rows."""
-    plain = citus.raw()
+    plain = citus.connect()
     for entity in ENTITIES:
         for day in DAYS:
             days.create_partition(plain, entity.table, day)
@@ -80,7 +80,7 @@ def filled(citus: Citus) -> Citus:
 
 def fetch_versions(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
     """All versions of the tables, in order."""
-    plain = citus.raw()
+    plain = citus.connect()
     return {
         f"{entity.table} {day}": list(
             stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child)
@@ -97,8 +97,8 @@ def reconnected() -> Iterator[None]:
 
 
 def test_what_is_in_the_way_is_said(filled: Citus) -> None:
-    plain = filled.raw()
-    consumer = filled.raw(application_name="annals-consume")
+    plain = filled.connect()
+    consumer = filled.connect(application_name="annals-consume")
     with pytest.raises(CommandError, match="a consumer is connected"):
         distribute()
     consumer.close()
@@ -110,11 +110,11 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
         distribute()
     plain.execute("DROP TABLE odd")
     with pytest.raises(needed.NotDistributableError, match="names a worker"):
-        needed.check_cluster(filled.raw(1), [])
+        needed.check_cluster(filled.connect(1), [])
 
 
 def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: Citus) -> None:
-    plain = filled.raw()
+    plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
         with pytest.raises(needed.NotDistributableError, match="has no worker"):
@@ -125,7 +125,7 @@ def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: 
 
 
 def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
-    plain = filled.raw()
+    plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
             " (SELECT max(nodeid) FROM pg_dist_node)")  # fmt: skip
@@ -160,7 +160,7 @@ def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
 
 def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
     """A login of PostgreSQL belongs to all databases of a node."""
-    plain = citus.raw()
+    plain = citus.connect()
     plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
     try:
         with plain.transaction():
@@ -182,7 +182,7 @@ def test_a_dry_run_changes_nothing(filled: Citus) -> None:
     assert "distribute by id" in text
     assert "Nothing was changed." in text
     assert fetch_versions(filled) == before
-    assert filled.rows("SELECT logicalrelid FROM pg_dist_partition") == []
+    assert filled.fetch_rows("SELECT logicalrelid FROM pg_dist_partition") == []
 
 
 def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
@@ -211,15 +211,15 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
 
 def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
     before = fetch_versions(filled)
-    packing.unpack_day(filled.raw(), CHILD, PACKED)
+    packing.unpack_day(filled.connect(), CHILD, PACKED)
     assert fetch_versions(filled) == before
-    assert filled.rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
+    assert filled.fetch_rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
 
 
 def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
     """The first numbers are those of rows that were there before."""
     for node in range(len(filled.urls)):
-        [(id,)] = filled.rows(NOTED, [f"of node {node}"], node=node)
+        [(id,)] = filled.fetch_rows(NOTED, [f"of node {node}"], node=node)
         assert id == 2 if node == 0 else id > 1
 
 
@@ -238,11 +238,11 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
             with connection.schema_editor() as editor:
                 step.database_forwards("history", editor, *states[-2:])
         for node in range(len(filled.urls)):
-            rows = filled.rows(f"SELECT DISTINCT later FROM {table}", node=node)
+            rows = filled.fetch_rows(f"SELECT DISTINCT later FROM {table}", node=node)
             assert rows == [("new",)]
         day = TODAY + timedelta(3)
         if model is not LateRow:  # a day that is made afterwards has both
-            days.create_partition(filled.raw(), table, day)
+            days.create_partition(filled.connect(), table, day)
             connection.cursor().execute(f"DROP TABLE {days.build_partition_name(table, day)}")
         for step in reversed(steps):
             after = states.pop()
@@ -255,7 +255,7 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribute()
-    plain = filled.raw()
+    plain = filled.connect()
     assert find_left_out(plain, rights.list_tables()) == []
     plain.execute("CREATE TABLE order_aud (id text)")
     monkeypatch.setattr(rights, "list_tables", lambda: {"order_aud", "no_aud"})
@@ -268,27 +268,27 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
 
 
 def _is_distributed(citus: Citus) -> None:
-    plain = citus.raw()
+    plain = citus.connect()
     distribution.forget_answer(plain)
     assert distribution.is_distributed(plain)
-    columns = dict(citus.rows(
+    columns = dict(citus.fetch_rows(
         "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
         " FROM pg_dist_partition WHERE partmethod = 'h'"
     ))  # fmt: skip
     assert {name: columns[name] for name in DISTRIBUTED_BY} == DISTRIBUTED_BY
-    groups = citus.rows(
+    groups = citus.fetch_rows(
         "SELECT DISTINCT colocationid FROM pg_dist_partition WHERE partmethod = 'h'"
     )
     assert len(groups) == 1
-    assert citus.rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
+    assert citus.fetch_rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
                       " FROM pg_dist_shard JOIN pg_dist_partition USING (logicalrelid)"
                       " WHERE partmethod = 'h' GROUP BY logicalrelid) n") == [(4,)]  # fmt: skip
     for entity in ENTITIES:
         for day in DAYS:
             name = days.build_partition_name(entity.table, day)
             assert days.locate_day(plain, entity.table, day).state is days.DayState.ATTACHED
-            assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
+            assert citus.fetch_rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
     # Each node sees all of it, the ledger included.
     for node in range(len(citus.urls)):
-        assert citus.rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
-        assert citus.rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]
+        assert citus.fetch_rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
+        assert citus.fetch_rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]

@@ -60,7 +60,7 @@ def test_keys_and_days_need_one_connection_to_each_node(
         assert row is not None
         opened = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
         for node in range(1, len(distributed.urls)):
-            assert distributed.rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
+            assert distributed.fetch_rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
 
 
 def test_ended_before_any_statement_a_batch_is_stored_once(
@@ -74,7 +74,7 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
         ([make_child("t1"), make_child("t2")], CHILD_SOURCE),
     ):
         for _ in range(2):
-            batch = ingested.batch(*source_rows, source=source)
+            batch = ingested.make_batch(*source_rows, source=source)
             statements = 0
             while True:
                 try:
@@ -128,7 +128,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     chance, over = random.Random(5), threading.Event()
 
     def kill() -> None:
-        killer = distributed.raw(int(chance.random() * 3))
+        killer = distributed.connect(int(chance.random() * 3))
         while not over.wait(chance.random() * 0.6):
             killer.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <>"
@@ -144,7 +144,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     try:
         while number < 12 or broken < 3:
             number += 1
-            batch = ingested.batch(*(make_value(id=f"k{number}-{n}") for n in range(30)))
+            batch = ingested.make_batch(*(make_value(id=f"k{number}-{n}") for n in range(30)))
             while True:
                 try:
                     ingested.store(batch)
@@ -161,7 +161,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
         over.set()
         for killer in killers:
             killer.join()
-    distributed.rows("SELECT recover_prepared_transactions()")
+    distributed.fetch_rows("SELECT recover_prepared_transactions()")
     assert read_counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
     assert find_faults() == []
 
@@ -170,8 +170,8 @@ def test_the_pace_is_recorded_and_once_in_ten_minutes(
     distributed: Citus, ingested: Ingested
 ) -> None:
     ingested.write(make_value(id="a1"))
-    distributed.rows("DELETE FROM ingest_pace RETURNING 1")
+    distributed.fetch_rows("DELETE FROM ingest_pace RETURNING 1")
     with open_connection() as session:
         for _ in range(2):
             ledger.record_pace(session)
-    assert distributed.rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]
+    assert distributed.fetch_rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]

@@ -27,7 +27,7 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
     call_command("grants", apply=True, login=words, stdout=StringIO())
     yield distributed
-    plain = distributed.raw()
+    plain = distributed.connect()
     for login in (WEB, CONSUMER):
         plain.execute(f"DROP ROLE {login}")
 

@@ -35,7 +35,7 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
         assert read_blocks(plain, entity) != []
         assert read_rows(plain, entity) == before[entity]
         assert days.is_packed(plain, entity.table, DAY)
-    [(shards,)] = citus.rows(
+    [(shards,)] = citus.fetch_rows(
         "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass",
         [days.build_partition_name(ROOT.table, DAY)],
     )
@@ -59,7 +59,7 @@ def test_pack_leaves_day_whose_rows_change_meanwhile(
     replace_table = days.replace_table
 
     def replace(*arguments: Any) -> None:
-        with citus.raw() as other_session:
+        with citus.connect() as other_session:
             if change == "insert":
                 insert(other_session, "second")
             else:

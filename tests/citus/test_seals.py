@@ -93,11 +93,11 @@ def test_what_a_node_has_left_of_a_commit_delays_the_seal(
 ) -> None:
     """Its row becomes visible later, and would seem to be nobody's."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-    table, worker = get_root().table, citus.raw(1)
+    table, worker = get_root().table, citus.connect(1)
     with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
-        [(shard,)] = citus.rows(
+        [(shard,)] = citus.fetch_rows(
             "SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)"
             " WHERE logicalrelid = %s::regclass AND nodeport = %s LIMIT 1",
             [table, worker.info.port],
@@ -124,7 +124,7 @@ def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     def seal_with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
         if not calls:  # after the notes were read, in the same transaction
-            with citus.raw(1) as other_session, other_session.transaction():
+            with citus.connect(1) as other_session, other_session.transaction():
                 insert(other_session, table, "late")
                 note(other_session, "late")
         calls.append(of)

@@ -27,8 +27,8 @@ class Fixtures:
             call_command("migrate", verbosity=0)
             call_command("distribute", shards=SHARDS, stdout=io.StringIO())
             # A test in a transaction makes days after it has read.
-            name = cluster.rows("SELECT current_database()")[0][0]
-            cluster.raw().execute(
+            name = cluster.fetch_rows("SELECT current_database()")[0][0]
+            cluster.connect().execute(
                 f'ALTER DATABASE "{name}" SET citus.multi_shard_modify_mode TO sequential'
             )
             disconnect()

@@ -44,11 +44,11 @@ class Nodes:
     def coordinator(self) -> Place:
         return place(self.citus.url)
 
-    def workers(self) -> list[Place]:
+    def list_workers(self) -> list[Place]:
         """Of the cluster now."""
-        return [(host, port) for host, port in self.citus.rows(_PLACES)]
+        return [(host, port) for host, port in self.citus.fetch_rows(_PLACES)]
 
-    def url(self, of: Place) -> str:
+    def get_url(self, of: Place) -> str:
         """The test's database on this node."""
         return make_conninfo(self.citus.url, host=of[0], port=of[1])
 
@@ -61,7 +61,7 @@ class Nodes:
         self._run(self.start, node)
         deadline = time.monotonic() + START_S
         while True:
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url(node)):
+            with suppress(psycopg.OperationalError), psycopg.connect(self.get_url(node)):
                 self.dead.discard(node)
                 return
             if time.monotonic() > deadline:
@@ -69,7 +69,7 @@ class Nodes:
             time.sleep(0.1)
 
     @contextmanager
-    def all_alive_afterwards(self) -> Iterator[None]:
+    def revive_all_afterwards(self) -> Iterator[None]:
         """Start those that are still dead when the block ends."""
         try:
             yield
@@ -77,10 +77,10 @@ class Nodes:
             for item in list(self.dead):
                 self.revive(item)
 
-    def prepared(self) -> dict[Place, int]:
+    def count_prepared(self) -> dict[Place, int]:
         """Prepared transactions on each node that runs."""
         counts = {}
-        for node in self.places():
+        for node in self.list_places():
             with suppress(psycopg.OperationalError):
                 [(counts[node],)] = self.query(node, _PREPARED)
         return counts
@@ -88,25 +88,25 @@ class Nodes:
     def recover(self) -> int:
         """End the prepared transactions as the nodes that began them know; how many they were."""
         count = 0
-        for item in self.places():
+        for item in self.list_places():
             with suppress(psycopg.OperationalError):
                 [(ended,)] = self.query(item, "SELECT recover_prepared_transactions()")
                 count += int(ended)
         return count
 
-    def places(self) -> list[Place]:
+    def list_places(self) -> list[Place]:
         """Of the nodes that the test began with; some may be dead."""
         places = [place(url) for url in self.citus.urls]
         return [self.moved.get(item, item) for item in places]
 
     def query(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
-        with psycopg.connect(self.url(node), autocommit=True) as plain:
+        with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
 
     def set(self, node: Place, statement: str) -> None:
         """ALTER SYSTEM on a node, which may wait for a standby with each commit."""
-        with psycopg.connect(self.url(node), autocommit=True) as plain:
+        with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             plain.execute("SET synchronous_commit TO local")
             plain.execute(statement)
             plain.execute("SELECT pg_reload_conf()")

@@ -39,17 +39,17 @@ def run(plan: Plan, folder: Path) -> Result:
     """Raises AssertionError where something was lost, doubled or does not go on."""
     with start_stand(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
         stand.feed.send_many(DOCUMENTS * 3)
-        stand.written()
+        stand.wait_until_counted()
         watch = Watch(stand.nodes, stand.web)
         scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
         scene_by_name = {**collect_scenes(scenes, plan.third), **collect_worker_scenes(scenes)}
         with scenes.last:
-            with watch.looking():
+            with watch.ask_meanwhile():
                 for name in plan.scenes or scene_by_name:
                     scene_by_name[name]()
             stand.consumer.terminate(30)
-            stand.whole()
-            gaps = stand.gaps()
+            stand.check_whole()
+            gaps = stand.find_gaps()
         retries = sum(item.read_log().count("trying again") for item in stand.consumers.all)
     lines = [
         *scenes.reports,

@@ -64,7 +64,7 @@ class Stand:
     consumer: ConsumerProcess
     rate: float
 
-    def written(self, seconds: float = DRAIN_S) -> None:
+    def wait_until_counted(self, seconds: float = DRAIN_S) -> None:
         """Wait until the ledger has counted everything that was produced."""
         self.feed.wait_for_delivery()
         wait_until(
@@ -76,13 +76,13 @@ class Stand:
             seconds,
         )
 
-    def progress(self, seconds: float = DRAIN_S) -> float:
+    def wait_for_progress(self, seconds: float = DRAIN_S) -> float:
         """Wait until the ledger moves; how many seconds that took."""
         began, before = time.monotonic(), self.database.count_read()
         wait_until(lambda: self.database.count_read() > before, self.consumer.read_log, seconds)
         return time.monotonic() - began
 
-    def whole(self) -> None:
+    def check_whole(self) -> None:
         """Everything that was produced is stored once, and the ledger says so."""
         assert self.database.count_stored() == self.feed.produced
         assert self.database.unfindable() == []
@@ -91,7 +91,7 @@ class Stand:
         assert finished.returncode == 0, finished.stdout + finished.stderr
         assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
-    def gaps(self) -> list[str]:
+    def find_gaps(self) -> list[str]:
         """What `annals gaps` finds, or why it ended; nothing if all is well."""
         finished = self.consumers.run_command("gaps", "--json")
         if finished.returncode != 0:
@@ -111,7 +111,7 @@ def start_stand(
         brokers.create_topics(broker, [t for entity in ENTITIES for t in entity.topics], PARTITIONS)
         with create_database(dsn) as citus:
             nodes = Nodes(citus, stop, start)
-            with nodes.all_alive_afterwards():
+            with nodes.revive_all_afterwards():
                 spread = Spread(EmbeddedPostgres(folder / "postgres"), "", citus.url)
                 env = make_environment(broker, spread) | {
                     "ANNALS_DEMO": "true",
@@ -143,7 +143,7 @@ def list_paths() -> dict[str, tuple[str, str]]:
 
 def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
     _manage(env, "migrate", "--verbosity", "0")
-    plain = citus.raw()
+    plain = citus.connect()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
             days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))

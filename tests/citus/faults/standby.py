@@ -48,7 +48,7 @@ class Standby:
 @contextmanager
 def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
     """A synchronous standby of this node. Afterwards the node runs again, without it."""
-    with psycopg.connect(nodes.url(node)) as plain:
+    with psycopg.connect(nodes.get_url(node)) as plain:
         server = psutil.Process(plain.info.backend_pid).parent()
         user = plain.info.user
     assert server is not None

@@ -55,12 +55,12 @@ class Watch:
         rows = [(path, *needed) for path, needed in list_paths().items()]
         columns = [list(column) for column in zip(*rows, strict=True)]
         needs: dict[str, set[Place]] = defaultdict(set)
-        for path, host, port in self.nodes.citus.rows(_SHARDS, columns):
+        for path, host, port in self.nodes.citus.fetch_rows(_SHARDS, columns):
             needs[path].add((host, port))
         self._needs = dict(needs)
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def ask_meanwhile(self) -> Iterator[None]:
         """Ask while the block runs."""
         self.locate()
         stop = threading.Event()
