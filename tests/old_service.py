@@ -73,7 +73,7 @@ class OldServiceServer:
     def __post_init__(self) -> None:
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class OldServiceHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 service.requests.append(self.path)
                 service.tokens.append(self.headers.get("Authorization"))
@@ -88,7 +88,7 @@ class OldServiceServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), OldServiceHandler)
         self._server.daemon_threads = True
         if self.certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -55,7 +55,7 @@ class LocalIssuer:
         self.go_on = threading.Event()
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class IssuerHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.requests.append(self.path)
                 if self.path == issuer.hangs:
@@ -70,7 +70,7 @@ class LocalIssuer:
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), IssuerHandler)
         if certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(certificate)

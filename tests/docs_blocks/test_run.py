@@ -70,18 +70,20 @@ class Place:
     forking: CommandForker
     home: Path
 
-    def admin(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+    def connect_as_admin(
+        self, database: str = "postgres"
+    ) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.server.build_url(database), autocommit=True)
 
-    def owner(self) -> psycopg.Connection[tuple[object, ...]]:
+    def connect_as_owner(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.env["DATABASE_URL"], autocommit=True)
 
     def run(self, words: tuple[str, ...]) -> CommandResult:
         constants = SOON if words[0] in ASK_KAFKA else {}
-        arguments = [self.here(word) for word in words]
+        arguments = [self.replace_place(word) for word in words]
         return self.forking.run_command(*arguments, env=self.env, constants=constants)
 
-    def here(self, word: str) -> str:
+    def replace_place(self, word: str) -> str:
         """A word of the page, with a place of this test where the page has one of its own."""
         if re.fullmatch(r"\w+\.password|FILE", word):
             file = self.home / word
@@ -149,11 +151,11 @@ def run_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
             continue
         outputs[statement] = ""
         if statement.startswith("SELECT"):
-            with place.owner() as owner:
+            with place.connect_as_owner() as owner:
                 owner.execute(statement)
         else:
             of_annals_itself = "FUNCTION" in statement
-            with place.admin("annals" if of_annals_itself else "postgres") as admin:
+            with place.connect_as_admin("annals" if of_annals_itself else "postgres") as admin:
                 admin.execute(statement.replace("'...'", f"'{WORD}'"))
 
 
@@ -185,7 +187,7 @@ def fill(place: Place) -> None:
     """What an installation has after some days: versions, an archive, messages in quarantine, a
     topic that is read to its end."""
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    with place.owner() as owner:
+    with place.connect_as_owner() as owner:
         for entity in ENTITIES:
             for day in (ARCHIVED, *(EXPORTED if entity.root else ()), yesterday):
                 add(owner, entity, day)

@@ -134,7 +134,7 @@ class Stress:
         """A new version and a repeat in one batch."""
         key = f"n{self.did['ingest']:06}", 0
         again = f"a{self.did['ingest'] % DOCUMENTS}", self.did["ingest"] % VERSIONS
-        batch = self.ingested.batch(self._message(*key), self._message(*again))
+        batch = self.ingested.make_batch(self._message(*key), self._message(*again))
         while True:
             try:
                 result = self.ingested.store(batch)
