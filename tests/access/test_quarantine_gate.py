@@ -92,7 +92,7 @@ HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
 @pytest.mark.parametrize("case", HIDDEN)
-def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
+def test_hidden_quarantined_message_is_answered_like_unknown_id(
     case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     entity, come = HIDDEN[case]
@@ -113,7 +113,9 @@ def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
 
 
 @pytest.mark.parametrize("case", HIDDEN)
-def test_without_a_rule_it_is_told(case: str, store_with_hidden_application: Store) -> None:
+def test_quarantined_message_is_named_without_need_to_know_rule(
+    case: str, store_with_hidden_application: Store
+) -> None:
     """The test above asks the right questions."""
     entity, come = HIDDEN[case]
     come("H00")
@@ -124,7 +126,7 @@ def test_without_a_rule_it_is_told(case: str, store_with_hidden_application: Sto
         assert b"quarantine" in item
 
 
-def test_the_search_does_not_tell_of_a_hidden_application(
+def test_search_does_not_reveal_hidden_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     hold(ROOT, "V1")
@@ -170,7 +172,7 @@ def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_an_application_with_children_only_tells_its_messages_to_whom_it_is_open(
+def test_application_with_only_children_names_its_messages_to_permitted_viewers(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """Its CREATE is in quarantine, as when a service begins to send bad messages."""

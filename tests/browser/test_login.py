@@ -100,7 +100,7 @@ def site(running_providers: LoginSite) -> Iterator[LoginSite]:
     assert not running_providers.faults
 
 
-def test_login_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
+def test_login_works_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/completeness/")
     page_text = [f"Log in with {item}" for item in (BANK, PARTNER)]

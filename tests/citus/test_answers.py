@@ -54,7 +54,7 @@ def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Oracl
     suppress_health_check=list(HealthCheck),
 )
 @given(history=generate_histories(), data=st.data())
-def test_every_answer_is_that_of_the_reference(
+def test_every_answer_from_distributed_tables_equals_reference(
     filled: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
 ) -> None:
     compare_all(filled, api, history, data)

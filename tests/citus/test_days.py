@@ -49,7 +49,7 @@ def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     assert shards == 4
 
 
-def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
+def test_day_waits_for_shards_that_move(distributed: Citus) -> None:
     """Citus refuses new shards meanwhile, by an error without a code of its own."""
     plain, moving = distributed.connect(), distributed.connect()
     [(shard, host, port)] = distributed.fetch_rows(
@@ -74,7 +74,7 @@ def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
+def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
     plain, reader = distributed.connect(), distributed.connect(node)
     days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")
@@ -101,7 +101,7 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ABSENT
 
 
-def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
+def test_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     place = days.locate_day(plain, TABLE, OLD)
@@ -137,7 +137,7 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     days.drop_partition(plain, TABLE, OLD)
 
 
-def test_a_worker_makes_no_day(distributed: Citus) -> None:
+def test_worker_makes_no_day(distributed: Citus) -> None:
     with pytest.raises(psycopg.errors.InternalError_, match="not allowed on this node"):
         days.create_partition(distributed.connect(1), TABLE, OLD - timedelta(1))
 

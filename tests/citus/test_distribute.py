@@ -96,7 +96,7 @@ def reconnected() -> Iterator[None]:
     connection.close()
 
 
-def test_what_is_in_the_way_is_said(filled: Citus) -> None:
+def test_distribute_names_what_prevents_it(filled: Citus) -> None:
     plain = filled.connect()
     consumer = filled.connect(application_name="annals-consume")
     with pytest.raises(CommandError, match="a consumer is connected"):
@@ -113,7 +113,7 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
         needed.check_cluster(filled.connect(1), [])
 
 
-def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: Citus) -> None:
+def test_distribute_says_how_to_make_nodes_known(filled: Citus) -> None:
     plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
@@ -124,7 +124,7 @@ def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: 
             needed.check_cluster(plain, [])
 
 
-def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
+def test_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
     plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
@@ -133,7 +133,7 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
             needed.check_cluster(plain, [])
 
 
-def test_a_worker_is_not_migrated(filled: Citus) -> None:
+def test_worker_is_not_migrated(filled: Citus) -> None:
     with (
         use_database(filled.urls[1]),
         pytest.raises(CommandError, match="names a worker of a Citus cluster"),
@@ -158,7 +158,7 @@ def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
             connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
+def test_distribute_names_login_with_too_few_connections(citus: Citus) -> None:
     """A login of PostgreSQL belongs to all databases of a node."""
     plain = citus.connect()
     plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
@@ -173,7 +173,7 @@ def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
         plain.execute("DROP ROLE few_connections")
 
 
-def test_a_dry_run_changes_nothing(filled: Citus) -> None:
+def test_dry_run_changes_nothing(filled: Citus) -> None:
     before = fetch_versions(filled)
     result = parse_shaped("distribute", distribute("--dry-run", "--json"))
     assert result["days"] != []
@@ -185,7 +185,7 @@ def test_a_dry_run_changes_nothing(filled: Citus) -> None:
     assert filled.fetch_rows("SELECT logicalrelid FROM pg_dist_partition") == []
 
 
-def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
+def test_distribute_completes_after_interruption_anywhere(filled: Citus) -> None:
     before, chance = fetch_versions(filled), random.Random(16)
     runs = killed = 0
     while True:
@@ -223,7 +223,7 @@ def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
         assert id == 2 if node == 0 else id > 1
 
 
-def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
+def test_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
     """A column with a default and an index: of a table of versions, of one on the coordinator."""
     old = MigrationLoader(connection).project_state()
     for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[get_root().name], LateRow):
@@ -251,7 +251,7 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
     MigrationRecorder(connection).record_applied("history", "9999_later")
 
 
-def test_a_kind_that_was_declared_later_is_named_by_check(
+def test_kind_that_was_declared_later_is_named_by_check(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribute()

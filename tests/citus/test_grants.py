@@ -21,7 +21,7 @@ def test_rights_are_given_on_all_nodes_and_again(distributed: Citus) -> None:
         assert distributed.fetch_rows(rights, [CONSUMER, table] * 3, node) == [(True, True, False)]
 
 
-def test_the_check_names_settings_of_workers(distributed: Citus) -> None:
+def test_check_names_settings_of_workers(distributed: Citus) -> None:
     worker = distributed.connect(1)
     worker.execute("SET citus.enable_ddl_propagation TO off")
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")

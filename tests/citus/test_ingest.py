@@ -26,12 +26,12 @@ __all__ = ["ingested", "on_worker"]
 
 # Other days are not made: see below.
 OTHERWISE = {
-    "test_days_are_made_as_they_are_needed_and_no_others",
+    "test_only_needed_days_are_created",
     "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
     "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
-    "test_a_refused_row_has_no_search_keys",
-    "test_two_writers_that_wait_for_each_other",
+    "test_refused_row_has_no_search_keys",
+    "test_batch_is_written_again_after_deadlock",
 }
 globals().update(
     {
@@ -97,7 +97,7 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
 
 
 @pytest.mark.parametrize("name", [CHILD_TOPIC, plain.SOURCE.topic])
-def test_a_consumer_writes_through_a_worker(
+def test_consumer_writes_through_a_worker(
     distributed: Citus, on_worker: Ingested, name: str
 ) -> None:
     child_too = name == CHILD_TOPIC
@@ -114,7 +114,7 @@ def test_a_consumer_writes_through_a_worker(
     assert find_faults() == []
 
 
-def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
+def test_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
     on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
@@ -166,9 +166,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     assert find_faults() == []
 
 
-def test_the_pace_is_recorded_and_once_in_ten_minutes(
-    distributed: Citus, ingested: Ingested
-) -> None:
+def test_pace_is_recorded_once_in_ten_minutes(distributed: Citus, ingested: Ingested) -> None:
     ingested.write(make_value(id="a1"))
     distributed.fetch_rows("DELETE FROM ingest_pace RETURNING 1")
     with open_connection() as session:

@@ -41,13 +41,13 @@ def live_read(transactional_db: None) -> None:
         read_to_end(topic)
 
 
-def test_a_topic_that_nobody_asked_for_holds_every_day_of_its_table(live_read: None) -> None:
+def test_topic_without_answer_of_brokers_holds_every_day_of_its_table(live_read: None) -> None:
     reasons = holds.find_days_to_hold({(TABLE, DAY)})
     assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
+def test_topic_that_does_not_exist_holds_no_day_and_does_not_end_freshness(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,7 +66,7 @@ def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
     ] == {(): 0}
 
 
-def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
+def test_old_answer_about_topics_holds_days_and_ends_freshness(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
     [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
     assert reason.startswith("no consumer has asked since ")
@@ -77,7 +77,7 @@ def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: N
     assert fresh.silence is not None
 
 
-def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
+def test_topic_that_appears_holds_days_at_once(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=10)
     answer([*LIVE, *MIGRATION], [])
     assert set(ledger_rows.find_never_read_topics(ledger_rows.load_entries())) == set(MIGRATION)
@@ -85,7 +85,7 @@ def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None) -> None:
+def test_earlier_answer_written_later_is_ignored(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=30)
     answer([*LIVE, *MIGRATION], [], age=10)
     answer(LIVE, MIGRATION, age=20)
@@ -95,7 +95,7 @@ def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None)
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -> None:
+def test_topic_that_was_read_holds_days_after_it_is_deleted(live_read: None) -> None:
     """Its messages may not all have been read when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
     create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
@@ -104,7 +104,7 @@ def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
+def test_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
     answer(LIVE[1:], [lost, *MIGRATION])

@@ -106,7 +106,7 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_the_first_and_the_last_moment_have_an_answer(
+def test_first_and_the_last_moment_have_an_answer(
     auditor: Client, store: Store, zone: str, time: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -126,7 +126,7 @@ def test_the_first_and_the_last_moment_have_an_answer(
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York", "Mars/Phobos"])
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00", "9999-12-31T23:59"])
-def test_the_filter_takes_the_first_and_the_last_moment(
+def test_filter_takes_the_first_and_the_last_moment(
     auditor: Client, store: Store, zone: str, moment: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)

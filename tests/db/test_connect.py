@@ -51,7 +51,7 @@ def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: 
 
 
 @pytest.mark.usefixtures("set_for_the_login")
-def test_the_session_has_what_the_consumer_needs() -> None:
+def test_session_has_settings_that_consumer_needs() -> None:
     """No limit of time: a batch that takes longer would be repeated for ever. Each statement sees
     what was committed before it: writers look for a sealer's mark after they locked a day."""
     expected = {
@@ -85,7 +85,7 @@ def hour_per_row(ingested: Ingested) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hour_per_row")
-def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
+def test_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
     slow = BatchWriter(partial(open_connection, SLOW))
     batch, again = ingested.make_batch(make_value(id="a")), ingested.make_batch(make_value(id="a"))
     for progress in again.progress.values():

@@ -253,7 +253,7 @@ def stream(plain: Connection) -> Any:
 @pytest.mark.parametrize(
     "column", ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
 )
-def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
+def test_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     column: str, plain: Connection
 ) -> None:
     fill(plain)
@@ -319,7 +319,7 @@ def test_blocks_of_the_first_form_are_read(
     assert after == before
 
 
-def test_the_form_of_the_checksum_stays_as_it_is() -> None:
+def test_form_of_the_checksum_stays_as_it_is() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
@@ -328,7 +328,7 @@ def test_the_form_of_the_checksum_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("flip", [flip_packed, flip_names])
 @pytest.mark.parametrize("target", ["directory", "stream"])
-def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
+def test_export_has_all_that_can_be_read_when_a_block_is_damaged(
     flip: Callable[[Connection], None],
     target: str,
     tmp_path: Path,

@@ -26,11 +26,13 @@ def plain() -> Iterator[psycopg.Connection[object]]:
         distribution.forget_answer(session)
 
 
-def test_a_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
+def test_plain_installation_is_not_distributed(plain: psycopg.Connection[object]) -> None:
     assert distribution.is_distributed(plain) is False
 
 
-def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[object]) -> None:
+def test_answer_whether_tables_are_distributed_is_remembered(
+    plain: psycopg.Connection[object],
+) -> None:
     distribution.is_distributed(plain)
     with connect_plainly() as other_session:
         other_session.autocommit = False
@@ -42,17 +44,19 @@ def test_the_answer_is_remembered_for_the_database(plain: psycopg.Connection[obj
         other_session.rollback()
 
 
-def test_a_test_can_turn_it_on(plain: psycopg.Connection[object]) -> None:
+def test_distribution_can_be_turned_on_for_test(plain: psycopg.Connection[object]) -> None:
     distribution._answers_by_database[distribution._identify_database(plain)] = True
     assert distribution.is_distributed(plain)
 
 
-def test_each_table_has_its_column(plain: psycopg.Connection[object]) -> None:
+def test_each_distributed_table_has_its_column(plain: psycopg.Connection[object]) -> None:
     for table, column in DISTRIBUTED_BY.items():
         plain.execute(f"SELECT {column} FROM {table} LIMIT 0")
 
 
-def test_a_session_that_breaks_at_the_question_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_that_breaks_while_asked_for_distribution_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sessions: list[psycopg.Connection[object]] = []
 
     def raise_shutdown(session: psycopg.Connection[object]) -> None:

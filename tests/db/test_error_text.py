@@ -38,7 +38,7 @@ def test_broken_says_the_code_and_not_the_row() -> None:
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
-def test_an_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level: str) -> None:
+def test_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level: str) -> None:
     people = tmp_path / "people.csv"
     people.write_text(f"login,full_name,kind\na,{SECRET},person\n")
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}

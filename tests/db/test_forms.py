@@ -102,7 +102,7 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 
 
 @pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
-def test_the_login_of_a_process_counts_when_its_application_has_another_name(
+def test_login_of_a_process_counts_when_its_application_has_another_name(
     role: str, filled: Connection
 ) -> None:
     read_output("grants", "--apply")
@@ -153,14 +153,14 @@ def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
         assert forms.find_unready(filled) == []
 
 
-def test_a_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
+def test_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
     """The lock of the runs is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
 
 
-def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
+def test_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     filled: Connection,
 ) -> None:
     """Nobody has asked for it yet."""
@@ -172,7 +172,7 @@ def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     assert forms.find_unready(filled) == []
 
 
-def test_a_session_that_announces_itself_late_is_waited_for(
+def test_session_that_announces_itself_late_is_waited_for(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
@@ -188,7 +188,7 @@ def test_a_session_that_announces_itself_late_is_waited_for(
         assert len(slept) == 1
 
 
-def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
+def test_session_that_connects_before_the_mark_is_committed_takes_it_back(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look and the mark: the earlier process has not seen it."""
@@ -205,7 +205,7 @@ def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
     assert real(filled) is None
 
 
-def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
+def test_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
     filled: Connection,
 ) -> None:
     """Release 0.1.0 refuses a database that has an unknown migration with this end."""
@@ -224,7 +224,7 @@ def test_unpack_needs_a_day_or_all(filled: Connection) -> None:
         assert (code, errors) == (2, "Name the day, or give --all.")
 
 
-def test_a_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
+def test_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
     client.raise_request_exception = False
     client.force_login(User.objects.create_superuser("reader"))
     filled.execute(

@@ -31,7 +31,7 @@ def is_breaking(operation: object) -> bool:
     return isinstance(operation, TAKE_AWAY)
 
 
-def test_an_earlier_release_can_work_after_each_migration() -> None:
+def test_earlier_release_can_work_after_each_migration() -> None:
     migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
     problems = {
         f"{app}.{name}"

@@ -32,7 +32,7 @@ NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s
 BASE = "/api/v1/history/product-instance/A1"
 
 
-def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
+def test_document_with_nul_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
     other_document = dumps({**NUL, "a": "xy\0"})
@@ -69,7 +69,7 @@ def auditor(archived_too: Path, auditor: Client) -> Client:
     return auditor
 
 
-def test_the_screens_show_it(auditor: Client) -> None:
+def test_screens_show_nul_character(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     for page in ("", "versions/0/", "state/", "compare/?from=0&to=1"):
         answer = auditor.get(f"/admin/history/product-instance/A1/{page}")
@@ -82,7 +82,7 @@ def test_the_screens_show_it(auditor: Client) -> None:
     assert json.loads(download.content) == NUL
 
 
-def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> None:
+def test_filter_accepts_field_name_with_nul(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     address = "/admin/history/product-instance/A1/"
     assert f"{address}field/?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
@@ -93,7 +93,7 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
 
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
+def test_exports_contain_nul_character(archived_too: Path, kind: str, archived: bool) -> None:
     if archived:
         policy = PartitionPolicy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
         execute_plans(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))

@@ -158,7 +158,7 @@ def test_missing_version_that_came_is_told_from_one_that_never_did(
 
 
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
-def test_a_message_of_which_only_the_key_tells_the_id_is_named(
+def test_message_identified_only_by_its_key_is_named(
     body: bytes | None, stored: Ingested, english: Client
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
@@ -169,9 +169,7 @@ def test_a_message_of_which_only_the_key_tells_the_id_is_named(
         assert "its place is not known" in read_text(english.get(address)), address
 
 
-def test_a_message_that_names_no_document_may_be_about_any(
-    stored: Ingested, english: Client
-) -> None:
+def test_message_without_id_is_counted_apart(stored: Ingested, english: Client) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
     assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
@@ -182,7 +180,7 @@ def test_a_message_that_names_no_document_may_be_about_any(
 
 
 @pytest.mark.parametrize("settled", ["discarded", "retried"])
-def test_a_settled_message_is_not_named(
+def test_settled_message_is_not_named(
     settled: str, stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -209,7 +207,7 @@ def list_bad_children() -> Iterator[tuple[bytes, str]]:
 @pytest.mark.parametrize(
     "body, id", [*list_bad_children()], ids=["stored", "names none", "names another", "only named"]
 )
-def test_an_application_names_messages_of_its_children(
+def test_application_names_messages_of_its_children(
     body: bytes, id: str, stored: Ingested, english: Client
 ) -> None:
     stored.write(body, source=CHILD_SOURCE)
@@ -225,7 +223,7 @@ def test_an_application_names_messages_of_its_children(
     assert "Everything up to" in read_text(english.get(PAGE))
 
 
-def test_a_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
+def test_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
     stored.write(
         make_child_message("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE
     )
@@ -234,7 +232,7 @@ def test_a_child_of_another_application_is_not_named(stored: Ingested, english: 
         assert fetch_quarantined(english, address) == []
 
 
-def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
+def test_search_and_first_page_mark_documents_with_quarantined_messages(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -246,7 +244,7 @@ def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
     assert "2 changes in quarantine" in read_text(english.get("/admin/"))
 
 
-def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before(
+def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_older(
     stored: Ingested, english: Client
 ) -> None:
     stored.write(
@@ -292,7 +290,7 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
     assert "And 995+ more." in page_text
 
 
-def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
+def test_export_counts_quarantined_messages_of_its_days(stored: Ingested, tmp_path: Path) -> None:
     stored.write(make_version_message(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
@@ -302,7 +300,7 @@ def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_
     assert json.loads(output)["quarantined"] == 1
 
 
-def test_a_page_asks_the_quarantine_once(
+def test_page_queries_quarantine_once(
     stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored.write(make_version_message(4, type="no such"))
@@ -315,7 +313,7 @@ def test_a_page_asks_the_quarantine_once(
         assert len(quarantine_statements) == 1, address
 
 
-def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
+def test_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
     stored.write(
         make_child_message("T2", 0, type="no such"),
         Message(CHILD_TOPIC, 0, 2, -1, None, b"{"),

@@ -35,7 +35,7 @@ def pack_root_day() -> None:
         pack_day(plain, get_root(), DAY)
 
 
-def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
+def test_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
     store.add("A1", 1, {"text": "x" * 5_000_000}, minute(0))
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))

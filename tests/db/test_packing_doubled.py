@@ -130,7 +130,7 @@ def test_repair_leaves_each_version_once(
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
-def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
+def test_day_that_was_sealed_before_it_was_doubled_is_repaired(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
     """maintain seals and packs; then an earlier release stores versions again and notes them as
@@ -163,7 +163,7 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
-def test_a_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
+def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
         add_seal(
             plain, TABLE, OLD, compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)

@@ -269,7 +269,7 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
         insert(consumer, "a", 3, 3)
 
 
-def test_a_process_that_freezes_in_the_swap_frees_the_table(
+def test_process_that_freezes_in_the_swap_frees_the_table(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lock that stops every reader and writer; its machine was cut off or suspended."""

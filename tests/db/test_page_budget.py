@@ -237,7 +237,7 @@ def store_documents(store: Store, count: int, size: int) -> None:
         store.add("A1", version, {"n": version, "text": str(version % 10) * size}, version)
 
 
-def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
+def test_page_and_what_it_reads_stay_within_budget(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_documents(store, 30, 10_000)
@@ -261,7 +261,7 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
     ][::-1]
 
 
-def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
+def test_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
     with limit_pages(1_000, 1_000, 10**9):
@@ -272,7 +272,7 @@ def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> 
 
 @pytest.mark.parametrize("address", ["A1", "A1?path=/n", "A1/fields?path=/n"])
 @pytest.mark.parametrize("read_bytes", [1, 3_000])
-def test_the_size_of_a_masked_value_ends_no_page(
+def test_size_of_masked_value_does_not_end_page(
     store: Store, client: Client, address: str, read_bytes: int
 ) -> None:
     FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
@@ -310,7 +310,7 @@ def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
-def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, call: str) -> None:
+def test_further_changes_of_version_are_paged(crowd: Store, auditor: Client, call: str) -> None:
     parts = []
     after = "changesAfter=0"
     for _ in range(3):
@@ -339,9 +339,7 @@ def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
 
 
-def test_a_page_says_that_it_has_not_all_changes_of_a_version(
-    crowd: Store, auditor: Client
-) -> None:
+def test_page_says_that_changes_of_version_are_incomplete(crowd: Store, auditor: Client) -> None:
     newest, oldest = get_data(auditor, f"{API}/A1")["history"]
     assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
     assert "changeCount" not in oldest
@@ -349,7 +347,7 @@ def test_a_page_says_that_it_has_not_all_changes_of_a_version(
     assert "changeCount" not in get_data(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
-def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> None:
+def test_further_blamed_leaves_are_paged(crowd: Store, auditor: Client) -> None:
     seen = []
     after: Any = 0
     while after is not None:
@@ -362,9 +360,7 @@ def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> N
 
 
 @pytest.mark.parametrize("call", ["A1", "A1/versions/1", "A1/blame", "A1/compare?from=0&to=1"])
-def test_a_long_key_is_not_repeated_for_each_field(
-    store: Store, auditor: Client, call: str
-) -> None:
+def test_long_key_is_not_repeated_for_each_field(store: Store, auditor: Client, call: str) -> None:
     key = "k" * 20_000
     for version in range(2):
         fields = {f"f{n}": n + version for n in range(1_000)}
@@ -393,7 +389,7 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
     assert [item["path"] for item in changed] == ["/v"]
 
 
-def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
+def test_snapshots_of_application_at_moment_stay_within_budget(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {"text": "a" * 900}, 0)
@@ -411,7 +407,7 @@ def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
-def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Client) -> None:
+def test_children_that_came_after_moment_are_read_in_parts(store: Store, auditor: Client) -> None:
     store.add("A1", 3, {"text": "a" * 900}, 0)
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)

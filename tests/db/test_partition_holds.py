@@ -70,7 +70,7 @@ def test_quarantined_message_holds_its_day(status: str) -> None:
     assert find_holds() == {get_day(-5): "1 unresolved in quarantine"}
 
 
-def test_the_day_is_utc_whatever_the_offset() -> None:
+def test_day_is_utc_whatever_the_offset() -> None:
     create_bad_message(f'{{"updatedAt":"{get_day(-4)}T01:30:00+03:00"}}'.encode())
     assert list(find_holds()) == [get_day(-5)]
 

@@ -51,12 +51,12 @@ def trace_checkout(pooled: Any, file: Path) -> str:
 
 
 @emptied
-def test_one_that_worked_a_moment_ago_is_not_asked(pooled: Any, tmp_path: Path) -> None:
+def test_pooled_connection_used_a_moment_ago_is_not_checked(pooled: Any, tmp_path: Path) -> None:
     assert trace_checkout(pooled, tmp_path / "trace") == ""
 
 
 @emptied
-def test_one_that_was_idle_is_asked(
+def test_idle_pooled_connection_is_checked(
     pooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.ensure_connection()  # from the pool of all tests
@@ -65,7 +65,7 @@ def test_one_that_was_idle_is_asked(
 
 
 @emptied
-def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
+def test_pooled_connection_ended_by_server_is_replaced(pooled: Any) -> None:
     before = get_backend(pooled)
     session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
@@ -77,7 +77,7 @@ def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
 
 
 @emptied
-def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
+def test_pooled_connection_closed_by_client_is_replaced(pooled: Any) -> None:
     before = get_backend(pooled)
     session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
@@ -86,7 +86,7 @@ def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
 
 
 @emptied
-def test_a_server_that_is_away_is_not_waited_for(
+def test_server_that_is_away_is_not_waited_for(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -103,7 +103,7 @@ def test_a_server_that_is_away_is_not_waited_for(
 
 
 @emptied
-def test_the_page_says_so_and_names_the_request(
+def test_page_says_that_database_is_away_and_names_request(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(User.objects.get(username="ops"))

@@ -72,7 +72,9 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
-def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
+def test_row_at_fault_is_quarantined_and_the_others_are_stored(
+    ingested: Ingested, name: str
+) -> None:
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
     assert list_ids() == ["a", "c"]
@@ -84,7 +86,7 @@ def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, n
 @pytest.mark.parametrize(
     "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
-def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
+def test_outage_or_wrong_installation_costs_no_message(ingested: Ingested, name: str) -> None:
     batch = ingested.make_batch(*BODIES)
     with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         for _ in range(2):
@@ -97,7 +99,7 @@ def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
     assert find_faults() == []
 
 
-def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
+def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested) -> None:
     batch = ingested.make_batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
         refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),
@@ -107,7 +109,9 @@ def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: I
     assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
-def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) -> None:
+def test_participant_of_two_applications_in_one_batch_is_found_in_newest(
+    ingested: Ingested,
+) -> None:
     with open_connection() as plain:
         ingested.claims[ROLE_SOURCE] = ledger.claim_partition(plain, ROLE_SOURCE, 0)
     ingested.next[ROLE_SOURCE] = 0
@@ -126,7 +130,7 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
 
 
 @pytest.mark.parametrize("code", ["22000", "21000", "54000", "23505"])
-def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: str) -> None:
+def test_row_with_refused_search_key_is_quarantined(ingested: Ingested, code: str) -> None:
     with refuse_rows("search_key", "value", code):
         ingested.write(
             make_value(id="a", data={"number": "1"}),
@@ -156,7 +160,7 @@ def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: st
     ],
     ids=["check", "unique"],
 )
-def test_a_constraint_that_somebody_added(
+def test_row_refused_by_added_constraint_is_quarantined_with_its_name(
     ingested: Ingested, make: str, drop: str, constraint: str
 ) -> None:
     same = {"author": "refused", "version": 0}
@@ -175,7 +179,7 @@ def test_a_constraint_that_somebody_added(
     assert find_faults() == []
 
 
-def test_a_missing_privilege_is_reported_and_waited_for(
+def test_missing_privilege_is_reported_and_waited_for(
     ingested: Ingested, caplog: pytest.LogCaptureFixture
 ) -> None:
     def connect_without_privilege() -> Connection:
@@ -233,7 +237,9 @@ POISON = make_value_with_data(b'{"a":1e400000}', id="a")
         ),
     ],
 )
-def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[bytes]) -> None:
+def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
+    ingested: Ingested, bodies: list[bytes]
+) -> None:
     ingested.write(*bodies, make_value(id="a"), make_value(id="a"), make_value(id="b"))
     assert list_ids() == ["a", "b"]
     expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
@@ -242,7 +248,7 @@ def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[byt
     assert find_faults() == []
 
 
-def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
+def test_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
     next to a version that was stored before and is repeated and contradicted."""
     ingested.write(make_value(id="x"))
@@ -264,7 +270,7 @@ def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> N
     assert find_faults() == []
 
 
-def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
+def test_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
     """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
 
     def raise_away() -> Connection:
@@ -289,7 +295,9 @@ def read_refused_metric() -> float:
     return value
 
 
-def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumer_waits_for_login_that_is_refused(
+    db: None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its password was changed under a running consumer, which says so, and goes on."""
     login = f"refused_{os.getpid()}"
     with open_connection("test") as plain, ThreadPoolExecutor(1) as thread:
@@ -323,7 +331,9 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
     "reason",
     [reason for reason, breach in BREACHES.items() if breach.by_database and breach.example],
 )
-def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
+def test_documented_example_is_quarantined_with_its_reason(
+    ingested: Ingested, reason: Reason
+) -> None:
     breach = BREACHES[reason]
     sent = [body for body in (breach.before, breach.example) if body is not None]
     today = [body.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for body in sent]

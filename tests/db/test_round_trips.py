@@ -35,19 +35,23 @@ def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., i
     return ask
 
 
-def test_the_api_with_a_password(count_trips: Callable[..., int]) -> None:
+def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
     """The login, the ledger, the versions with their people, and the access journal."""
     trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
     assert trips == 4
 
 
-def test_the_api_with_a_session(count_trips: Callable[..., int], client: Client) -> None:
+def test_api_page_with_session_takes_five_round_trips(
+    count_trips: Callable[..., int], client: Client
+) -> None:
     """The session too."""
     client.force_login(User.objects.get(username="support"))
     assert count_trips("/api/v1/history/product-instance/A1") == 5
 
 
-def test_the_screen(count_trips: Callable[..., int], client: Client) -> None:
+def test_timeline_screen_takes_seven_round_trips(
+    count_trips: Callable[..., int], client: Client
+) -> None:
     """Versions for the page, and for its head; the keys of all, for the picture of its days; no
     permission within its 5 seconds."""
     client.force_login(User.objects.get(username="support"))
@@ -55,7 +59,7 @@ def test_the_screen(count_trips: Callable[..., int], client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_a_call(store: Store, tmp_path: Path, name: str) -> None:
+def test_timeline_call_takes_expected_round_trips(store: Store, tmp_path: Path, name: str) -> None:
     for version in range(3):
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)

@@ -57,7 +57,7 @@ def find_state(plain: Connection, day: date) -> DayState:
     return days.locate_day(plain, ROOT.table, day).state
 
 
-def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
+def test_row_older_than_the_window_is_stored_while_its_day_exists(
     ingested: Ingested, plain: Connection
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
@@ -73,13 +73,15 @@ def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
     assert find_faults() == []
 
 
-def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
+def test_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
-def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) -> None:
+def test_late_row_that_comes_again_counts_as_repeated(
+    ingested: Ingested, plain: Connection
+) -> None:
     days.create_partition(plain, ROOT.table, OLD)
     ingested.write(make_noon_message(OLD, id="a"), make_noon_message(OLD, id="a"))
     ingested.write(make_noon_message(OLD, id="a"), b"bad")
@@ -94,7 +96,7 @@ def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) 
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_batch_that_was_decoded_before_midnight(
+def test_batch_decoded_before_midnight_does_not_recreate_dropped_day(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     """At midnight maintain drops the oldest day: the batch must not create it again."""
@@ -118,7 +120,7 @@ def test_a_batch_that_was_decoded_before_midnight(
     assert find_faults() == []
 
 
-def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
+def test_late_row_expires_when_its_day_is_dropped_after_it_was_accepted(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
@@ -156,9 +158,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
     assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
-def test_a_day_that_is_being_dropped_makes_nobody_wait(
-    ingested: Ingested, plain: Connection
-) -> None:
+def test_day_that_is_being_dropped_makes_nobody_wait(ingested: Ingested, plain: Connection) -> None:
     """A long transaction keeps the detach pending, for hours perhaps."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
@@ -180,7 +180,7 @@ def shift_window(number: int) -> Window:
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_retry_stores_a_row_while_its_day_exists(
+def test_retry_stores_a_row_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
@@ -194,7 +194,7 @@ def test_a_retry_stores_a_row_while_its_day_exists(
     assert find_faults() == []
 
 
-def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
+def test_retry_that_lasts_past_midnight_creates_no_dropped_day(
     ingested: Ingested, plain: Connection
 ) -> None:
     ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
@@ -214,7 +214,7 @@ def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
+def test_day_that_the_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
@@ -243,7 +243,7 @@ def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
-def test_a_day_that_only_maintain_may_create_is_waited_for(
+def test_day_that_only_maintain_may_create_is_waited_for(
     ingested: Ingested, plain: Connection, number: int
 ) -> None:
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
@@ -268,7 +268,7 @@ def test_a_day_that_only_maintain_may_create_is_waited_for(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
-def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
+def test_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
     ingested: Ingested, passed: int
 ) -> None:
     execute_plans(PartitionPolicy.at(clock.now()))
@@ -297,7 +297,7 @@ def spoil_bounds(plain: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_columns, spoil_bounds])
-def test_a_day_that_cannot_be_attached_stops_no_other_row(
+def test_day_that_cannot_be_attached_stops_no_other_row(
     ingested: Ingested, plain: Connection, spoil: Any
 ) -> None:
     name = days.build_partition_name(ROOT.table, TODAY)
@@ -323,7 +323,7 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_day_is_held_for_is_stored_when_it_comes(
+def test_unread_message_for_which_day_is_held_is_stored_when_it_comes(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""

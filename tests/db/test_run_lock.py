@@ -15,7 +15,7 @@ from history.retention.run_lock import (
     retake_lost_lock,
 )
 from tests.db.partitioned import connect_plainly, count_advisory_locks
-from tests.db.test_archive_origin import archive_rows_of_day, decide, ids, place, store
+from tests.db.test_archive_origin import archive_rows_of_day, decide, make_ids, place, store
 
 __all__ = ["place", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -46,7 +46,7 @@ def wait_until_free() -> None:
 
 def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> None:
     with connect_plainly() as plain:
-        archive_rows_of_day(store, *ids("b", 3))
+        archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
         try:
             with pytest.raises(DatabaseError):

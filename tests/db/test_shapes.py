@@ -79,7 +79,7 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     return int(list_quarantined()[0]["id"])
 
 
-def test_shapes(filled: int) -> None:
+def test_json_output_of_commands_has_recorded_shape(filled: int) -> None:
     command_words = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),

@@ -31,7 +31,7 @@ def test_blame_is_inexact_after_a_gap(store: Store) -> None:
     assert leaves == {"/a": (3, False), "/b": (4, True), "/c": (7, False)}
 
 
-def test_blame_of_deleted_and_of_deep_document(store: Store) -> None:
+def test_blame_answers_for_deleted_and_for_deep_document(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "null", 1, type=ChangeType.DELETE)
     assert blame_numbers() == {"": 1}

@@ -61,7 +61,7 @@ INSERT = (
 WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted"
 
 
-def test_a_row_is_the_message(ingested: Ingested) -> None:
+def test_row_has_fields_of_message(ingested: Ingested) -> None:
     ingested.write(
         make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
                   updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
@@ -80,13 +80,13 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_the_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
+def test_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
 
 
-def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
+def test_deletion_of_child_without_author_is_stored(ingested: Ingested) -> None:
     ingested.write(
         make_value(productInstanceId="A1", author=None, type="DELETE", data=None),
         source=CHILD_SOURCE,
@@ -96,7 +96,7 @@ def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
     assert row["text"] == "null"
 
 
-def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> None:
+def test_only_needed_days_are_created(ingested: Ingested) -> None:
     moments = [NOW, NOW - timedelta(days=3), NOW + timedelta(days=2)]
     written = ingested.write(
         *(make_value(id=str(n), updatedAt=moment.isoformat()) for n, moment in enumerate(moments))
@@ -116,12 +116,12 @@ def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
     assert list_rows()[0]["updated_at"] == list_rows()[1]["updated_at"]
 
 
-def test_a_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
+def test_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
     ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
     assert len(list_rows()) == 2
 
 
-def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
+def test_repeats_within_batch_and_of_stored_rows_are_counted(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
     assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
     ingested.write(make_value(id="b"), make_value(id="c"), make_value(id="a"))
@@ -131,7 +131,7 @@ def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
+def test_version_from_migration_twin_counts_as_repeated(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
     batch = ingested.make_batch(make_value(id="a"), source=TWIN_SOURCE)
     ingested.fill(batch, make_value(id="c"))
@@ -147,7 +147,7 @@ def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_repeat_that_says_otherwise_is_not_dropped(
+def test_repeat_with_other_content_is_quarantined(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
     bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
@@ -165,14 +165,14 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
     assert find_faults() == []
 
 
-def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
+def test_child_version_with_other_application_is_quarantined(ingested: Ingested) -> None:
     ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
     ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
     assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
 
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
-def test_hostile_among_good(ingested: Ingested, name: str) -> None:
+def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
     """What only PostgreSQL finds, and one that decoding finds: test_decode.py has the others."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
@@ -222,7 +222,7 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     assert find_faults() == []
 
 
-def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
+def test_failed_batch_leaves_nothing(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     good = ingested.make_batch(make_value(id="b"), b"bad")
     with open_connection() as other_session:
@@ -239,7 +239,7 @@ def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
     assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
 
 
-def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
+def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
     RetryingWriter(ingested.writer).write(
@@ -249,7 +249,7 @@ def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
+def test_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
     """The connection breaks after COMMIT was done and before it was said."""
     batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
@@ -268,7 +268,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) ->
     assert find_faults() == []
 
 
-def test_timestamps_of_messages(ingested: Ingested) -> None:
+def test_quarantine_keeps_timestamps_of_messages(ingested: Ingested) -> None:
     latest = 253_402_300_799_999
     stamps = (-1, 0, 1_795_248_000_123, latest)
     ingested.write(*(Message(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps)))
@@ -290,7 +290,7 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
     ]
 
 
-def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
+def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     """A divergent repeat, in a batch that has another row at the same time as another writer. The
     next version has the same key; its lane read it while the refused one was written."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
@@ -312,7 +312,7 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     assert search_ids("N-2") == ["a"]
 
 
-def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
+def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
@@ -333,7 +333,7 @@ def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> 
     ]
 
 
-def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
+def test_two_writers_of_same_rows_store_each_once(ingested: Ingested) -> None:
     """Live topic and migration twin, each read by a process of its own, bring the same versions:
     each is stored once, in any order of the two."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
@@ -365,7 +365,7 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
+def test_repeat_may_have_other_bytes(ingested: Ingested) -> None:
     """JSON's own freedom, numbers of more than one form, and long documents, which are stored
     compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
@@ -383,7 +383,7 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
     assert find_faults() == []
 
 
-def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
+def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""
     ingested.write(make_value(id="first"))  # its day exists now

@@ -75,7 +75,7 @@ def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
     return [(page, words) for page, words in [*pairs, *units] if words]
 
 
-def test_the_commands_of_the_blocks_take_their_words() -> None:
+def test_documented_commands_parse() -> None:
     pairs = list_annals_commands()
     assert len(pairs) > 50
     assert {
@@ -83,7 +83,7 @@ def test_the_commands_of_the_blocks_take_their_words() -> None:
     } == {}
 
 
-def test_the_commands_in_the_text_have_their_actions_and_options() -> None:
+def test_commands_named_in_text_have_existing_actions_and_options() -> None:
     """`annals ledger acknowledge TOPIC --why TEXT`: values stand for others, and a command may be
     named without all that it needs."""
     pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
@@ -116,7 +116,7 @@ def find_unknown_words(words: list[str]) -> str | None:
 WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
-def test_the_variables_are_settings() -> None:
+def test_documented_variables_are_settings() -> None:
     setting_names = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
     variables = [name for _, line in LINES for name in list_settings(line)]
     assert len(variables) >= 10
@@ -128,7 +128,7 @@ def test_the_variables_are_settings() -> None:
 
 
 @pytest.mark.parametrize("block", list_blocks("toml"), ids=lambda block: block.page)
-def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
+def test_documented_files_are_readable(block: Block, tmp_path: Path) -> None:
     private_files.write_private_file(tmp_path / "secret", "x" * 40)
     text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
     (tmp_path / "file.toml").write_text(text)
@@ -139,26 +139,26 @@ def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
     assert len(readers[form](tmp_path / "file.toml")) == 1
 
 
-def test_the_messages_are_json() -> None:
+def test_documented_messages_are_json() -> None:
     assert len(list_blocks("json")) >= 5
     for block in list_blocks("json"):
         json.loads(block.text)
 
 
-def test_the_request_is_one() -> None:
+def test_documented_request_for_version_is_parsed() -> None:
     assert request.parse_request(get_block_text("json", "docs/gaps.md")) == VersionRequest(
         "product-instance", "A1", 3, 4
     )
 
 
-def test_the_properties_are_read(tmp_path: Path) -> None:
+def test_documented_kafka_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
     private_files.write_private_file(file, get_block_text("properties", "docs/kafka.md"))
     librdkafka_settings = env.read_librdkafka_settings({}, file)
     assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(librdkafka_settings)
 
 
-def test_the_values_are_those_of_the_chart() -> None:
+def test_documented_helm_values_exist_in_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
     example = yaml.safe_load(get_block_text("yaml", "docs/kubernetes.md"))
     of_web = set(example["web"].pop("settings"))
@@ -174,7 +174,7 @@ def list_keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from list_keys(value, f"{above}{key}.")
 
 
-def test_the_addresses_of_the_api_exist() -> None:
+def test_documented_api_addresses_exist() -> None:
     addresses = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
     assert len(addresses) >= 7
     for text in addresses:
@@ -188,7 +188,7 @@ def run(text: str, place: dict[str, Any]) -> None:
     exec(text, place)  # noqa: S102 # it is that of our own pages
 
 
-def test_the_python_compiles() -> None:
+def test_documented_python_compiles() -> None:
     assert len(list_blocks("python")) >= 4
     for block in list_blocks("python"):
         compile(block.text, block.page, "exec")
@@ -204,7 +204,7 @@ class Reader:
         return name in self.rights
 
 
-def test_the_rule_of_need_to_know_decides() -> None:
+def test_documented_need_to_know_rule_decides() -> None:
     place: dict[str, Any] = {}
     run(get_block_text("python", "docs/access.md"), place)
     rule = place["may_open"]
@@ -217,7 +217,7 @@ def test_the_rule_of_need_to_know_decides() -> None:
     assert rule(sees, Application("A1", {"vip": True}))
 
 
-def test_the_simulator_is_used_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_simulator_program_makes_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     text = get_block_text("python", "docs/simulator.md")
     assert "applications=1000" in text
     place: dict[str, Any] = {}
@@ -225,7 +225,7 @@ def test_the_simulator_is_used_as_the_page_says(monkeypatch: pytest.MonkeyPatch)
     assert place["message"].topic.startswith("top-storage.export.")
 
 
-def test_the_settings_of_a_service_are_read() -> None:
+def test_documented_outbox_settings_are_read() -> None:
     head, _, models = get_block_text("python", "docs/outbox.md").partition("# models.py\n")
     place: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
     run(head, place)
@@ -235,7 +235,7 @@ def test_the_settings_of_a_service_are_read() -> None:
     assert {"Recorded", "Kind"} <= set(place)
 
 
-def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_inbox_handler_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
     monkeypatch.setattr(message, "_handlers", {})
     run(get_block_text("python", "docs/inbox.md"), place)

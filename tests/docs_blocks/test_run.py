@@ -121,7 +121,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     shutil.rmtree(home)
 
 
-def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
+def test_documented_commands_and_sql_run(place: Place) -> None:
     """A command that is on several pages is run once."""
     wrong: dict[str, str] = {}
     outputs: dict[str, str] = {}

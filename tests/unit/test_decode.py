@@ -352,7 +352,7 @@ def test_every_reason_has_words() -> None:
         ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
     ],
 )
-def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
+def test_identity_of_bad_child_is_read_as_far_as_it_is_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
     place = read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
@@ -360,6 +360,6 @@ def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
     assert read_place(Message(TOPIC, 0, 0, -1, b"K1", make_value(**changes))).application == ""
 
 
-def test_what_is_not_json_says_no_place_whatever_its_bytes_quote() -> None:
+def test_message_that_is_not_json_has_no_identity_whatever_its_bytes_quote() -> None:
     body = make_value(productInstanceId="A1")[:-5]
     assert read_place(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

@@ -283,7 +283,7 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
         ("/participants/[pid=8f3a]/docs/[id=1]", []),
     ],
 )
-def test_path_matches_changes(path: str, matches: list[str]) -> None:
+def test_path_filter_matches_changes(path: str, matches: list[str]) -> None:
     assert is_seen(path) == matches
 
 
@@ -543,7 +543,9 @@ def test_patch_applied_to_old_gives_new_to_the_digit(pair: tuple[Any, Any]) -> N
         (["b", "c"], ["a", "b", "c"], [{"op": "add", "path": "/0", "value": "a"}]),
     ],
 )
-def test_patch_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
+def test_patch_has_expected_operations(
+    old: Any, new: Any, operations: list[dict[str, Any]]
+) -> None:
     patch = make_patch(old, new)
     assert patch == operations
     assert make_exact(apply_patch(old, patch)) == make_exact(new)

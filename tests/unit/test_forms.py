@@ -617,7 +617,7 @@ def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_p
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
+def test_identity_of_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
     text, parent, wrap = FORMS[form]
     shapes = {TOPIC: make_parser(text, tmp_path, parent)}
     made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
@@ -629,7 +629,7 @@ def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_pa
 @pytest.mark.parametrize(
     "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
 )
-def test_the_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
+def test_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
     shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
     assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
     for message_key in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):

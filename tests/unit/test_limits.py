@@ -21,7 +21,7 @@ def open_breaker() -> CircuitBreaker:
     return breaker
 
 
-def test_it_opens_after_failures_in_a_row_only() -> None:
+def test_circuit_breaker_opens_only_after_failures_in_a_row() -> None:
     breaker = CircuitBreaker()
     for _ in range(3):
         for _ in range(FAILURES_TO_OPEN - 1):
@@ -31,7 +31,7 @@ def test_it_opens_after_failures_in_a_row_only() -> None:
     assert not open_breaker().allow_call(0)
 
 
-def test_one_call_tries_again() -> None:
+def test_circuit_breaker_lets_one_call_try_again() -> None:
     breaker = open_breaker()
     assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
     assert breaker.allow_call(PAUSE_SECONDS)
@@ -46,7 +46,7 @@ def test_one_call_tries_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
-def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, bool]]) -> None:
+def test_service_that_is_down_gets_one_call_per_pause(steps: list[tuple[float, bool]]) -> None:
     """However requests come: at most FAILURES calls, and then one for each pause."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
@@ -61,7 +61,7 @@ BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 10
 
 
 @pytest.mark.parametrize("coding", BODIES)
-def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
+def test_body_of_a_redirect_is_not_read(coding: str) -> None:
     def send_redirect(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "/elsewhere")

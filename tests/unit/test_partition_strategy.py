@@ -65,7 +65,7 @@ def test_only_marked_partitions_of_utc_days_are_dropped() -> None:
     assert list_dropped(make_strategy(make_partition(old, hours=(-3, 21)))) == []
 
 
-def test_what_a_cut_short_run_left_is_finished_or_taken_back() -> None:
+def test_interrupted_run_is_completed_or_undone() -> None:
     old, inside = TODAY - timedelta(days=9), TODAY - timedelta(days=2)
     day_strategy = make_strategy(
         make_partition(old, DayState.PENDING),

@@ -85,7 +85,7 @@ class Stand:
     def check_whole(self) -> None:
         """Everything that was produced is stored once, and the ledger says so."""
         assert self.database.count_stored() == self.feed.produced
-        assert self.database.unfindable() == []
+        assert self.database.list_unfindable() == []
         assert self.database.list_quarantined() == []
         finished = self.consumers.run_command("ledger", "--json")
         assert finished.returncode == 0, finished.stdout + finished.stderr
