@@ -56,7 +56,7 @@ def insert(
 
 
 @pytest.fixture
-def fill_and_act() -> list[tuple[str, int]]:
+def filled() -> list[tuple[str, int]]:
     """Versions of the day, plain."""
     store = Store()
     with connect_plainly() as plain:
@@ -80,13 +80,13 @@ def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     """Act when the versions of the day were read, and nothing is swapped yet."""
     fill = packing._Rewrite._fill_table
 
-    def filled(self: Any, *args: Any) -> Any:
+    def fill_and_act(self: Any, *args: Any) -> Any:
         result = fill(self, *args)
         act()
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(packing._Rewrite, "_fill_table", filled)
+        patch.setattr(packing._Rewrite, "_fill_table", fill_and_act)
         yield
 
 
