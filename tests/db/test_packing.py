@@ -175,7 +175,7 @@ def test_block_has_one_application_and_ascending_times(plain: Connection) -> Non
 
 
 def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_new = packing._Rewrite._fill_table
+    fill_new = packing.DayRewrite.fill_table
 
     def add_late_row(self: Any, *args: Any) -> Any:
         result = fill_new(self, *args)
@@ -192,7 +192,7 @@ def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) ->
     with connect_plainly() as plain:
         fill(plain)
         before = read_rows(plain, ROOT)
-        monkeypatch.setattr(packing._Rewrite, "_fill_table", add_late_row)
+        monkeypatch.setattr(packing.DayRewrite, "fill_table", add_late_row)
         packing.pack_day(plain, ROOT, DAY)
         assert len(read_rows(plain, ROOT)) == len(before) + 1
         assert [row for row in read_rows(plain, ROOT) if row[0] != "a-late-one"] == before
@@ -234,7 +234,7 @@ def test_pack_holds_large_document_in_memory_once() -> None:
     packed_blocks = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
     with connect_plainly() as plain:
         tracemalloc.start()
-        packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
+        packing.DayRewrite(plain, ROOT, DAY, 0, lambda _: None).compare_versions(
             versions, packed_blocks, None
         )
     peak = tracemalloc.get_traced_memory()[1]
@@ -246,14 +246,14 @@ def test_pack_refuses_day_in_use_and_full_disk(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
-    monkeypatch.setattr(packing._Rewrite, "_fill_table", None)
+    monkeypatch.setattr(packing.DayRewrite, "fill_table", None)
     with connect_plainly() as plain, connect_plainly() as reader:
         fill(plain, 2)
         with reader.transaction():
             reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
             with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
                 packing.pack_day(plain, ROOT, DAY)
-        monkeypatch.setattr(packing._Rewrite, "_measure_table", lambda *_: 10**9)
+        monkeypatch.setattr(packing.DayRewrite, "measure_table", lambda *_: 10**9)
         settings.ANNALS = msgspec.structs.replace(settings.ANNALS, disk_gb=1)
         with pytest.raises(packing.NotPackableError, match=r"1\.1 GiB of disk"):
             packing.pack_day(plain, ROOT, DAY)

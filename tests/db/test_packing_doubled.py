@@ -98,7 +98,7 @@ def test_repair_leaves_each_version_once(
     """Equal contents: one stays. Others: the first one stays, the second one is kept aside."""
     if in_blocks:  # an earlier release packed the day again
         with monkeypatch.context() as patch:
-            patch.setattr(packing._Rewrite, "_refuse_doubled", lambda _, rows: rows)
+            patch.setattr(packing.DayRewrite, "refuse_doubled", lambda _, rows: rows)
             packing.pack_day(plain, ROOT, OLD)
     if sealed:
         with plain.transaction():

@@ -78,7 +78,7 @@ def unpack_root(plain: Connection) -> packing.RewriteResult:
 @contextmanager
 def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     """Act when the versions of the day were read, and nothing is swapped yet."""
-    fill = packing._Rewrite._fill_table
+    fill = packing.DayRewrite.fill_table
 
     def fill_and_act(self: Any, *args: Any) -> Any:
         result = fill(self, *args)
@@ -86,7 +86,7 @@ def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(packing._Rewrite, "_fill_table", fill_and_act)
+        patch.setattr(packing.DayRewrite, "fill_table", fill_and_act)
         yield
 
 
@@ -137,14 +137,14 @@ def test_swap_has_row_from_before_the_snapshot_once(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It is noted, and it is read too."""
-    fill = packing._Rewrite._fill_table
+    fill = packing.DayRewrite.fill_table
 
     def insert_late(self: Any, *args: Any) -> Any:
         with connect_plainly() as other_session:
             insert(other_session, "late", 1)
         return fill(self, *args)
 
-    monkeypatch.setattr(packing._Rewrite, "_fill_table", insert_late)
+    monkeypatch.setattr(packing.DayRewrite, "fill_table", insert_late)
     pack_root(plain)
     assert list_versions() == [*filled, ("late", 1)]
 
@@ -281,7 +281,7 @@ def test_process_that_freezes_in_the_swap_frees_the_table(
         began.set()
         thawed.wait(20)
 
-    monkeypatch.setattr(packing._Rewrite, "_prove_equal_versions", freeze)
+    monkeypatch.setattr(packing.DayRewrite, "prove_equal_versions", freeze)
 
     def pack() -> None:
         with connect_plainly() as frozen, suppress(psycopg.Error):
@@ -362,7 +362,7 @@ def test_failed_day_stops_no_other_and_is_retried_last(
     for number, day in enumerate(places):
         days.create_partition(plain, TABLE, day)
         store.add("a", number, {"n": number}, T0 - timedelta(days=number))
-    rewrite, tried = packing._Rewrite.pack, []
+    rewrite, tried = packing.DayRewrite.pack, []
 
     def rewrite_or_fail(self: Any) -> Any:
         tried.append(self._day)
@@ -371,7 +371,7 @@ def test_failed_day_stops_no_other_and_is_retried_last(
             raise MemoryError
         return rewrite(self)
 
-    monkeypatch.setattr(packing._Rewrite, "pack", rewrite_or_fail)
+    monkeypatch.setattr(packing.DayRewrite, "pack", rewrite_or_fail)
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert tried == places

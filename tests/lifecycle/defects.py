@@ -174,7 +174,7 @@ def _swapped_uncompared(replace: Replace) -> None:
         "pack_block",
         lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]),
     )
-    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
+    replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
 def _dictionary_not_kept(replace: Replace) -> None:
@@ -184,7 +184,7 @@ def _dictionary_not_kept(replace: Replace) -> None:
         dictionaries._dictionaries_by_number[dictionary.number] = dictionary
         return dictionary
 
-    replace(packing._Rewrite, "_choose_dictionary", load_other_dictionary)
+    replace(packing.DayRewrite, "choose_dictionary", load_other_dictionary)
 
 
 def _block_of_two_applications(replace: Replace) -> None:
@@ -192,7 +192,7 @@ def _block_of_two_applications(replace: Replace) -> None:
         return codec.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
     replace(packing, "split_into_blocks", cut)
-    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
+    replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
 def _only_noted_rows_kept(replace: Replace) -> None:
