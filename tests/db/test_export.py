@@ -372,7 +372,7 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
     monkeypatch.setattr(days, "replace_table", slowly)
     with raw() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
-        assert swapped.wait(20)
+        assert swapped.wait(120)
         [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
         packed.result()
     assert (done.rows, done.error) == (len(HARD), None)

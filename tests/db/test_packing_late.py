@@ -106,7 +106,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
         thread.start()
         time.sleep(0.5)
         assert not done
-    thread.join(20)
+    thread.join(120)
     writer.close()
     assert done
     assert there() == [*ALL, ("z", 0)]
@@ -129,7 +129,7 @@ def test_writer_that_waited_for_swap_reads_blocks(
     packing.unpack_day(plain, ROOT, OLD)
     monkeypatch.setattr(table_swap.TableWatch, "settle", slowly)
     packing.pack_day(plain, ROOT, OLD)
-    thread.join(20)
+    thread.join(120)
     assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)
     assert there() == [*ALL, ("z", 0)]
 

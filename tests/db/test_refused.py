@@ -201,10 +201,10 @@ def test_a_missing_privilege_is_reported_and_waited_for(
                 assert writing.is_alive()
                 assert (ids(), quarantined()) == (["a"], [])
                 plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
-                writing.join(10)
+                writing.join(120)
         finally:
             writer.stop_waiting()
-            writing.join(10)
+            writing.join(120)
             writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
@@ -305,7 +305,7 @@ def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptu
             wait_until(refused, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
-            assert claiming.result(60) == []
+            assert claiming.result(120) == []
             writer.writer.close()
         finally:
             plain.execute(f"DROP ROLE {login}")

@@ -147,7 +147,7 @@ def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
             storing.start()
             storing.join(0.3)
             assert storing.is_alive()
-        storing.join(10)
+        storing.join(120)
     assert keys() == ["a"]
 
 

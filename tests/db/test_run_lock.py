@@ -28,7 +28,7 @@ def sessions() -> None:
 
     def use() -> None:
         connection.ensure_connection()
-        both.wait(20)
+        both.wait(120)
         connection.close()
 
     connection.close()

@@ -103,7 +103,7 @@ def installation(
     consumer = made.consume()
     yield made
     consumer.terminate()
-    consumer.wait(30)
+    consumer.wait(120)
 
 
 def find_absent_topics(database: ProductDatabase, absent: bool) -> set[str]:
