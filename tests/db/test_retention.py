@@ -166,14 +166,15 @@ def test_search_keys_are_removed_in_portions(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
-    ingested.write(numbered("old", 80), b"bad")
+    ingested.write(numbered("old", 10), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(make_value(id="new", data=four))
     retire()
-    move(later(98))
+    move(later(22))
     said = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in said
     assert (keys(), quarantined()) == ([], [])
@@ -182,17 +183,18 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")
     assert keys() == ["x"]
-    move(later(99))
+    move(later(23))
     run("maintain")
     assert keys() == []
     MaintainRun.objects.all().delete()
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
     ingested.write(numbered("held", 0), numbered("gone", 5), make_value(id=""))
     retire()
-    move(later(92))
+    move(later(16))
     assert run("maintain").code == 1
     assert keys() == ["held"]
     with open_connection("test") as plain:

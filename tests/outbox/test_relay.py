@@ -200,7 +200,7 @@ def test_documents_that_time_out_again_are_not_always_retried_first(
         outbox.record(KIND, "A1", {})
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at") - timedelta(hours=1))
     Document.objects.filter(pk=f"{KIND}/A1").update(next_attempt_at=F("recorded_at"))
-    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=600):
+    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=600, RETRY_MOST_SECONDS=600):
         relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
