@@ -52,9 +52,19 @@ def pytest_configure() -> None:
     # The demo logins are made again after every test that empties the database; a password hash
     # that is slow on purpose would be most of the run.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Each test client makes the middleware again; without this, WhiteNoise would read the size and
+    # the time of every static file each time, a tenth of the run.
+    settings.WHITENOISE_AUTOREFRESH = True
     # Tests read English; tests/db/test_russian.py reads Russian. tests/postgres.py sets
     # ANNALS_LANGUAGE before Django reads its settings.
     settings.LANGUAGE_CODE = "en"
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Whether the database stays at the end. The server of the run is removed with its databases,
+    and a session that is still open would stop DROP DATABASE."""
+    return "ANNALS_TEST_DATABASE_URL" not in os.environ
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ COMMANDS_OF_OWNER = ("grants", "makemigrations", "migrate", "partitions")
 
 
 def wait_until(
-    condition: Callable[[], object], complaint: str | Callable[[], str], seconds: float = 60
+    condition: Callable[[], object], complaint: str | Callable[[], str], seconds: float = 120
 ) -> None:
     """Wait until the condition holds.
 
@@ -234,7 +234,7 @@ class ConsumerProcess:
         )
         assert self.process.poll() is None, self.read_log()
 
-    def wait_for_end(self, seconds: float = 60, code: int = 0) -> dict[str, Any]:
+    def wait_for_end(self, seconds: float = 120, code: int = 0) -> dict[str, Any]:
         """Wait for the end of the process with this exit code, and return its summary."""
         try:
             out, _ = self.process.communicate(timeout=seconds)

@@ -61,7 +61,7 @@ def run_debian_server() -> Iterator[str]:
         yield f"postgresql://annals@127.0.0.1:{port}/postgres"
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(120)
         shutil.rmtree(folder, ignore_errors=True)
 
 

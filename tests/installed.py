@@ -106,7 +106,7 @@ class InstalledAnnals:
             yield address
         finally:
             server.terminate()
-            server.wait(30)
+            server.wait(120)
 
     def list_files(self) -> set[str]:
         """Return every file below site-packages. Links are not followed."""
@@ -119,7 +119,7 @@ class InstalledAnnals:
 
 def fetch_status(address: str) -> int:
     try:
-        with urllib.request.urlopen(address, timeout=10) as response:
+        with urllib.request.urlopen(address, timeout=120) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -137,7 +137,7 @@ def fetch_page(address: str) -> str:
     login = base64.b64encode(b"support:support").decode()
     headers = {"Authorization": f"Basic {login}", "Accept-Language": "ru"}
     request = urllib.request.Request(address, headers=headers)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    with urllib.request.urlopen(request, timeout=120) as response:
         text: str = response.read().decode()
         return text
 

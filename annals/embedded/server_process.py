@@ -49,7 +49,7 @@ class ServerProcess(ABC):
     def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
         """Finish a start: called each time when the server accepts connections."""
 
-    def start(self, timeout: float = 60) -> bool:
+    def start(self, timeout: float = 300) -> bool:
         """Start the server, and return when it accepts connections.
 
         Several processes may call this at once.

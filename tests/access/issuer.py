@@ -59,7 +59,7 @@ class LocalIssuer:
             def do_GET(self) -> None:
                 issuer.requests.append(self.path)
                 if self.path == issuer.hangs:
-                    issuer.go_on.wait(20)
+                    issuer.go_on.wait(120)
                 body = issuer.answer(self.path)
                 self.send_response(404 if body is None or issuer.down else 200)
                 self.end_headers()

@@ -183,7 +183,7 @@ class Keycloak(DeclaredProvider):
         answer = requests.post(
             f"{self.url}/realms/{realm}/protocol/openid-connect/token",
             data={"client_id": client, **form},
-            timeout=20,
+            timeout=120,
         )
         assert answer.ok, answer.text
         return dict(answer.json())

@@ -169,7 +169,7 @@ class Person:
         self.http.cookies = _Cookies()
 
     def get(self, address: str) -> requests.Response:
-        return self.http.get(address, timeout=20)
+        return self.http.get(address, timeout=120)
 
     def log_in(self, web: str, provider: LoginProvider, subject: str) -> requests.Response:
         """All the way: the answer is the page where it ends."""
@@ -188,7 +188,7 @@ class Person:
                 break
             address = urljoin(answer.url, html.unescape(form[1]))
             data = provider.fill_in_form(answer.text, subject)
-            answer = self.http.post(address, data=data, timeout=20)
+            answer = self.http.post(address, data=data, timeout=120)
         self.page = answer
         return answer
 
@@ -197,4 +197,4 @@ class Person:
         page = self.get(f"{web}/admin/").text
         field = page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
         data = {"csrfmiddlewaretoken": field}
-        return self.http.post(f"{web}/admin/logout/", data=data, timeout=20)
+        return self.http.post(f"{web}/admin/logout/", data=data, timeout=120)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
+from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 
@@ -27,8 +27,9 @@ View = Callable[[HttpRequest], HttpResponse]
 
 def sleep_in_statement(_: HttpRequest) -> HttpResponse:
     """A view whose statement takes a minute, with the limit that statements of the web have."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET statement_timeout = '1s'")
+    # LOCAL: the session returns to the pool, and another test would have its limit.
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = '1s'")
         cursor.execute("SELECT pg_sleep(60)")
     return HttpResponse("slept")
 
@@ -92,7 +93,7 @@ def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPa
         nonlocal inside
         with share.take_place():
             inside += 1
-            go.wait(30)
+            go.wait(120)
             finished.append(1)
 
     threads = [threading.Thread(target=run_in_share) for _ in range(6)]
@@ -117,16 +118,16 @@ def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[N
     def hold() -> None:
         with block:
             begun.set()
-            over.wait(60)
+            over.wait(120)
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        assert begun.wait(20)
+        assert begun.wait(120)
         yield
     finally:
         over.set()
-        thread.join(20)
+        thread.join(120)
 
 
 def hold_place(share: PlacePool, owner: object) -> AbstractContextManager[None]:
@@ -153,7 +154,7 @@ def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterat
         wait_until(lambda: share.count_queued == before + 1 or bool(got), "it waits")
         yield
     finally:
-        thread.join(60)
+        thread.join(120)
 
 
 def test_share_leaves_half_of_places_and_queue_to_others_when_one_login_takes_all_it_can(
@@ -348,10 +349,10 @@ def test_further_request_of_login_waits_when_its_others_are_quick(
     asking = threading.Thread(target=ask)
     with answer_question_of_login("program", expensive=False):
         asking.start()
-        assert begun.wait(20)
+        assert begun.wait(120)
         with answer_question_of_login("colleague", expensive=False):
             assert not answered.is_set()
-    asking.join(20)
+    asking.join(120)
     assert answered.is_set()
 
 

@@ -71,7 +71,7 @@ class KeycloakSite:
 
     def search_with_token(self, token: str) -> requests.Response:
         headers = {"Authorization": f"Bearer {token}"}
-        return requests.get(f"{self.web.url}/api/v1/search?q=A1", headers=headers, timeout=20)
+        return requests.get(f"{self.web.url}/api/v1/search?q=A1", headers=headers, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +156,7 @@ def test_second_session_continues_when_first_ends(site: KeycloakSite) -> None:
 
 def test_program_is_named_by_its_client_id(site: KeycloakSite) -> None:
     token = site.keycloak.request_program_token()
-    wait_until(lambda: site.search_with_token(token).status_code == 200, site.web.read_log, 30)
+    wait_until(lambda: site.search_with_token(token).status_code == 200, site.web.read_log, 120)
     journal = site.web.database.query(
         "SELECT DISTINCT login, actor FROM access_journal WHERE outcome = 'shown'"
         " AND action = 'search'"

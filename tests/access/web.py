@@ -55,7 +55,7 @@ class ProductionWeb:
 
     def _is_alive(self) -> bool:
         try:
-            return requests.get(f"{self.url}/healthz", timeout=5).status_code == 200
+            return requests.get(f"{self.url}/healthz", timeout=120).status_code == 200
         except (requests.ConnectionError, requests.Timeout):
             return False
 
@@ -68,7 +68,7 @@ class ProductionWeb:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(120)
 
     def list_users(self) -> dict[str, tuple[bool, list[str]]]:
         """By login: superuser or not, and roles."""
@@ -97,7 +97,7 @@ class ProductionWeb:
 
 def is_logged_in(person: Person, web: ProductionWeb) -> bool:
     """Whether the person sees the screens."""
-    answer = person.http.get(f"{web.url}/admin/", timeout=20, allow_redirects=False)
+    answer = person.http.get(f"{web.url}/admin/", timeout=120, allow_redirects=False)
     return answer.status_code == 200
 
 

@@ -105,7 +105,7 @@ def test_reader_waiting_for_swap_sees_whole_day(
         begun.clear()
         swap = Swap(act)
         swap.thread.start()
-        assert begun.wait(60) or swap.error is None
+        assert begun.wait(120) or swap.error is None
         if swap.error:
             raise swap.error
         assert READS[name](reader) == expected

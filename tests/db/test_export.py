@@ -392,7 +392,7 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
     monkeypatch.setattr(days, "replace_table", replace_slowly)
     with connect_plainly() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
-        assert swapped.wait(20)
+        assert swapped.wait(120)
         [exported_day] = run.to_directory(
             run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
         )

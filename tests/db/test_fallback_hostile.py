@@ -286,4 +286,4 @@ def test_number_of_calls_at_a_time_is_limited(
 def check_all_places_are_free() -> Iterator[None]:
     """No call is left behind: what hung has ended."""
     yield
-    wait_until(lambda: client.CALL_PLACES._value == client.MAX_CALLS, "a call did not end", 10)
+    wait_until(lambda: client.CALL_PLACES._value == client.MAX_CALLS, "a call did not end", 120)

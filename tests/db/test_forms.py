@@ -29,7 +29,7 @@ from tests.db.commands import read_output
 from tests.db.partitioned import connect_plainly, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("tables", "few_days")
 DAY = T0.date()
 TABLE = "product_instance_aud"
 NEWER = f"form_{forms.FORM + 1}_needs_stop"

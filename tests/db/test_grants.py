@@ -329,7 +329,7 @@ def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
             other_session.execute("GRANT SELECT ON search_key TO annals_web")
             applied = pool.submit(apply_in_thread)
             wait_for_lock(other_session)
-        applied.result(timeout=60)
+        applied.result(timeout=120)
 
 
 def apply_in_thread() -> None:

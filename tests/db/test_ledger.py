@@ -116,7 +116,7 @@ def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
             claim = pool.submit(claim_all)
             time.sleep(0.3)
             assert not claim.done()
-        assert claim.result(10)[SOURCE].next_offset == 1
+        assert claim.result(120)[SOURCE].next_offset == 1
 
 
 def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
@@ -229,7 +229,7 @@ def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> N
             assert ledger_rows.find_faults(ledger_rows.load_entries()) == []
     finally:
         stop.set()
-        pouring.join(10)
+        pouring.join(120)
     assert read_counts()["quarantined"] > 20
 
 

@@ -381,6 +381,7 @@ def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
         packing.pack_day(plain, ROOT, DAY)
 
 
+@pytest.mark.usefixtures("few_days")
 def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
     fill(plain)
     code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)

@@ -117,7 +117,7 @@ def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
         thread.start()
         time.sleep(0.5)
         assert not results
-    thread.join(20)
+    thread.join(120)
     writer.close()
     assert results
     assert list_versions() == [*ALL, ("z", 0)]
@@ -142,7 +142,7 @@ def test_writer_that_waited_for_swap_reads_blocks(
     packing.unpack_day(plain, ROOT, OLD)
     monkeypatch.setattr(table_swap.TableWatch, "settle", settle_slowly)
     packing.pack_day(plain, ROOT, OLD)
-    thread.join(20)
+    thread.join(120)
     assert (results[0].repeated[SOURCE], results[0].stored[SOURCE]) == (10, 1)
     assert list_versions() == [*ALL, ("z", 0)]
 

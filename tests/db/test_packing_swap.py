@@ -171,7 +171,7 @@ def test_rows_that_wait_for_swap_are_kept(
                 rewrite(plain)
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(120)
     assert len(written) > 20
     assert list_versions() == sorted([*filled, *written])
 
@@ -279,7 +279,7 @@ def test_process_that_freezes_in_the_swap_frees_the_table(
 
     def freeze(*_: Any) -> None:
         began.set()
-        thawed.wait(20)
+        thawed.wait(120)
 
     monkeypatch.setattr(packing.DayRewrite, "prove_equal_versions", freeze)
 
@@ -290,13 +290,13 @@ def test_process_that_freezes_in_the_swap_frees_the_table(
     thread = threading.Thread(target=pack)
     thread.start()
     try:
-        assert began.wait(20)
+        assert began.wait(120)
         with connect_plainly() as other_session:
             other_session.execute("SET statement_timeout = '10s'")
             insert(other_session, "late", 1)
     finally:
         thawed.set()
-        thread.join(20)
+        thread.join(120)
     assert list_versions() == [*filled, ("late", 1)]
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 

@@ -219,7 +219,7 @@ def test_concurrent_retries_do_not_deadlock(
     def decode_and_wait(message: Message, window: Window) -> Record:
         decoded[threading.get_ident()] += 1
         if decoded[threading.get_ident()] == 51:
-            half_way.wait(20)
+            half_way.wait(120)
         return decode(message, window)
 
     monkeypatch.setattr(retry_store, "decode", decode_and_wait)

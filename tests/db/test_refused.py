@@ -205,10 +205,10 @@ def test_missing_privilege_is_reported_and_waited_for(
                 assert writing.is_alive()
                 assert (list_ids(), list_quarantined()) == (["a"], [])
                 plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
-                writing.join(10)
+                writing.join(120)
         finally:
             writer.stop_waiting()
-            writing.join(10)
+            writing.join(120)
             writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
@@ -313,7 +313,7 @@ def test_consumer_waits_for_login_that_is_refused(
             wait_until(read_refused_metric, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
-            assert claiming.result(60) == []
+            assert claiming.result(120) == []
             writer.writer.close()
         finally:
             plain.execute(f"DROP ROLE {login}")

@@ -156,7 +156,7 @@ def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
             storing.start()
             storing.join(0.3)
             assert storing.is_alive()
-        storing.join(10)
+        storing.join(120)
     assert list_keys() == ["a"]
 
 
@@ -175,14 +175,15 @@ def test_search_keys_are_removed_in_portions(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
-    ingested.write(make_numbered_message("old", 80), b"bad")
+    ingested.write(make_numbered_message("old", 10), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(make_value(id="new", data=four))
     retire()
-    move(get_moment_after(98))
+    move(get_moment_after(22))
     output = run("maintain").out
     assert "removed: 2 search keys, 1 message in quarantine" in output
     assert (list_keys(), list_quarantined()) == ([], [])
@@ -191,19 +192,20 @@ def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")
     assert list_keys() == ["x"]
-    move(get_moment_after(99))
+    move(get_moment_after(23))
     run("maintain")
     assert list_keys() == []
     MaintainRun.objects.all().delete()
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
     ingested.write(
         make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
     )
     retire()
-    move(get_moment_after(92))
+    move(get_moment_after(16))
     assert run("maintain").code == 1
     assert list_keys() == ["held"]
     with open_connection("test") as plain:

@@ -28,7 +28,7 @@ def sessions() -> None:
 
     def use() -> None:
         connection.ensure_connection()
-        barrier.wait(20)
+        barrier.wait(120)
         connection.close()
 
     connection.close()

@@ -212,6 +212,6 @@ def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
             )
             while not query(waiting):
                 assert not running.done()
-        assert running.result(timeout=30) == 1
+        assert running.result(timeout=120) == 1
     [row] = query("SELECT day FROM search_key")
     assert row["day"] >= (T0 - timedelta(days=1)).date()

@@ -68,6 +68,7 @@ def test_healthz_runs_no_query(client: Client) -> None:
 
 
 @makes_days
+@pytest.mark.usefixtures("few_days")
 def test_readyz_names_missing_days_until_they_exist(client: Client) -> None:
     for table in connection.introspection.table_names():
         if table[-8:].isdigit():

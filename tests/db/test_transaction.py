@@ -304,7 +304,7 @@ def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
             wait_until(lambda: query(WAITING), "it does not wait")
             ingested.fill(lane.filling, make_value(id="a", version=8, data={"number": "N-2"}))
-        assert [reject.reason for reject in written.result(30).rejects] == [Reason.DIVERGENT] * 2
+        assert [reject.reason for reject in written.result(120).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
     lane.remember(written.result().fingerprints)
     assert search_ids("N-2") == []
@@ -395,7 +395,7 @@ def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
             written = pool.submit(writer.write, batch, ingested.claims, {})
             wait_until(lambda: query(WAITING), "the writer does not wait")
             other_session.execute(INSERT, ("a", NOW))
-        assert sum(written.result(30).stored.values()) == 2
+        assert sum(written.result(120).stored.values()) == 2
     assert list_ids() == ["a", "first", "z"]
     assert find_faults() == []
 

@@ -32,7 +32,7 @@ def create_topics(
         [NewTopic(name, partitions, 1, config=dict(settings or {})) for name in expected]
     )
     for future in futures.values():
-        future.result(20)
+        future.result(120)
     _wait_until(lambda: set(expected) <= set(list_topics(client)), f"{expected} not listed")
     return expected
 
@@ -44,7 +44,7 @@ def delete_topics(broker: KafkaServer, names: Iterable[str]) -> None:
         return
     client = make_admin_client(broker)
     for future in client.delete_topics(unwanted).values():
-        future.result(20)
+        future.result(120)
     _wait_until(lambda: not set(unwanted) & set(list_topics(client)), f"{unwanted} still listed")
 
 
@@ -54,14 +54,14 @@ def delete_all_topics(broker: KafkaServer) -> None:
 
 
 def list_topics(client: AdminClient) -> list[str]:
-    names = client.list_topics(timeout=20).topics
+    names = client.list_topics(timeout=120).topics
     return [name for name in names if not name.startswith(INTERNAL)]
 
 
 def fetch_topic_id(broker: KafkaServer, name: str) -> str:
     """The id that the broker gave to the topic when it was made, as text."""
     client = make_admin_client(broker)
-    described = client.describe_topics(TopicCollection([name]))[name].result(20)
+    described = client.describe_topics(TopicCollection([name]))[name].result(120)
     return str(described.topic_id)
 
 

@@ -94,7 +94,7 @@ def installation(
     brokers.create_topics(broker, LIVE_TOPICS, partitions=1)
     env = {
         **make_environment(broker, database),
-        "ANNALS_RETENTION_DAYS": "30",
+        "ANNALS_RETENTION_DAYS": "20",
         "ANNALS_LANGUAGE": "en",
     }
     env.pop(OWNER_URL)
@@ -105,7 +105,7 @@ def installation(
     consumer = installation.consume()
     yield installation
     consumer.terminate()
-    consumer.wait(30)
+    consumer.wait(120)
 
 
 def find_absent_topics(database: ProductDatabase, absent: bool) -> set[str]:

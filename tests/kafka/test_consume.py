@@ -46,7 +46,7 @@ def test_run_until_idle_ends_without_topics(
     consumers = ConsumerStarter(make_environment(broker, database), tmp_path)
     try:
         ended = consumers.start_consumer("--until-idle", "1")
-        assert ended.process.wait(60) == 1
+        assert ended.process.wait(120) == 1
         assert "annals: the brokers have no topic top-storage.export." in ended.read_log()
         running = consumers.start_consumer()
         wait_until(
@@ -64,7 +64,7 @@ def test_consumer_stores_at_once_and_ends_at_sigterm(
     running = consumers.start_consumer()
     running.wait_until_reading()
     feed.send_many(1)
-    wait_until(lambda: database.count_stored_versions() == 1, running.read_log, seconds=10)
+    wait_until(lambda: database.count_stored_versions() == 1, running.read_log, seconds=120)
     with feed.send_in_background(500):
         time.sleep(1)
         summary = running.terminate()
@@ -134,7 +134,7 @@ def test_running_consumer_reads_recreated_topic_from_its_start(
         broker.make_client_config(),
         *((TOPIC, make_value(id="b", version=n), "b") for n in range(4)),
     )
-    wait_until(lambda: database.count_rows() == 14, running.read_log, seconds=90)
+    wait_until(lambda: database.count_rows() == 14, running.read_log, seconds=120)
     running.terminate()
     assert consumers.run_command("ledger").returncode == 0
 

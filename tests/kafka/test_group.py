@@ -148,7 +148,7 @@ def test_offsets_of_group_on_apache_kafka_are_kept(
     query = client.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group, [TopicPartition(SHARED, 0)])]
     )
-    result = query[group].result(20).topic_partitions
+    result = query[group].result(120).topic_partitions
     source.close()
     assert [item.offset for item in result] == [committed.offset]
 

@@ -40,9 +40,9 @@ def test_ends_of_empty_partitions_stay_known_while_brokers_answer(
     taken the partitions away; the consumer is seen all the same."""
     feed.send_many(1)
     running = consumers.start_consumer()
-    wait_until(lambda: len(list_end_times(database)) == PARTITIONS, running.read_log, seconds=30)
+    wait_until(lambda: len(list_end_times(database)) == PARTITIONS, running.read_log, seconds=120)
     first = min(list_end_times(database))
-    wait_until(lambda: min(list_end_times(database)) > first, running.read_log, seconds=20)
+    wait_until(lambda: min(list_end_times(database)) > first, running.read_log, seconds=120)
     broker.kill()
     time.sleep(6)  # an answer that was on its way may still count
     last = max(list_end_times(database))
@@ -75,13 +75,13 @@ def test_unfetched_messages_count_as_unread_while_reading_is_paused(
             broker.make_client_config(),
             *((ROOT.topics[0], make_value(id="A1", version=n)) for n in range(20)),
         )
-        wait_until(lambda: "waits" in is_blocked(database), running.read_log, seconds=20)
+        wait_until(lambda: "waits" in is_blocked(database), running.read_log, seconds=120)
         time.sleep(2)  # longer than the consumer reads on
         produce_messages(
             broker.make_client_config(),
             (CHILD_TOPIC, make_value(id="B1", version=0, productInstanceId="A1")),
         )
-        wait_until(lambda: get_lag(database, CHILD_TOPIC) == 1, running.read_log, seconds=20)
+        wait_until(lambda: get_lag(database, CHILD_TOPIC) == 1, running.read_log, seconds=120)
     running.terminate()
 
 

@@ -88,7 +88,7 @@ def test_forecast_reports_deleted_messages(broker: KafkaServer, consumers: Consu
     produce_old_messages(broker, HURRIED, 100)
     admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
     [deleted] = admin.delete_records([TopicPartition(HURRIED, 0, 130)]).values()
-    deleted.result(20)
+    deleted.result(120)
     forecaster = BrokerForecaster(str(broker.make_client_config()["bootstrap.servers"]), {})
     forecast = forecaster.fetch_outlooks({(HURRIED, 0): 100})[HURRIED, 0].forecast
     forecaster.close()

@@ -122,7 +122,7 @@ def has_taken_all(database: ProductDatabase, feed: MessageFeed, port: int) -> bo
     [known_values] = database.query("SELECT sum(high_watermark)::int AS end FROM ingest_ledger")
     if known_values["end"] != feed.produced.total():
         return False
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
         lines = answer.read().decode().splitlines()
     lags = [float(line.split()[-1]) for line in lines if line.startswith("annals_lag_messages{")]
     return bool(lags) and not any(lags)

@@ -50,7 +50,7 @@ def test_run_with_an_end_fails_when_its_login_lacks_rights(
     database.execute(f"REVOKE {REVOKED[table]} ON {table} FROM annals_consumer")
     try:
         ended = consumers.start_consumer("--until-idle", "2")
-        assert ended.process.wait(60) == 1
+        assert ended.process.wait(120) == 1
         last = ended.read_log().splitlines()[-1]
         assert last.startswith("annals: the database login of this consumer lacks a right (")
         assert f"permission denied for table {table}" in last
@@ -74,7 +74,7 @@ def test_run_with_an_end_fails_when_tables_are_missing(
     database.execute("ALTER TABLE search_key RENAME TO search_key_away")
     try:
         ended = consumers.start_consumer("--until-idle", "1")
-        assert ended.process.wait(60) == 1
+        assert ended.process.wait(120) == 1
     finally:
         database.execute("ALTER TABLE search_key_away RENAME TO search_key")
     last = ended.read_log().splitlines()[-1]
@@ -107,7 +107,7 @@ def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
     refused = consumers.start_consumer(
         "--metrics-port", str(port), "--metrics-address", EVERY_ADDRESS
     )
-    assert refused.process.wait(60) == 1
+    assert refused.process.wait(120) == 1
     assert "ANNALS_METRICS_TOKEN is not set" in refused.read_log()
     plain = consumers.start_consumer("--metrics-port", str(port))
     guarded = consumers.start_consumer(
@@ -124,7 +124,7 @@ def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
 
     def get_status(port: int, path: str, **headers: str) -> int:
         url = f"http://127.0.0.1:{port}{path}"
-        return requests.get(url, headers=headers, timeout=10).status_code
+        return requests.get(url, headers=headers, timeout=120).status_code
 
     assert get_status(port, "/metrics") == 200
     assert (
@@ -172,7 +172,7 @@ def allow_rights(broker: Apache, kind: ResourceType, name: str, *operations: Acl
     ]  # fmt: skip
     client = brokers.make_admin_client(broker)  # lives until the answer is there
     for future in client.create_acls(rights).values():
-        future.result(20)
+        future.result(120)
 
 
 def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
@@ -194,7 +194,7 @@ def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
 
     def read_refusal() -> str:
         ended = consumers.start_consumer(*words)
-        assert ended.process.wait(60) == 1, ended.read_log()
+        assert ended.process.wait(120) == 1, ended.read_log()
         last = ended.read_log().splitlines()[-1]
         assert last.startswith("annals: the brokers do not let this login read "), ended.read_log()
         assert "docs/kafka.md has the rights" in last

@@ -40,7 +40,7 @@ def test_simulate_creates_missing_topics(broker: KafkaServer, settings: Settings
     brokers.create_topics(broker, TOPICS[:1], partitions=1)
     summary = run_simulate("--messages", "10", "--rps", "0", "--topics-partitions", "4")
     assert (summary["delivered"], summary["failed"]) == (10, 0)
-    results = brokers.make_admin_client(broker).list_topics(timeout=20).topics
+    results = brokers.make_admin_client(broker).list_topics(timeout=120).topics
     assert {topic: len(results[topic].partitions) for topic in TOPICS} == {
         topic: 1 if topic == TOPICS[0] else 4 for topic in TOPICS
     }
@@ -58,7 +58,7 @@ def test_simulate_delivers_everything_at_sigterm(embedded: EmbeddedBroker) -> No
         )
         time.sleep(1)  # some messages are sent
         running.send_signal(signal.SIGTERM)
-        out, errors = running.communicate(timeout=20)
+        out, errors = running.communicate(timeout=120)
     assert running.returncode == 0, errors
     summary = parse_shaped("simulate", out)
     assert summary["delivered"] == summary["messages"] > 0

@@ -51,7 +51,7 @@ def test_trace_tells_read_unread_and_deleted_messages(
         return
     admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
     [deleted] = admin.delete_records([ck.TopicPartition(TOPIC, 0, 4)]).values()
-    deleted.result(20)
+    deleted.result(120)
     assert [trace_state(offset) for offset in (3, 4)] == ["lost", "unread"]
     consumers.consume_to_end("--topics", TOPIC)  # now the ledger knows, without the broker
     assert [trace_state(offset) for offset in (3, 4)] == ["lost", "stored"]

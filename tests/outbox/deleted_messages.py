@@ -41,12 +41,12 @@ def make_and_heal_hole(place: FaultStand) -> str:
         return missing
 
     _record_versions(0, 3)
-    relays.wait_until(lambda: not relays.count_waiting(), 60)
+    relays.wait_until(lambda: not relays.count_waiting(), 120)
     relays.wait_until(lambda: read_totals()["lag"] == 0, 120)
     place.consumers.all[-1].terminate(60)
     earlier_ends = place.fetch_ends()
     _record_versions(3, 10)
-    relays.wait_until(lambda: not relays.count_waiting(), 60)
+    relays.wait_until(lambda: not relays.count_waiting(), 120)
     later_ends = place.fetch_ends()
     until = {number: (earlier_ends[number] + 2 * later_ends[number]) // 3 for number in later_ends}
     client = brokers.make_admin_client(place.broker)
@@ -54,7 +54,7 @@ def make_and_heal_hole(place: FaultStand) -> str:
         [TopicPartition(TOPIC, number, offset) for number, offset in until.items()]
     )
     for future in futures.values():
-        future.result(30)
+        future.result(120)
     deleted = sum(until[number] - earlier_ends[number] for number in until)
     _record_versions(10, 11)
     place.consumers.start_consumer()
@@ -62,7 +62,7 @@ def make_and_heal_hole(place: FaultStand) -> str:
         lambda: place.consumers.read_ledger()["totals"]["lag"] == 0 and not relays.count_waiting(),
         180,
     )
-    relays.wait_until(lambda: place.consumers.read_ledger()["totals"]["lost"] == deleted, 60)
+    relays.wait_until(lambda: place.consumers.read_ledger()["totals"]["lost"] == deleted, 120)
     missing = _count_missing(place)
     assert missing == deleted, (missing, deleted)
     began = time.monotonic()

@@ -129,7 +129,7 @@ def kill_consumers_under_load(
         for process in consumer_processes:
             process.send_signal(signal.SIGTERM)
         # One that has just been started may not have its handler yet.
-        assert {process.wait(30) for process in consumer_processes} <= {0, -signal.SIGTERM}
+        assert {process.wait(120) for process in consumer_processes} <= {0, -signal.SIGTERM}
     return check_events(events)
 
 

@@ -57,7 +57,7 @@ class FaultStand:
         client = Consumer({**self.broker.make_client_config(), "group.id": "none"})
         try:
             return {
-                number: client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=20)[1]
+                number: client.get_watermark_offsets(TopicPartition(TOPIC, number), timeout=120)[1]
                 for number in range(3)
             }
         finally:

@@ -62,7 +62,7 @@ class FaultRunner:
             if number % 2:
                 self.place.broker.kill()
             else:
-                self.place.broker.stop(timeout=30)
+                self.place.broker.stop(timeout=120)
             self._record_more(load, 100)
             time.sleep(self.random.uniform(0.0, 3.0))
             self.place.broker.start(timeout=180)
@@ -86,12 +86,12 @@ class FaultRunner:
         from tests.outbox import relays
 
         for number in range(5):
-            relays.wait_until(lambda: relays.list_shares() == [32, 32], 60)
+            relays.wait_until(lambda: relays.list_shares() == [32, 32], 120)
             self._record_more(load, 100)
             time.sleep(self.random.uniform(0.0, 0.2))
             relay = self.place.relays[number % 2]
             relay.send_signal(signal.SIGSTOP)
-            relays.wait_until(lambda: relays.list_shares() == [64], 60)
+            relays.wait_until(lambda: relays.list_shares() == [64], 120)
             time.sleep(self.random.uniform(0.0, 0.5))
             relay.send_signal(signal.SIGCONT)
             self._record_more(load, 50)
@@ -124,7 +124,7 @@ class FaultRunner:
         from tests.outbox import relays
 
         target = load.recorded + count
-        relays.wait_until(lambda: load.recorded >= target, 60)
+        relays.wait_until(lambda: load.recorded >= target, 120)
 
 
 def compare_with_annals(place: FaultStand, missing: int = 0) -> str:

@@ -52,7 +52,7 @@ class WriteLoad:
         with transaction.atomic():
             outbox.record("product-instance", id, {})
             is_open.set()
-            may_commit.wait(10)
+            may_commit.wait(120)
         connection.close()
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class WriteLoad:
                 connection.close()
                 return False
 
-        relays.wait_until(is_all_sent, 90)
+        relays.wait_until(is_all_sent, 120)
 
     @contextmanager
     def run_writers(self) -> Iterator[None]:
@@ -125,7 +125,7 @@ def kill_relays_under_load(
             load.wait_until_sent()
             relay_processes[index] = relays.start_relay(broker, database, log)
         load.stop()
-        relays.wait_until(lambda: not relays.count_waiting(), 60)
+        relays.wait_until(lambda: not relays.count_waiting(), 120)
         _terminate_relays(relay_processes)
     relays.check_sent(relays.read_sent(broker), load.newest)
     return load.recorded
@@ -136,4 +136,4 @@ def _terminate_relays(relay_processes: list[Process]) -> None:
         process.send_signal(signal.SIGTERM)
     for process in relay_processes:
         # One that has just been started may not have its handler yet.
-        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert process.wait(120) in (0, -signal.SIGTERM)

@@ -58,7 +58,7 @@ def run_in_thread(process: RunnableProcess) -> Iterator[RunnableProcess]:
         yield process
     finally:
         process.stop.set()
-        thread.join(30)
+        thread.join(120)
         assert not thread.is_alive()
 
 

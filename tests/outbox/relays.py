@@ -21,7 +21,11 @@ from tests.outbox import processes, settings
 from tests.outbox.processes import Process
 
 TOPIC = "top-storage.export.product-instance"
+# Of relays that others should take over from soon.
 LEASE = 2.0
+# A relay that runs alone sends a version again if Kafka does not confirm it for half of this time,
+# so a busy machine needs a long one.
+LONG_LEASE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ def run_relay(broker: KafkaServer, **changes: Any) -> AbstractContextManager[Rel
     setting = {
         **settings.OUTBOX,
         "KAFKA": broker.make_client_config(),
-        "LEASE_SECONDS": LEASE,
+        "LEASE_SECONDS": LONG_LEASE,
         **changes,
     }
     return processes.run_in_thread(RelayLoop(OutboxConf.from_setting(setting), "default"))
@@ -60,7 +64,7 @@ def _fetch_end(consumer: Consumer, place: TopicPartition) -> int:
     deadline = time.monotonic() + 60
     while True:
         try:
-            end: int = consumer.get_watermark_offsets(place, timeout=20)[1]
+            end: int = consumer.get_watermark_offsets(place, timeout=120)[1]
         except KafkaException as error:
             has_no_leader = error.args[0].code() == KafkaError.NOT_LEADER_FOR_PARTITION
             if not has_no_leader or time.monotonic() > deadline:
@@ -76,7 +80,7 @@ def read_sent(broker: KafkaServer, topic: str = TOPIC) -> list[SentMessage]:
         {**broker.make_client_config(), "group.id": "none", "enable.auto.commit": False}
     )
     try:
-        partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=120).topics[topic].partitions
         ends = {
             number: _fetch_end(consumer, TopicPartition(topic, number)) for number in partitions
         }

@@ -135,10 +135,10 @@ def test_request_of_a_killed_answerer_is_answered_by_the_next(
         )
 
     with processes.kill_at_end([start()]) as [first]:
-        relays.wait_until(lambda: len(list_sent_versions(broker)) > 5, 60)
+        relays.wait_until(lambda: len(list_sent_versions(broker)) > 5, 120)
         first.kill()
     with processes.kill_at_end([start("--until-idle 15")]):
-        relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 90)
+        relays.wait_until(lambda: len({*list_sent_versions(broker)}) == 300, 120)
 
 
 def test_answerer_answers_before_it_ends_when_idle(service: str, apache: KafkaServer) -> None:
@@ -158,7 +158,7 @@ def test_answerer_waits_for_brokers_that_are_down(service: str, embedded: KafkaS
         embedded.start()  # without topics
         brokers.create_topics(embedded, [TOPIC, answer.GAPS_TOPIC])
         send_requests(embedded, make_request(1, 3))
-        relays.wait_until(lambda: len(list_sent_versions(embedded)) == 3, 90)
+        relays.wait_until(lambda: len(list_sent_versions(embedded)) == 3, 120)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def celery_worker(service: str) -> Iterator[None]:
 
 
 def run_task(task: Any, *arguments: str) -> None:
-    task.delay(*arguments).get(timeout=20)
+    task.delay(*arguments).get(timeout=120)
 
 
 def test_author_of_a_task_is_who_sent_it(celery_worker: None) -> None:

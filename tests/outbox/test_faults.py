@@ -55,7 +55,7 @@ def test_frozen_relay_sends_nothing_new_when_it_wakes(
         relays.wait_until(lambda: not relays.count_waiting())
         frozen.send_signal(signal.SIGTERM)
         second_relay.send_signal(signal.SIGTERM)
-        assert [frozen.wait(20), second_relay.wait(20)] == [0, 0]
+        assert [frozen.wait(120), second_relay.wait(120)] == [0, 0]
     relays.check_sent(relays.read_sent(embedded), load.newest)
     assert "others took over" in (tmp_path / "log").read_text()
 
@@ -66,8 +66,7 @@ def test_database_outage_makes_relay_send_nothing_twice(
     """The relay keeps its buckets, and what Kafka has confirmed meanwhile is not sent again."""
     brokers.create_topics(embedded, [TOPIC])
     load = WriteLoad(documents=20, seed=3)
-    # A machine that stands still for a second is no outage of Kafka, which is allowed half of this.
-    with relays.run_relay(embedded, LEASE_SECONDS=20), load.run_writers():
+    with relays.run_relay(embedded), load.run_writers():
         for _ in range(4):
             earlier = load.recorded
             relays.wait_until(lambda earlier=earlier: load.recorded > earlier + 100)  # type: ignore[misc]
@@ -83,7 +82,7 @@ def test_broker_outage_is_not_charged_to_documents(service: str, apache: Apache)
     """Nothing is given up, nobody is blamed, and it goes on when the broker is back."""
     brokers.create_topics(apache, [TOPIC])
     load = WriteLoad(documents=20, seed=4)
-    with relays.run_relay(apache), load.run_writers():
+    with relays.run_relay(apache, LEASE_SECONDS=relays.LEASE), load.run_writers():
         relays.wait_until(lambda: load.recorded > 100)
         apache.kill()
         earlier = load.recorded
@@ -140,7 +139,7 @@ def test_uncommitted_version_is_not_sent(service: str, embedded: EmbeddedBroker)
     writer = threading.Thread(target=load.record_slowly, args=("A0", is_open, may_commit))
     with relays.run_relay(embedded):
         writer.start()
-        is_open.wait(10)
+        is_open.wait(120)
         load.record_version("A1")
         relays.wait_until(
             lambda: Document.objects.filter(pk="product-instance/A1", sent=1).exists()

@@ -154,7 +154,7 @@ def sum_committed(broker: KafkaServer) -> int:
     try:
         partitions = [TopicPartition(EVENTS, number) for number in range(3)]
         return sum(
-            max(partition.offset, 0) for partition in client.committed(partitions, timeout=20)
+            max(partition.offset, 0) for partition in client.committed(partitions, timeout=120)
         )
     finally:
         client.close()

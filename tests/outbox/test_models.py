@@ -240,7 +240,7 @@ def run_overlapping(first: Callable[[], object], second: Callable[[], object]) -
             time.sleep(0.5)
 
     def follow() -> None:
-        has_changed.wait(10)
+        has_changed.wait(120)
         with transaction.atomic():
             second()
 

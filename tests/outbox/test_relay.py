@@ -60,8 +60,8 @@ def test_relay_sends_each_version_once_and_in_order(
 def test_relay_that_sleeps_is_woken_by_a_commit(
     service: str, broker: KafkaServer, topic: str
 ) -> None:
-    """Without the notification the version would wait for the next beat, two minutes away."""
-    with relays.run_relay(broker, LEASE_SECONDS=600):
+    """Without the notification the version would wait for the next beat, twenty minutes away."""
+    with relays.run_relay(broker, LEASE_SECONDS=6_000):
         for n in range(5):
             record_version("A0", n=n)
             relays.wait_until(lambda: not relays.count_waiting())
@@ -186,7 +186,7 @@ def test_failed_document_is_retried_while_new_documents_time_out(
             Document.objects.filter(pk=f"{KIND}/A1").update(
                 attempts=1, next_attempt_at=F("recorded_at")
             )
-        relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+        relays.wait_until(lambda: another() and Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
 def test_documents_that_time_out_again_are_not_always_retried_first(
@@ -200,8 +200,8 @@ def test_documents_that_time_out_again_are_not_always_retried_first(
         outbox.record(KIND, "A1", {})
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at") - timedelta(hours=1))
     Document.objects.filter(pk=f"{KIND}/A1").update(next_attempt_at=F("recorded_at"))
-    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=60):
-        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 10)
+    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=600, RETRY_MOST_SECONDS=600):
+        relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
 def test_sender_says_whether_a_broker_is_reachable(embedded: KafkaServer) -> None:

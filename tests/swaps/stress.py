@@ -79,7 +79,7 @@ class Stress:
         finally:
             self.stop.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(120)
         self._compare()
 
     def _fill(self) -> None:

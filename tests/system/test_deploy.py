@@ -61,7 +61,7 @@ def run_nginx(folder: Path, text: str, port: int) -> Iterator[None]:
         yield
     finally:
         proxy.terminate()
-        proxy.wait(20)
+        proxy.wait(120)
 
 
 def is_accepting(port: int) -> bool:
@@ -133,7 +133,7 @@ class NginxTlsConnection(http.client.HTTPSConnection):
 
     def __init__(self, port: int, authority: Path, **more: Any) -> None:
         context = ssl.create_default_context(cafile=authority)
-        super().__init__(HOST, port, timeout=20, context=context, **more)
+        super().__init__(HOST, port, timeout=120, context=context, **more)
         self._create_connection = lambda _address, *args: socket.create_connection(
             ("127.0.0.1", port), *args
         )

@@ -123,7 +123,7 @@ def test_web_answers_pending_requests_before_it_ends(site: AttackedSite) -> None
         answers_: list[AttackAnswer] = []
         with web.lock_table("product_instance_aud"):
             thread = threading.Thread(
-                target=lambda: answers_.append(web.send_request(PATH, timeout=30))
+                target=lambda: answers_.append(web.send_request(PATH, timeout=120))
             )
             thread.start()
             wait_until(lambda: web.count_waiting() == 1, "the question does not wait")

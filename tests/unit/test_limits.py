@@ -72,7 +72,7 @@ def test_body_of_a_redirect_is_not_read(coding: str) -> None:
     with OldServiceServer(hostile=send_redirect) as server, http_call.HttpSession() as session:
         tracemalloc.start()
         try:
-            with session.get(server.url, allow_redirects=False, stream=True, timeout=20) as answer:
+            with session.get(server.url, allow_redirects=False, stream=True, timeout=120) as answer:
                 assert (answer.status_code, answer.is_redirect) == (302, True)
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
         finally:

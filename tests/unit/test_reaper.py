@@ -21,7 +21,7 @@ for extra in ({}, {%r: "1"}):
 def test_reaper_ends_all_processes_but_nodes_of_a_cluster() -> None:
     script = _START % OUTLIVES
     command = [sys.executable, "-m", "tests.reaper", sys.executable, "-c", script]
-    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     orphan, node = map(int, run.stdout.split())
     try:
         assert not psutil.pid_exists(orphan)
