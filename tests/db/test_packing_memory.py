@@ -10,7 +10,7 @@ from psycopg import sql
 
 from history.kinds.entities import ROOT
 from history.retention import packing
-from history.retention.packing import SAMPLE_BYTES, _Rewrite
+from history.retention.packing import SAMPLE_BYTES, DayRewrite
 from history.store.blocks.codec import MOST_BYTES
 from history.store.days import canonical, days
 from history.store.days.canonical import Connection
@@ -77,7 +77,7 @@ def test_dictionary_samples_are_bounded(plain: Connection) -> None:
     )
     fill_large = "UPDATE {} SET data = jsonb_build_object('text', repeat('x', 300000))"
     plain.execute(sql.SQL(fill_large + " WHERE version % 10 = 0").format(sql.Identifier(TABLE)))
-    rewrite = _Rewrite(plain, ROOT, DAY, 0, lambda _: None)
+    rewrite = DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
     sample = rewrite._sample_documents(days.locate_day(plain, TABLE, DAY))
     assert len(sample) > 30
     assert sum(map(len, sample)) <= SAMPLE_BYTES
