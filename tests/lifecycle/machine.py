@@ -121,7 +121,7 @@ class Lifecycle(RuleBasedStateMachine):
             self._do("maintain", fault if nights_left == 1 else None)
 
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
-    def change_retention(self, days: int | None, cron: bool) -> None:
+    def retention(self, days: int | None, cron: bool) -> None:
         """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
         newest = find_newest_archived(self.work.seen)
         if days is None:
