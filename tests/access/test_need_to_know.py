@@ -296,7 +296,7 @@ def test_application_stays_closed_when_rule_fails(
         assert json.loads(answer.content)["error"]["code"] == "unavailable"
         assert "cannot be determined" in json.loads(answer.content)["error"]["message"]
     assert need_to_know._BY_ERROR._value.get() == before + 2
-    assert "V1 stays closed" in caplog.text
+    assert "application V1 stays closed" in caplog.text
     assert "VIP-OWNER" not in caplog.text
 
 
