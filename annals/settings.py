@@ -73,7 +73,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "history.admin.site.access.reader",
+                "history.admin.site.access.add_access_and_zone",
             ],
             "builtins": ["history.common.moment_filter"],
         },

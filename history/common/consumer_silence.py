@@ -1,6 +1,4 @@
-"""Finds out for how long the store has had no news of a topic, and whether Kafka or a consumer
-does not answer.
-"""
+"""Finds out for how long a topic partition has had no news, and who is the cause."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -1,1 +1,1 @@
-"""A clerk's day: what was opened last, the days of a history, files, words of people."""
+"""Helps for the daily work of support: recent documents, pictures of days, files, dates in words."""
