@@ -168,7 +168,7 @@ def _read_page(
 
 
 def _widen(filters: VersionFilters) -> VersionFilters:
-    """Extend filters without dates, if they name a person or a service, to all days of retention."""
+    """Return filters of a person or service, if they have no dates, extended to all days kept."""
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters
     return VersionFilters(

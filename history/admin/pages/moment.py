@@ -52,7 +52,10 @@ MOST_ROWS = 30  # how many differences of a part are shown
 @require_history_permission
 @mark_expensive
 def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
-    """Show an application at ?time= (by default now, in the time zone ?tz=), or 404 with a reason."""
+    """Show an application as of ?time=, by default now, or 404 with a reason.
+
+    A ?time= without an offset is in the time zone ?tz=.
+    """
     form = MomentForm(request.GET if "time" in request.GET else None)
     is_valid = form.is_valid()
     note = ""

@@ -1,1 +1,1 @@
-"""Helps for the daily work of support: recent documents, pictures of days, files, dates in words."""
+"""Aids for daily work with histories: recent documents, pictures, files, dates in words."""
