@@ -576,7 +576,7 @@ WRONG: Final = {
     "no pointer": ('id = "/a~b"', 'id has "/a~b", but in a JSON pointer ~ is ~0 and / is ~1.'),
     "an empty name": (
         'version = "/a//b"',
-        'version: "/a//b" has an empty name: a JSON pointer is "/a/b".',
+        'version has "/a//b" with an empty name. A JSON pointer is "/a/b".',
     ),
     "unknown key": ('ids = "/id"', "unknown field `ids`"),
     "unknown unit": ('time_unit = "minutes"', "Invalid enum value 'minutes'"),

@@ -77,7 +77,7 @@ OF_ORDER = {
     '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2: 'label "/total" is declared twice.',
     f'{T}kind = "sum"': "Invalid enum value 'sum' - at `$.label[0].kind`.",
     f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, which need kind = "enum".',
-    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, and',
+    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, but',
 }
 # The names and values that would have been valid, and the nearest.
 TYPES = 'envelope = { form = "debezium", types = { c = "CREATE", u = "UPDTAE" } }'
