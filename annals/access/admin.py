@@ -53,7 +53,7 @@ class UserAdmin(Users):
     has_add_permission = has_delete_permission = _never
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Refuse changes of a break-glass login."""
+        """Refuse changes to a break-glass login."""
         if obj is not None and BreakGlass.objects.filter(user=obj).exists():
             return False
         return super().has_change_permission(request, obj)
