@@ -98,7 +98,7 @@ def _make_database(url: str) -> dict[str, Any]:
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
         "OPTIONS": {
             "application_name": "annals",
-            # psycopg must not prepare statements by itself: history.timeline prepares them explicitly.
+            # psycopg prepares nothing by itself: history.timeline prepares statements explicitly.
             "prepare_threshold": 1_000_000_000,
             "connect_timeout": 5,
             **parts,

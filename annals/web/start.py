@@ -179,8 +179,10 @@ def _start_missing_servers(settings: env.Settings, command: str) -> None:
             os.environ["DATABASE_URL"] = embedded.start_database(settings.home)
     if settings.kafka_bootstrap_servers is not None or command not in KAFKA_COMMANDS:
         return
-    is_running = embedded.get_broker_server(settings.home).is_running
-    if command not in BROKER_READING_COMMANDS or is_running():
+    if (
+        command not in BROKER_READING_COMMANDS
+        or embedded.get_broker_server(settings.home).is_running()
+    ):
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.start_broker(settings.home)
         # At the embedded broker, a new group member waits for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")

@@ -110,8 +110,8 @@ def test_repair_leaves_each_version_once(
             )
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
-    assert f"{TABLE} {OLD}: b version 3 had two contents" in out
-    assert f"Repaired {TABLE} {OLD}: 4 rows taken out, of which 1 with another content." in out
+    assert f"{TABLE} {OLD}: b version 3 was stored twice" in out
+    assert f"Repaired {TABLE} {OLD}: 4 rows removed, 1 of them with different content." in out
     assert keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)

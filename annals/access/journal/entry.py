@@ -46,12 +46,12 @@ def generate_entries(
 ) -> Iterator[JournalEntry]:
     """Generate the journal entries of an answered request.
 
-    Yields one entry for each application that the request read, or one entry without an
-    application. Then one REFUSED entry for each of the first applications that a list left out
-    because the viewer may not see them.
+    Yields one entry for each application that the request read, or else one entry without an
+    application. After these, yields one REFUSED entry for each of the first MAX_HIDDEN_ENTRIES
+    applications that a list left out because the viewer may not see them.
 
-    A page of changes is one entry, whatever it shows: `query` has the person and the service, and
-    the reason says how many applications the page left out.
+    A page of changes has a single entry: its `query` has the person and the service, and its
+    reason says how many applications the page left out.
     """
     actor, login, identity = _identify_actor(request)
     entity, identifier, application = _find_subject(request, action)
@@ -82,7 +82,7 @@ def generate_entries(
             **fields, application="", outcome=outcome, reason=_add_hidden_count(reason, access)
         )
         return
-    # A child that moved shows the application to which it belonged before, too.
+    # A child that moved also shows data of the application to which it belonged before.
     applications = dict.fromkeys(filter(None, (application, *access.applications)))
     for opened_application in applications or [""]:
         yield JournalEntry(**fields, application=opened_application, outcome=outcome, reason=reason)
@@ -107,7 +107,7 @@ def _add_hidden_count(reason: str, access: AccessRecord) -> str:
 
 
 def _identify_actor(request: HttpRequest) -> tuple[ActorKind, str, str]:
-    """Return the kind of actor, the login and the identity."""
+    """Return the kind of actor, the login, and the identity behind the login."""
     user = _find_user(request)
     if user is None:
         return ActorKind.NOBODY, "", ""
@@ -131,7 +131,7 @@ def _find_user(request: HttpRequest) -> Any:
 
 
 def _find_subject(request: HttpRequest, action: AccessAction) -> tuple[str, str, str]:
-    """Return kind, id and application that the address names. Empty if it does not."""
+    """Return the kind, id and application that the address names; empty texts if it does not."""
     parameters: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
     if action is AccessAction.QUARANTINE:
         return QUARANTINE, parameters.get("object_id", ""), ""
@@ -166,7 +166,7 @@ def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
 def _format_query(
     request: HttpRequest, action: AccessAction, outcome: AccessOutcome, access: AccessRecord
 ) -> str:
-    """Return the path with the parameters that cannot hold data of a client."""
+    """Return the path with those parameters that cannot contain data of a client."""
     if outcome is not AccessOutcome.SHOWN:
         return request.path
     parameters = "&".join(
@@ -174,7 +174,7 @@ def _format_query(
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
         or (name == "login" and action is AccessAction.JOURNAL)  # never a client
-        # The person and the service that are asked about: logins, which are cut to their length.
+        # The person and the service in the question are logins, so they are kept, but shortened.
         or (name in ("author", "clientId") and access.is_one_entry)
     )
     return f"{request.path}?{parameters}" if parameters else request.path

@@ -190,8 +190,7 @@ def _verify_claims(
     required = ("exp", "iat", "iss", "aud", *required)
     claims = _decode_claims(token, keys, audiences, provider.issuer, required)
     if claims is None and (key_id is None or any(key.id is None for key in candidates)):
-        # For a token with an unknown key id, get_keys has already asked the provider for newer keys.
-        # A token without a key id may need newer keys too.
+        # get_keys asks the provider again for an unknown key id. Without an id, ask explicitly.
         keys = _select_keys(discovery.get_keys(key_id, trusted, renewed=True), algorithm)
         claims = _decode_claims(token, keys, audiences, provider.issuer, required)
     if not keys:

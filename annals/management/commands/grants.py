@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg import sql
 
 
-# For how long `grants --apply` tries again beside `partitions maintain`.
+# For how long `grants --apply` tries again while `partitions maintain` is running.
 CONFLICT_WAIT_S: Final = 30.0
 
 
@@ -86,7 +86,7 @@ def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
     from history.store import distribution
 
     with transaction.atomic():
-        # A person who logs in waits for the lock of auth_user meanwhile.
+        # People who log in meanwhile wait for the lock of auth_user.
         _execute([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
         # Citus changes rights on all nodes, and demands one session for each node.
         distribution.use_one_connection(connection.connection)
@@ -97,10 +97,10 @@ def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
 
 
 def retry_catalog_conflict(apply: Callable[[], None]) -> None:
-    """Repeat a transaction that met another one which made, dropped or changed a table.
+    """Run a transaction, and repeat it if it collides with a change of tables by another one.
 
-    Beside `partitions maintain` PostgreSQL reports "tuple concurrently updated", a table that is
-    gone, or a deadlock. Nothing was changed then.
+    While `partitions maintain` runs, PostgreSQL may report "tuple concurrently updated", a table
+    that is gone, or a deadlock. The transaction has then changed nothing.
     """
     from django.db import DatabaseError, connection
     from psycopg import errors
@@ -123,7 +123,7 @@ def retry_catalog_conflict(apply: Callable[[], None]) -> None:
 
 
 def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Read role, login and password of each --login."""
+    """Read the role, login and password of each --login."""
     from annals.access.grants import CONSUMER, WEB
 
     roles = {"web": WEB, "consumer": CONSUMER}
@@ -142,13 +142,18 @@ def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]
 
 
 def _refuse_other_rights(role: str, name: str) -> None:
-    """Refuse a login that already has another role: it would have the rights of both."""
+    """Refuse a login that already has another role, because it would get the rights of both.
+
+    Raises:
+        CommandError: The login is refused.
+    """
     from annals.access import grants
 
     if roles := grants.list_other_roles(role, name):
         raise CommandError(
-            f"{name} has the rights of {' and '.join(roles)}: as a login of {role} too, it would "
-            "have both. Nothing is changed. Give another name, or take those rights away first."
+            f"{name} already has the rights of {' and '.join(roles)}, and would get those of "
+            f"{role} in addition. Nothing was changed. Give another name, or revoke the other "
+            "rights first."
         )
 
 
