@@ -1,4 +1,4 @@
-"""`python -m benchmarks changes`: lists of changes next to hand-written SQL over a plain table."""
+"""`python -m benchmarks changes`: compares lists of changes with SQL over a table without days."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE_SIZE: Final = 50
 
 Figures = dict[str, Any]
 
-# Nine versions of each document, spread over the day; people and services at random.
+# Makes nine versions of each document, spread over the day, by random people and services.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
 SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
@@ -61,18 +61,18 @@ LEFT JOIN reference AS before ON before.id = page.id AND before.version = page.v
 
 
 class Latency(NamedTuple):
-    """Milliseconds of a question that was asked many times."""
+    """The milliseconds that a request took, over many requests."""
 
     p50: float
     p99: float
 
 
 def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> int:
-    """Measure and print.
+    """Measure lists of changes, print the figures, and return the exit code.
 
     Args:
-        versions: The versions of each of the days.
-        rounds: How often each question is asked, each time of another person or service.
+        versions: How many versions each day has.
+        rounds: How many requests of each kind, each for another person or service.
     """
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)
@@ -120,7 +120,7 @@ def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
 
 
 def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> float:
-    """Return the size of what is added to a packed day as a share of its size."""
+    """Return the size of the indexes for lists of changes, as a share of a packed day's size."""
     names = [
         change_indexes.build_index_name(ROOT.table, index)
         for index in change_indexes.CHANGE_INDEXES
@@ -208,7 +208,7 @@ def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Read half an hour of everything with a filter by a field that nothing changes."""
+    """Measure a list of half an hour with a filter by a field that no version changes."""
     start = datetime.combine(day, clock(12), UTC)
     filters = VersionFilters(since=start, until=start + timedelta(minutes=30), path="/sum")
     began = time.perf_counter()
