@@ -144,55 +144,60 @@ def _measure_pages(
     packed_hour = datetime.combine(full_days[1], clock(12), UTC)
     plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
 
-    def list_changes(**filters: Any) -> None:
-        query = ChangesQuery(filters=VersionFilters(**filters), page_size=PAGE_SIZE)
-        timeline.fetch_changes_page(HOST_READER, query)
-
     def ask_reference(maker: str, name: str, low: datetime, high: datetime) -> None:
         values = {"maker": name, "low": low, "high": high}
         connection.execute(_REFERENCE_PAGE.format(maker=maker), values).fetchall()
 
-    def name_person(number: int) -> str:
-        return f"person-{number * 7 % PEOPLE}"
-
-    def name_service(number: int) -> str:
-        return f"service-{number % SERVICES}"
-
     hour = timedelta(hours=1)
     return {
         "person": _time(
-            rounds, lambda n: list_changes(author=name_person(n), since=start, until=end)
+            rounds, lambda n: _list_changes(author=_name_person(n), since=start, until=end)
         ),
         "person, packed day": _time(
             rounds,
-            lambda n: list_changes(
-                author=name_person(n), since=start, until=start + timedelta(days=1)
+            lambda n: _list_changes(
+                author=_name_person(n), since=start, until=start + timedelta(days=1)
             ),
         ),
         "person, 90 days, nothing": _time(
             rounds,
-            lambda n: list_changes(
+            lambda n: _list_changes(
                 author=f"nobody-{n}", since=end - timedelta(days=ALL_DAYS), until=end
             ),
         ),
         "service, plain hour": _time(
             rounds,
-            lambda n: list_changes(
-                client_id=name_service(n), since=plain_hour, until=plain_hour + hour
+            lambda n: _list_changes(
+                client_id=_name_service(n), since=plain_hour, until=plain_hour + hour
             ),
         ),
         "service, packed hour": _time(
             rounds,
-            lambda n: list_changes(
-                client_id=name_service(n), since=packed_hour, until=packed_hour + hour
+            lambda n: _list_changes(
+                client_id=_name_service(n), since=packed_hour, until=packed_hour + hour
             ),
         ),
-        "SQL: person": _time(rounds, lambda n: ask_reference("author", name_person(n), start, end)),
+        "SQL: person": _time(
+            rounds, lambda n: ask_reference("author", _name_person(n), start, end)
+        ),
         "SQL: service, hour": _time(
             rounds,
-            lambda n: ask_reference("client_id", name_service(n), plain_hour, plain_hour + hour),
+            lambda n: ask_reference("client_id", _name_service(n), plain_hour, plain_hour + hour),
         ),
     }
+
+
+def _list_changes(**filters: Any) -> None:
+    query = ChangesQuery(filters=VersionFilters(**filters), page_size=PAGE_SIZE)
+    timeline.fetch_changes_page(HOST_READER, query)
+
+
+def _name_person(number: int) -> str:
+    return f"person-{number * 7 % PEOPLE}"
+
+
+def _name_service(number: int) -> str:
+    return f"service-{number % SERVICES}"
 
 
 def _time(rounds: int, ask: Callable[[int], None]) -> Latency:

@@ -332,17 +332,17 @@ def _measure_packing(plain_connection: psycopg.Connection[Any], day: date) -> Fi
 
 def _measure_pages() -> dict[str, dict[str, float]]:
     ids = [f"R{number % READ_DOCUMENTS}" for number in range(200)]
-
-    def fetch_page(id: str) -> object:
-        return timeline.fetch_page(HOST_READER, TimelineQuery(entity=ROOT, id=id))
-
     return {
-        "120 versions, page of 50": _time_calls(fetch_page, ids),
-        "10,000 versions in a day, page of 50": _time_calls(fetch_page, [BIG] * 60),
+        "120 versions, page of 50": _time_calls(_fetch_page, ids),
+        "10,000 versions in a day, page of 50": _time_calls(_fetch_page, [BIG] * 60),
         "10,000 versions in a day, blame": _time_calls(
             lambda id: timeline.blame_leaves(HOST_READER, ROOT, id), [BIG] * 12, 2
         ),
     }
+
+
+def _fetch_page(id: str) -> object:
+    return timeline.fetch_page(HOST_READER, TimelineQuery(entity=ROOT, id=id))
 
 
 def _list_targets(figures: Figures) -> list[Figures]:

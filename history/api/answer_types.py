@@ -482,7 +482,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that existed at the moment, or may have, and has no version from then."""
+    """A document that existed at the moment, or may have, but has no stored version from then."""
 
     reason: AbsenceReason
 

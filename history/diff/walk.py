@@ -162,7 +162,7 @@ class _DiffWalk:
         self.left = MAX_PATH_CHARACTERS  # how many characters the paths to come may have
 
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
-        """Compare two values that are not identical, or containers that may be."""
+        """Compare two values and collect their changes. Values that are not containers differ."""
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)
         elif type(old) is list and type(new) is list:

@@ -228,7 +228,7 @@ def get_concrete_model(model: Model) -> Model:
 
 
 def get_kind(model: Model) -> Kind | PartOf:
-    """Return how the rows of a recorded model are recorded."""
+    """Return the Kind or PartOf that a recorded model declares."""
     return cast("Kind | PartOf", model.recorded_as)  # type: ignore[attr-defined]
 
 
