@@ -141,6 +141,18 @@ def read_kinds_file(path: Path) -> tuple[EntityKind, ...]:
     return _read_kinds(path, load_shipped_kinds())
 
 
+def find_mark_problems(path: str) -> Iterator[str]:
+    """Generate a sentence for each mistake in the path of a sensitive field."""
+    path_segments = path.split("/")[1:]
+    if "" in path_segments:
+        yield "the path of a sensitive field must not have an empty segment or end with a slash"
+    for segment in path_segments:
+        if segment.startswith("["):
+            yield f"{segment} selects nothing in the path of a sensitive field; write * instead"
+        elif segment.isdigit():
+            yield f"{segment} is one place of a list, but items move; write * instead"
+
+
 def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[EntityKind, ...]:
     """Read the kinds of a file.
 
@@ -163,58 +175,6 @@ def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[Entity
             f"{path}: {explain_declaration_error(error, 'TOML', _KindsFile)}."
         ) from None
     return kinds
-
-
-def _check_combination(
-    kinds: Sequence[EntityKind],
-    own_kinds: Sequence[EntityKind],
-    shipped_kinds: Sequence[EntityKind],
-) -> None:
-    """Check that the kinds of a file can exist together: names, topics, the main kind, parents.
-
-    Raises:
-        KindsError: They cannot.
-    """
-    if not own_kinds:
-        raise KindsError("the file declares no kind. Write a [[kind]] for each.")
-    names: set[str] = set()
-    topics: dict[str, str] = {}
-    for kind in kinds:
-        if kind.name in names:
-            raise _make_error(kind, "it is declared twice. Remove one of the two")
-        names.add(kind.name)
-        for topic in kind.topics:
-            if topic in topics:
-                raise _make_error(
-                    kind, f'the topic "{topic}" is also a topic of kind "{topics[topic]}"'
-                )
-            topics[topic] = kind.name
-    main = [kind for kind in kinds if kind.root]
-    if len(main) > 1:
-        raise _make_error(
-            main[1], f'main = true, but kind "{main[0].name}" is the main kind already'
-        )
-    for kind in kinds:
-        if kind.parent is not None and not main:
-            raise _make_error(
-                kind,
-                "it has a parent, but no kind is the main kind. Declare one kind with "
-                "main = true, or remove parent: then the kind stands alone",
-            )
-    shipped_by_name = {kind.name: kind for kind in shipped_kinds}
-    for kind in own_kinds:
-        shipped_kind = shipped_by_name.get(kind.name, kind)
-        if (shipped_kind.parent is None) is not (kind.parent is None):
-            verb = "must have" if shipped_kind.parent is not None else "cannot have"
-            raise _make_error(
-                kind,
-                "the table of this name comes with Annals, and the kind of this table "
-                f"{verb} a parent. Use another name",
-            )
-
-
-def _make_error(kind: EntityKind, problem: str) -> KindsError:
-    return KindsError(f'kind "{kind.name}": {problem}.')
 
 
 def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
@@ -317,23 +277,6 @@ def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
         paths.add(table.path)
 
 
-def find_mark_problems(path: str) -> Iterator[str]:
-    """Generate a sentence for each mistake in the path of a sensitive field."""
-    path_segments = path.split("/")[1:]
-    if "" in path_segments:
-        yield "the path of a sensitive field must not have an empty segment or end with a slash"
-    for segment in path_segments:
-        if segment.startswith("["):
-            yield f"{segment} selects nothing in the path of a sensitive field; write * instead"
-        elif segment.isdigit():
-            yield f"{segment} is one place of a list, but items move; write * instead"
-
-
-@cache
-def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
-    return msgspec.toml.decode(PRESETS.read_bytes(), type=dict[EnvelopeForm, _EnvelopePreset])
-
-
 def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> EnvelopeDeclaration | None:
     """Make the envelope of a kind from its table, or None if the kind declares none.
 
@@ -378,20 +321,9 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
     )
 
 
-def _check_placeholder(table: _EnvelopeTable) -> None:
-    placeholder = table.unavailable_value_placeholder
-    if placeholder is None:
-        return
-    if table.form is not EnvelopeForm.DEBEZIUM:
-        raise KindsError(
-            'envelope.unavailable_value_placeholder needs form = "debezium". Remove it'
-        )
-    digits = placeholder.removeprefix("hex:")
-    if digits != placeholder and not _OCTETS.fullmatch(digits):
-        raise KindsError(
-            'the "hex:" of envelope.unavailable_value_placeholder must be followed by pairs of '
-            'hexadecimal digits, as in the setting of the connector. Example: "hex:FF"'
-        )
+@cache
+def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
+    return msgspec.toml.decode(PRESETS.read_bytes(), type=dict[EnvelopeForm, _EnvelopePreset])
 
 
 def _find_places(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict[str, str]:
@@ -426,6 +358,22 @@ def _name_contract_field(key: str) -> str:
     return first_word + "".join(word.title() for word in other_words)
 
 
+def _check_placeholder(table: _EnvelopeTable) -> None:
+    placeholder = table.unavailable_value_placeholder
+    if placeholder is None:
+        return
+    if table.form is not EnvelopeForm.DEBEZIUM:
+        raise KindsError(
+            'envelope.unavailable_value_placeholder needs form = "debezium". Remove it'
+        )
+    digits = placeholder.removeprefix("hex:")
+    if digits != placeholder and not _OCTETS.fullmatch(digits):
+        raise KindsError(
+            'the "hex:" of envelope.unavailable_value_placeholder must be followed by pairs of '
+            'hexadecimal digits, as in the setting of the connector. Example: "hex:FF"'
+        )
+
+
 def _to_field_pointer(where: str, place: str) -> str:
     """Return a field's name, or a pointer to it, as a pointer. See `_check_pointer`."""
     return _check_pointer(where, as_pointer(place))
@@ -447,3 +395,55 @@ def _check_pointer(where: str, value: str) -> str:
     if "" in split_pointer(value):
         raise KindsError(f'{where} has "{value}" with an empty name. A JSON pointer is "/a/b"')
     return value
+
+
+def _check_combination(
+    kinds: Sequence[EntityKind],
+    own_kinds: Sequence[EntityKind],
+    shipped_kinds: Sequence[EntityKind],
+) -> None:
+    """Check that the kinds of a file can exist together: names, topics, the main kind, parents.
+
+    Raises:
+        KindsError: They cannot.
+    """
+    if not own_kinds:
+        raise KindsError("the file declares no kind. Write a [[kind]] for each.")
+    names: set[str] = set()
+    topics: dict[str, str] = {}
+    for kind in kinds:
+        if kind.name in names:
+            raise _make_error(kind, "it is declared twice. Remove one of the two")
+        names.add(kind.name)
+        for topic in kind.topics:
+            if topic in topics:
+                raise _make_error(
+                    kind, f'the topic "{topic}" is also a topic of kind "{topics[topic]}"'
+                )
+            topics[topic] = kind.name
+    main = [kind for kind in kinds if kind.root]
+    if len(main) > 1:
+        raise _make_error(
+            main[1], f'main = true, but kind "{main[0].name}" is the main kind already'
+        )
+    for kind in kinds:
+        if kind.parent is not None and not main:
+            raise _make_error(
+                kind,
+                "it has a parent, but no kind is the main kind. Declare one kind with "
+                "main = true, or remove parent: then the kind stands alone",
+            )
+    shipped_by_name = {kind.name: kind for kind in shipped_kinds}
+    for kind in own_kinds:
+        shipped_kind = shipped_by_name.get(kind.name, kind)
+        if (shipped_kind.parent is None) is not (kind.parent is None):
+            verb = "must have" if shipped_kind.parent is not None else "cannot have"
+            raise _make_error(
+                kind,
+                "the table of this name comes with Annals, and the kind of this table "
+                f"{verb} a parent. Use another name",
+            )
+
+
+def _make_error(kind: EntityKind, problem: str) -> KindsError:
+    return KindsError(f'kind "{kind.name}": {problem}.')

@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 # For how long `grants --apply` tries again while `partitions maintain` is running.
 CONFLICT_WAIT_S: Final = 30.0
+
+
+class NewLogin(NamedTuple):
+    """A login to create, or whose password to change."""
+
+    role: str
+    name: str
+    password: str
 
 
 class Command(BaseCommand):
@@ -77,7 +85,7 @@ class Command(BaseCommand):
             )
 
 
-def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
+def _apply_grants(new_logins: Iterable[NewLogin]) -> None:
     """Apply the rights and make the logins, in one transaction."""
     from django.db import connection, transaction
     from psycopg import sql
@@ -91,9 +99,9 @@ def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
         # Citus changes rights on all nodes, and demands one session for each node.
         distribution.use_one_connection(connection.connection)
         _execute(grants.generate_grants())
-        for role, name, password in new_logins:
-            _refuse_other_rights(role, name)
-            _execute(grants.generate_login(role, name, password))
+        for login in new_logins:
+            _refuse_other_rights(login.role, login.name)
+            _execute(grants.generate_login(login.role, login.name, login.password))
 
 
 def retry_catalog_conflict(apply: Callable[[], None]) -> None:
@@ -122,8 +130,12 @@ def retry_catalog_conflict(apply: Callable[[], None]) -> None:
         time.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - spread, not secrecy
 
 
-def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Read the role, login and password of each --login."""
+def _read_logins(options: Iterable[list[str]]) -> Iterator[NewLogin]:
+    """Read the logins that the options --login name.
+
+    Raises:
+        CommandError: A role does not exist, or a file does not have a password.
+    """
     from annals.access.grants import CONSUMER, WEB
 
     roles = {"web": WEB, "consumer": CONSUMER}
@@ -138,7 +150,7 @@ def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]
             raise CommandError(f"--login {role} {name}: {error}.") from None
         if not password:
             raise CommandError(f"{file} is empty: it must have the password of {name}.")
-        yield roles[role], name, password
+        yield NewLogin(roles[role], name, password)
 
 
 def _refuse_other_rights(role: str, name: str) -> None:
