@@ -205,7 +205,7 @@ def _check_manager(model: type[Recorded]) -> Problems:
     if not silent_names:
         return []
     names = ", ".join(map(str, silent_names))
-    text = f"bulk_create(), bulk_update() and update() of its managers {names} record nothing."
+    text = f"bulk_create(), bulk_update() and update() are not recorded by these managers: {names}."
     hint = "Make each manager from RecordedQuerySet, or from a class that extends it."
     return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002")]
 

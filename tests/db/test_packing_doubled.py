@@ -125,7 +125,7 @@ def test_repair_leaves_each_version_once(
     packing.unpack_day(plain, ROOT, OLD)
     assert keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
-    assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
+    assert f"Repaired {TABLE} {OLD}: 0 rows removed" in out
 
 
 @pytest.mark.parametrize("noted", [False, True])
@@ -158,7 +158,7 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     plain.execute("DROP TABLE plain_copy")
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
-    assert "3 rows taken out" in out
+    assert "3 rows removed" in out
     assert keys() == KEYS
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 

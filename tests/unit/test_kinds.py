@@ -143,7 +143,7 @@ def test_kind_that_stands_alone_is_refused_with_need_to_know_rule(
     file.write_text(f"[[kind]]\n{ORDER}", encoding="utf-8")
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
     monkeypatch.setenv("ANNALS_NEED_TO_KNOW", "tests.access.test_need_to_know.not_vip")
-    with pytest.raises(SystemExit, match="'order' of ANNALS_ENTITIES_FILE stands alone"):
+    with pytest.raises(SystemExit, match="the kind 'order' in ANNALS_ENTITIES_FILE do not belong"):
         start.check_settings(["migrate"])
 
 
