@@ -1,7 +1,7 @@
 """The application: it connects `history` and `ingest`.
 
-Begin reading in `settings` for Django, in `command_line` for commands, in `server` and `wsgi` for
-the web. `fields` has all settings of an installation, and `env` reads them.
+Begin reading in `settings` for Django, in `management/command_line` for commands, in `server` and
+`wsgi` for the web. `configuration/fields` declares all settings of an installation.
 """
 
 __version__ = "0.2.0.dev0"

@@ -11,7 +11,7 @@ REGISTER: Final = MetricRegister("each web process, at `/metrics`")
 
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 ROUTE: Final = OpenValues("patterns of addresses; `none` for an address that does not exist")
-# All tables with days. To ask annals.access.journal.days would need the database.
+# All tables with days. annals.access.journal.days is not imported, as it needs Django's models.
 TABLE: Final = (*(entity.table for entity in ENTITIES), "access_journal")
 
 # Requests.

@@ -13,13 +13,13 @@ from typing import Any
 
 from annals.configuration import env
 from annals.operations import logs
-from annals.web.start import check_settings, refuse_open_demo, refuse_owner
+from annals.web.start import check_settings, refuse_open_demo, refuse_owner_login
 from history.common import memory
 
 bind = "127.0.0.1:8000"
 worker_class = "gthread"
 keepalive = 20  # longer than the proxy keeps an idle connection
-limit_request_line = 0  # the proxy has a limit; page tokens and paths of fields are long
+limit_request_line = 0  # no limit: tokens and paths are long, and the proxy has a limit
 # Headers of a client cannot change the address that it requests.
 forwarder_headers = ""
 forwarded_allow_ips = ""
@@ -44,16 +44,20 @@ os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(METRICS_FOLDER)
 
 
 def when_ready(server: Any) -> None:
-    """Refuse to serve others with a demo that nobody asked for, or as the owner of the tables. The
-    secret key is made after that: what is refused leaves nothing behind."""
+    """Refuse a start that is not safe, then load the secret key.
+
+    Gunicorn calls this in its master process before workers start. A demo that other machines can
+    reach is refused, and so is a web with the database login of the tables' owner. The key comes
+    last, because it may be generated: a refused start must not leave a file.
+    """
     names = [listener.sock.getsockname() for listener in server.LISTENERS]
     hosts = [str(name[0]) for name in names if isinstance(name, tuple)]
     try:
         refuse_open_demo(_settings, hosts)
-        refuse_owner(_settings, hosts)
-        env.load_secret_key(_settings)  # before a request needs it, and once for all workers
+        refuse_owner_login(_settings, hosts)
+        env.load_secret_key(_settings)  # once for all workers
     except env.SettingError as error:
-        on_exit(server)  # gunicorn does not call it then
+        on_exit(server)  # gunicorn does not call it if this function raises
         raise SystemExit(f"annals: {error}") from None
 
 

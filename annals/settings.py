@@ -18,7 +18,7 @@ from history.store.database import session
 ROOT = Path(__file__).resolve().parent.parent
 ANNALS = env.read_settings(os.environ)
 
-# Read or generated at its first use: a process without need of a key makes no file.
+# Read or generated at its first use, so that a process that does not use it creates no file.
 SECRET_KEY = SimpleLazyObject(partial(env.load_secret_key, ANNALS))
 DEBUG = False
 ALLOWED_HOSTS = list(ANNALS.allowed_hosts)
@@ -73,7 +73,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "history.admin.site.access.reader",
+                "history.admin.site.access.add_access_and_zone",
             ],
             "builtins": ["history.common.moment_filter"],
         },
@@ -98,7 +98,7 @@ def _make_database(url: str) -> dict[str, Any]:
         **{django: parts.pop(libpq, "") for libpq, django in names.items()},
         "OPTIONS": {
             "application_name": "annals",
-            # Statements are only prepared explicitly, by history.timeline.
+            # psycopg prepares nothing by itself: history.timeline prepares statements explicitly.
             "prepare_threshold": 1_000_000_000,
             "connect_timeout": 5,
             **parts,
@@ -118,13 +118,13 @@ KAFKA = {
     **env.read_librdkafka_settings(os.environ, ANNALS.librdkafka_file),
 }
 
-# What a consumer calls while its group gives it no partitions. It does nothing unless the broker is
-# the embedded one.
+# A consumer calls this class while its group does not assign it partitions. With brokers other than
+# the embedded one, it does nothing.
 STUCK_GROUP = "annals.embedded.stuck_group.StuckGroup"
 
 # The identity providers, in the order of their file.
 OIDC_PROVIDERS = providers.load_providers(ANNALS)
-# How many logins one browser can have begun in its tabs. One cookie holds them.
+# How many logins one browser can begin at a time, in several tabs. One cookie holds them all.
 OIDC_MAX_STATES = 4
 
 TRUSTED_PROXIES = client_address.load_trusted_proxies(ANNALS)

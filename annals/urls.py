@@ -10,11 +10,11 @@ from history.api.schema import DocsView, SchemaView
 from history.common import error_answers
 from ingest.completeness.views import CompletenessCall
 
-# Here, and not when Django starts: a command needs no screens.
+# Imported here and not when Django starts, because commands do not need the screens.
 admin.autodiscover()
 
 urlpatterns = [
-    # Who types the name of the host looks for the screens.
+    # People who type only the name of the host get the screens.
     path("", RedirectView.as_view(url="/admin/")),
     path("admin/", admin.site.urls),
     path("break-glass/<str:name>/<str:token>/", local_logins.enter_by_link, name="break-glass"),

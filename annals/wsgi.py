@@ -30,8 +30,8 @@ from annals.web.utf8_request import Utf8Request  # noqa: E402
 from history.store.database import privileges, session  # noqa: E402
 from ingest.store.session import open_connection  # noqa: E402
 
-# Only statements of the web have a time limit: commands may take long. They look up a few rows in
-# each day; with the default random_page_cost PostgreSQL would read small days completely.
+# Statements of the web have a time limit; commands may take long. Statements of the web look up a
+# few rows in each day: with the default random_page_cost PostgreSQL would read small days whole.
 _options = connections["default"].settings_dict["OPTIONS"]
 _limit_ms = settings.ANNALS.request_seconds * 1000
 _options["options"] = " ".join(
@@ -43,8 +43,8 @@ _options["options"] = " ".join(
 )
 if not settings.ANNALS.demo:
     privileges.warn_in_background(partial(open_connection, "annals-check"), list_web_rights())
-# Otherwise the first request would import all pages while others wait.
+# Imported now, because otherwise the first request imports all pages while others wait.
 import_module(settings.ROOT_URLCONF)
-gc.freeze()  # what exists now stays: no collection in a request needs to examine it
-gc.set_threshold(50_000)  # a page makes thousands of objects, which no cycle keeps
+gc.freeze()  # objects that exist now stay for ever, so collections need not examine them
+gc.set_threshold(50_000)  # a page makes thousands of objects, but no reference cycles
 application.request_class = Utf8Request

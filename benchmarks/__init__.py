@@ -1,1 +1,1 @@
-"""Benchmarks, next to a reference of the same run; for a clone, not in the wheel."""
+"""Benchmarks that measure Annals next to a reference in the same run. Not part of the wheel."""

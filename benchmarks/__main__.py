@@ -12,14 +12,14 @@ def main() -> None:
     name = options.pop("bench")
     # Exit on SIGTERM, so that the servers stop and the database is removed.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    os.environ.pop("ANNALS_ENTITIES_FILE", None)  # the load has the kinds that come with Annals
+    os.environ.pop("ANNALS_ENTITIES_FILE", None)  # the load needs the kinds that come with Annals
     if name != "diff":
         _start_django()
     sys.exit(import_module(f"benchmarks.{name}").run(**options))
 
 
 def _start_django() -> None:
-    """Set up Django, with the embedded PostgreSQL if DATABASE_URL is unset."""
+    """Set up Django. If DATABASE_URL is unset, start the embedded PostgreSQL."""
     import django
 
     from annals.web.start import prepare_environment

@@ -1,8 +1,8 @@
-"""`python -m benchmarks against DIR`: processor time of reading, here and in another checkout.
+"""`python -m benchmarks against DIR`: compares the processor time of reading with another checkout.
 
-The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both answer the same API
-requests, each in its own process, in turns, from one database. Only processor time counts, so that
-other programs disturb little.
+The other checkout is an earlier commit (`git worktree add DIR COMMIT`). Both checkouts answer the
+same API requests from one database, in turns, each in a process of its own. Only processor time is
+measured, so that other programs have little influence.
 """
 
 import json
@@ -22,8 +22,9 @@ from history.kinds.entities import get_root
 
 ROOT_FOLDER = Path(__file__).resolve().parents[1]
 DAYS, ROWS = 90, 100_000
-QUESTIONS_A_ROUND = 40  # requests of each question in a round
-# Uses only what every release has: Django's test client and the addresses of the API.
+QUESTIONS_A_ROUND = 40  # how many requests of each kind a round has
+# The program that a checkout runs. It uses only what every release has: Django's test client and
+# the addresses of the API.
 _QUESTION_PROGRAM = """
 import json, sys, time
 import django
@@ -45,7 +46,7 @@ json.dump(found, sys.stdout)
 
 
 def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
-    """Print the milliseconds of processor time for each request, as medians of the rounds."""
+    """Measure the milliseconds of processor time for a request, and print medians of all rounds."""
     print_progress = Console(stderr=True).print
     data_set_ = prepare_data(str(settings.ANNALS.database_url), DAYS, ROWS, print_progress)
     trees = {"before": Path(directory).resolve(), "now": ROOT_FOLDER}
@@ -76,7 +77,7 @@ def run(directory: str, rounds: int = 5, as_json: bool = False) -> int:
 
 
 def _list_questions(data: TimelineData) -> dict[str, list[str]]:
-    """Return the addresses of each kind of request."""
+    """Return the addresses to request, by kind of request."""
     history = f"/api/v1/history/{get_root().name}"
     hot = [data.hot[number % len(data.hot)] for number in range(QUESTIONS_A_ROUND)]
     usual = list(data.usual[:QUESTIONS_A_ROUND])

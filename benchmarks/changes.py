@@ -1,4 +1,4 @@
-"""`python -m benchmarks changes`: lists of changes next to hand-written SQL over a plain table."""
+"""`python -m benchmarks changes`: compares lists of changes with SQL over a table without days."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAGE_SIZE: Final = 50
 
 Figures = dict[str, Any]
 
-# Nine versions of each document, spread over the day; people and services at random.
+# Makes nine versions of each document, spread over the day, by random people and services.
 _FILL: Final = """
 INSERT INTO {table} (id, version, data, updated_at, client_id, author, type)
 SELECT 'D' || %(day)s || '-' || n / 9, n %% 9,
@@ -61,18 +61,18 @@ LEFT JOIN reference AS before ON before.id = page.id AND before.version = page.v
 
 
 class Latency(NamedTuple):
-    """Milliseconds of a question that was asked many times."""
+    """The milliseconds that a request took, over many requests."""
 
     p50: float
     p99: float
 
 
 def run(versions: int = 1_000_000, rounds: int = 200, as_json: bool = False) -> int:
-    """Measure and print.
+    """Measure lists of changes, print the figures, and return the exit code.
 
     Args:
-        versions: The versions of each of the days.
-        rounds: How often each question is asked, each time of another person or service.
+        versions: How many versions each day has.
+        rounds: How many requests of each kind, each for another person or service.
     """
     with create_database(NAME) as conninfo:
         figures = _measure(conninfo, versions, rounds)
@@ -120,7 +120,7 @@ def _measure(conninfo: str, versions: int, rounds: int) -> Figures:
 
 
 def _measure_index_share(connection: psycopg.Connection[Any], day: date) -> float:
-    """Return the size of what is added to a packed day as a share of its size."""
+    """Return the size of the indexes for lists of changes, as a share of a packed day's size."""
     names = [
         change_indexes.build_index_name(ROOT.table, index)
         for index in change_indexes.CHANGE_INDEXES
@@ -144,55 +144,60 @@ def _measure_pages(
     packed_hour = datetime.combine(full_days[1], clock(12), UTC)
     plain_hour = datetime.combine(full_days[-1], clock(12), UTC)
 
-    def list_changes(**filters: Any) -> None:
-        query = ChangesQuery(filters=VersionFilters(**filters), page_size=PAGE_SIZE)
-        timeline.fetch_changes_page(HOST_READER, query)
-
     def ask_reference(maker: str, name: str, low: datetime, high: datetime) -> None:
         values = {"maker": name, "low": low, "high": high}
         connection.execute(_REFERENCE_PAGE.format(maker=maker), values).fetchall()
 
-    def name_person(number: int) -> str:
-        return f"person-{number * 7 % PEOPLE}"
-
-    def name_service(number: int) -> str:
-        return f"service-{number % SERVICES}"
-
     hour = timedelta(hours=1)
     return {
         "person": _time(
-            rounds, lambda n: list_changes(author=name_person(n), since=start, until=end)
+            rounds, lambda n: _list_changes(author=_name_person(n), since=start, until=end)
         ),
         "person, packed day": _time(
             rounds,
-            lambda n: list_changes(
-                author=name_person(n), since=start, until=start + timedelta(days=1)
+            lambda n: _list_changes(
+                author=_name_person(n), since=start, until=start + timedelta(days=1)
             ),
         ),
         "person, 90 days, nothing": _time(
             rounds,
-            lambda n: list_changes(
+            lambda n: _list_changes(
                 author=f"nobody-{n}", since=end - timedelta(days=ALL_DAYS), until=end
             ),
         ),
         "service, plain hour": _time(
             rounds,
-            lambda n: list_changes(
-                client_id=name_service(n), since=plain_hour, until=plain_hour + hour
+            lambda n: _list_changes(
+                client_id=_name_service(n), since=plain_hour, until=plain_hour + hour
             ),
         ),
         "service, packed hour": _time(
             rounds,
-            lambda n: list_changes(
-                client_id=name_service(n), since=packed_hour, until=packed_hour + hour
+            lambda n: _list_changes(
+                client_id=_name_service(n), since=packed_hour, until=packed_hour + hour
             ),
         ),
-        "SQL: person": _time(rounds, lambda n: ask_reference("author", name_person(n), start, end)),
+        "SQL: person": _time(
+            rounds, lambda n: ask_reference("author", _name_person(n), start, end)
+        ),
         "SQL: service, hour": _time(
             rounds,
-            lambda n: ask_reference("client_id", name_service(n), plain_hour, plain_hour + hour),
+            lambda n: ask_reference("client_id", _name_service(n), plain_hour, plain_hour + hour),
         ),
     }
+
+
+def _list_changes(**filters: Any) -> None:
+    query = ChangesQuery(filters=VersionFilters(**filters), page_size=PAGE_SIZE)
+    timeline.fetch_changes_page(HOST_READER, query)
+
+
+def _name_person(number: int) -> str:
+    return f"person-{number * 7 % PEOPLE}"
+
+
+def _name_service(number: int) -> str:
+    return f"service-{number % SERVICES}"
 
 
 def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
@@ -208,7 +213,7 @@ def _time(rounds: int, ask: Callable[[int], None]) -> Latency:
 
 
 def _measure_path(day: date) -> Figures:
-    """Read half an hour of everything with a filter by a field that nothing changes."""
+    """Measure a list of half an hour with a filter by a field that no version changes."""
     start = datetime.combine(day, clock(12), UTC)
     filters = VersionFilters(since=start, until=start + timedelta(minutes=30), path="/sum")
     began = time.perf_counter()

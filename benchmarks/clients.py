@@ -1,4 +1,4 @@
-"""16 clients that read timelines while ingest runs at 2,000 messages per second."""
+"""Measures 16 clients that read timelines while a consumer stores 2,000 messages per second."""
 
 import base64
 import http.client
@@ -31,8 +31,10 @@ class _ClientFigures:
 
 
 def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any]:
-    """Measure ingest alone and then with the clients. Return the rates of both and the clients'
-    answers.
+    """Measure ingest alone, and then together with the clients.
+
+    Returns:
+        The rate of ingest in both cases, and the times of the clients' requests.
     """
     broker = EmbeddedBroker(settings.ANNALS.home / "bench" / "broker")
     broker.stop()
@@ -70,9 +72,9 @@ def run(data: TimelineData, host: str, port: int, seconds: int) -> dict[str, Any
 
 
 def _measure_ingest(bench: Harness, environment: dict[str, str], seconds: int) -> float:
-    """Return the messages read per second, from the simulator's first to its last."""
+    """Return how many messages are read per second, from the simulator's first to its last."""
     earlier, began = _count_read(bench), time.monotonic()
-    seed = str(random.randrange(10**9))  # other ids each time
+    seed = str(random.randrange(10**9))  # so that ids differ each time
     run_command(
         environment,
         "simulate",

@@ -1,4 +1,4 @@
-"""`python -m benchmarks diff`: history.diff compared with DeepDiff and jsonpatch."""
+"""`python -m benchmarks diff`: compares history.diff with DeepDiff and jsonpatch."""
 
 import gzip
 import json
@@ -38,12 +38,12 @@ Figures = dict[str, Any]
 
 
 def run(real: str = "", messages: int = 20_000, as_json: bool = False) -> int:
-    """Measure and print.
+    """Measure the comparison of snapshots, print the figures, and return the exit code.
 
     Args:
-        real: A file of gzipped JSON lines with id, version and data; '' means REAL. Without the
-            file, real pairs are left out.
-        messages: The number of simulated messages.
+        real: A file of gzipped JSON lines with id, version and data. '' means REAL_FILE. If the
+            file does not exist, only simulated pairs are measured.
+        messages: How many messages to simulate.
     """
     print_progress = Console(stderr=True).print
     figures: Figures = {}
@@ -78,7 +78,7 @@ def simulate_pairs(messages: int) -> list[SnapshotPair]:
 
 
 def read_pairs(path: Path) -> list[SnapshotPair]:
-    """Return pairs of consecutive versions from a file."""
+    """Return pairs of consecutive versions from a file of real versions."""
     with gzip.open(path) as lines:
         rows = [loads(line) for line in lines]
     return pair_neighbours((row["id"], row["version"], row["data"]) for row in rows)  # type: ignore[index, call-overload, misc]
@@ -97,9 +97,9 @@ def pair_neighbours(rows: Iterable[tuple[str, int, Json]]) -> list[SnapshotPair]
 
 
 def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
-    """Measure all three libraries: microseconds by quantile, and the bytes of the patches.
+    """Measure all three libraries: microseconds by quantile, and the bytes of their patches.
 
-    The other libraries get the values as the json module reads them.
+    DeepDiff and jsonpatch get values as the json module parses them.
     """
     our_times, jsonpatch_times, deepdiff_times, ours_for_deepdiff = [], [], [], []
     our_bytes = jsonpatch_bytes = changed = wrong = 0
@@ -138,7 +138,7 @@ def compare_libraries(pairs: list[SnapshotPair]) -> Figures:
 
 
 def measure_shape(make: Callable[[int], SnapshotPair]) -> Figures:
-    """Measure milliseconds at each size; the other libraries only at 48 KB."""
+    """Measure milliseconds at each size; DeepDiff and jsonpatch only at 48 KB."""
     our_times: dict[str, float] = {}
     for name, size in _SIZES.items():
         old, new = make(size // ITEM_BYTES)
@@ -169,7 +169,7 @@ def run_deepdiff(old: Any, new: Any) -> object:
 
 
 def convert_to_plain(pair: SnapshotPair) -> SnapshotPair:
-    """Return the pair as the json module reads it, which the other libraries expect."""
+    """Return the pair as the json module parses it, for DeepDiff and jsonpatch."""
     return json.loads(dumps(pair[0])), json.loads(dumps(pair[1]))
 
 
@@ -192,7 +192,7 @@ def compute_quantiles(times: list[float]) -> dict[str, float]:
 
 
 def judge_targets(figures: Figures) -> dict[str, bool]:
-    """Return each target of the comparison with whether this run met it."""
+    """Return, for each target, whether this run met it."""
     results: dict[str, bool] = {}
     for name in ("real", "simulated"):
         if name not in figures:
@@ -213,7 +213,7 @@ def judge_targets(figures: Figures) -> dict[str, bool]:
     results[f"shapes: none slower than {_SLOWEST_MS:g} ms at 48 KB"] = all(
         shape_figures["ms"]["48 KB"] <= _SLOWEST_MS for shape_figures in shapes
     )
-    # n log n for 400 items, plus half of it for noise of the clock
+    # n log n for 400 items, and half as much again for noise in the measurement
     limit = 1.5 * 4 * log(1600) / log(400)
     results["shapes: at most n log n from 48 to 192 KB"] = all(
         shape_figures["growth"][0] * shape_figures["growth"][1] <= limit for shape_figures in shapes

@@ -1,4 +1,4 @@
-"""Pairs of snapshots that are hard to compare, at any size, for `python -m benchmarks diff`."""
+"""Makes pairs of snapshots of any size that are hard to compare, for the benchmark `diff`."""
 
 from collections.abc import Callable
 from random import Random
@@ -83,7 +83,7 @@ def _rewrite_keyless(count: int) -> SnapshotPair:
 
 
 def _change_keyless_in_gaps(count: int) -> SnapshotPair:
-    """Change two of every three items, and add one after them."""
+    """Change two of every three items, and add an item at the end."""
     old, new = [], []
     for number in range(count):
         old.append(_make_keyless_item(number))
@@ -119,7 +119,7 @@ def _rename_fields(count: int) -> SnapshotPair:
 
 
 def _change_nested(count: int) -> SnapshotPair:
-    """Nest objects 200 deep, which Python can still read. The bytes are in wide fields."""
+    """Nest objects 200 levels deep, which Python can still parse. Long fields make up the size."""
     depth = 200
     wide = "x" * (count * ITEM_BYTES // depth)
 
@@ -142,7 +142,7 @@ def _change_one_field(count: int) -> SnapshotPair:
     )
 
 
-# Each function returns a pair of about count * ITEM_BYTES bytes.
+# By name, a function that returns a pair of about count * ITEM_BYTES bytes.
 SHAPES: Final[dict[str, Callable[[int], SnapshotPair]]] = {
     "one field next to the list": _change_one_field,
     "list: insert at the front": _insert_first,

@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: a database on the given server, a broker, and our processes."""
+"""What all benchmarks share: a database, the embedded broker, and the processes of Annals."""
 
 import json
 import os
@@ -43,9 +43,7 @@ class Harness:
         return psycopg.connect(self.conninfo, autocommit=True)
 
     def empty_tables(self) -> None:
-        """Delete all rows and positions, and write a checkpoint, so that all runs start the same
-        way.
-        """
+        """Delete all rows and positions and write a checkpoint, so that all runs start equally."""
         self.start_round()
         tables = [entity.table for entity in ENTITIES]
         tables += ["ingest_ledger", "ingest_gap", "ingest_quarantine", "search_key"]
@@ -55,7 +53,7 @@ class Harness:
             connection.execute("CHECKPOINT")
 
     def start_round(self) -> None:
-        """Use a new group for the next consumers, without members of earlier runs."""
+        """Use a new consumer group from now on, which has no members of earlier runs."""
         self._round += 1
 
     def make_producer(self) -> KafkaProducer:
@@ -76,7 +74,7 @@ class Harness:
         run_command(self.make_environment(), *arguments)
 
     def run_consumers(self, count: int = 1, until_idle: float = 3, **env: str) -> list[Any]:
-        """Run `count` consumers at once until the topics are read, and return their summaries."""
+        """Run `count` consumers until all topics are read, and return their summaries."""
         processes = [self.start_consumer(until_idle, **env) for _ in range(count)]
         return [finish_consumer(process) for process in processes]
 
@@ -119,9 +117,9 @@ class Harness:
 
 @contextmanager
 def create_database(name: str) -> Iterator[str]:
-    """Create an empty database, yield its address, and drop it at the end.
+    """Create an empty database, connect Django to it, yield its URI, and drop it at the end.
 
-    At the end, Django is connected to its own database again.
+    At the end, Django is connected to its former database again.
     """
     server = settings.ANNALS.database_url or ""
     recreate_database(server, name)
@@ -133,7 +131,7 @@ def create_database(name: str) -> Iterator[str]:
 
 
 def recreate_database(server: str, name: str) -> None:
-    """Create this database anew, empty."""
+    """Drop the database of this name if it exists, and create an empty one."""
     _drop_database(server, name)
     with psycopg.connect(server, autocommit=True) as plain_connection:
         plain_connection.execute(f"CREATE DATABASE {name}")
@@ -182,9 +180,9 @@ def finish_consumer(process: subprocess.Popen[str]) -> Any:
 def time_bare_copy(
     bench: Harness, batches: Sequence[Sequence[tuple[str, bytes]]], connections: int
 ) -> float:
-    """Return the seconds to COPY prepared batches over `connections` connections.
+    """Return how many seconds it takes to COPY prepared batches over several connections.
 
-    Each batch, a list of statements with their binary payloads, is one transaction.
+    Each batch is a list of statements with their binary payloads, and is sent in one transaction.
     """
 
     def send_batches(
@@ -230,10 +228,10 @@ def run_command(environment: Mapping[str, str], *words: str) -> None:
 def start_web(
     environment: Mapping[str, str], *, quiet: bool = False
 ) -> Iterator[tuple[int, psutil.Process]]:
-    """Start gunicorn as in production, and yield its port and its main process; end it afterwards.
+    """Run gunicorn as in production during a `with` block, and yield its port and main process.
 
     Args:
-        quiet: Do not show its log.
+        quiet: Whether to hide the log of gunicorn.
     """
     [port] = choose_free_ports([None])
     arguments = [
@@ -259,6 +257,7 @@ def print_json(bench: str, figures: Mapping[str, Any], is_met: bool | None = Non
     """Print the figures as JSON.
 
     Args:
-        met: Whether the figures are within the limits that decide the exit code; None: no limits.
+        is_met: Whether the figures meet the targets that decide the exit code. None: there are no
+            targets.
     """
     print(json.dumps({"bench": bench, "met": is_met, "figures": figures}))

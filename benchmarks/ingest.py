@@ -1,6 +1,4 @@
-"""`python -m benchmarks ingest`: the consumer from broker to table, compared with COPY of its
-rows.
-"""
+"""`python -m benchmarks ingest`: compares the consumer with bare COPY of the same rows."""
 
 import json
 import os
@@ -40,11 +38,11 @@ Figures = dict[str, Any]
 
 
 def run(messages: int, rounds: int, as_json: bool) -> int:
-    """Measure and print.
+    """Measure the consumer, print the figures, and return the exit code.
 
     Args:
-        messages: The number of messages in each run.
-        rounds: How often COPY and consumer are measured, in turn.
+        messages: How many messages each run has.
+        rounds: How often COPY and the consumer are measured, in turn.
     """
     print_progress = Console(stderr=True).print
     figures: Figures = {"messages": messages, "cores": os.cpu_count()}
@@ -82,9 +80,10 @@ def run(messages: int, rounds: int, as_json: bool) -> int:
 def measure_ratio(
     bench: Harness, batches: list[CopyTransaction], messages: int, rounds: int, consumers: int
 ) -> Figures:
-    """Measure COPY and the consumers in turn. Return medians of the rates and of the ratios.
+    """Measure COPY and the consumers in turn, and return medians of the rates and of the ratios.
 
-    `cores_allow_rows_s` is the rate at which consumers and server alone keep all cores busy.
+    In the result, `cores_allow_rows_s` is the rate at which the consumers and the database server
+    would keep all cores busy.
     """
     turns = [_measure_turn(bench, batches, messages, consumers) for _ in range(rounds)]
     figures: Figures = {name: _compute_median([turn[name] for turn in turns]) for name in turns[0]}
@@ -128,7 +127,7 @@ def _measure_turn(
     stored = sum(summary["stored"] for summary in summaries)
     if stored != messages:
         raise RuntimeError(f"{stored} of {messages} messages were stored")
-    # The clock of each consumer starts with its first message. The slowest one counts.
+    # Each consumer measures the time from its first message. The slowest consumer counts.
     rate = messages / max(summary["active_seconds"] for summary in summaries)
     return {
         "limit_rows_s": limit,
@@ -146,7 +145,10 @@ def _measure_turn(
 
 
 def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -> Figures:
-    """Measure the time per million messages to extract and store business keys, and its share."""
+    """Measure the time to extract and store the business keys of a million messages.
+
+    Also returns this time as a share of the whole.
+    """
     bench.empty_tables()
     stored_keys = FingerprintCache()
     extracting = storing = 0.0
@@ -176,9 +178,7 @@ def measure_search_index(bench: Harness, records: list[Record], rows_s: float) -
 
 
 def measure_envelopes(messages: list[Message]) -> Figures:
-    """Measure the microseconds to decode a message with the contract's envelope and a declared
-    one.
-    """
+    """Measure the microseconds to decode a message: with the contract's and a declared envelope."""
     window = Window.at(datetime.now(UTC), 90, 14)
     names = ("id", "version", "type", "updatedAt", "clientId", "author", "productInstanceId")
     places = tuple((name, f"/payload/{name}") for name in (*names, "data"))
@@ -198,7 +198,7 @@ def measure_envelopes(messages: list[Message]) -> Figures:
 
 
 def _time_shortest(job: Callable[[], object]) -> float:
-    """Return the shortest of three times."""
+    """Run a job three times, and return the shortest time in seconds."""
     times = []
     for _ in range(3):
         began = time.perf_counter()
@@ -208,7 +208,7 @@ def _time_shortest(job: Callable[[], object]) -> float:
 
 
 def measure_repeats(bench: Harness, messages: list[Message], clean_rows_s: float) -> Figures:
-    """Measure the rates for messages that are all, or by a tenth, stored already."""
+    """Measure the rates for messages that are already stored: all of them, or every tenth."""
     bench.empty_tables()
     bench.run_consumers()
     figures: Figures = {}
@@ -235,7 +235,7 @@ def _mix_messages(fresh: list[Message], stored: list[Message]) -> list[Message]:
 
 
 def measure_freshness(bench: Harness, rate: int, seconds: int) -> Figures:
-    """Measure the milliseconds from produce to readable in another connection, at a steady rate."""
+    """Measure, at a steady rate, the milliseconds from sending a message until it can be read."""
     consumer = bench.start_consumer()
     producer = bench.make_producer()
     waiting: dict[str, float] = {}
@@ -302,7 +302,7 @@ def _wait_for_first_row(producer: Any, connection: Any) -> None:
 
 
 def measure_giants(bench: Harness, count: int) -> Figures:
-    """Measure the peak memory with messages of 1 MB among small ones."""
+    """Measure the peak memory of a consumer with messages of 1 MB among small ones."""
     bench.empty_tables()
     small = simulate_messages(20_000, seed=4)
     text = "запись " * (GIANT_BYTES // 13)

@@ -1,4 +1,4 @@
-"""The load of the ingest benchmarks: simulated messages, and the same rows prepared for COPY."""
+"""Makes the load of the ingest benchmarks: simulated messages, and their rows ready for COPY."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -18,12 +18,12 @@ from ingest.store.copy import HEADER, TRAILER, encode_row, get_copy_columns
 ROOT = get_root()
 
 TOPIC = ROOT.topics[0]
-# One transaction of COPY: statements with their binary payloads.
+# A transaction of COPY statements: pairs of a statement and its binary payload.
 CopyTransaction = list[tuple[str, bytes]]
 
 
 def simulate_messages(count: int, seed: int = 1) -> list[Message]:
-    """Return simulated messages of the last two days, in the form that a consumer reads."""
+    """Return simulated messages of the last two days, as a consumer gets them."""
     start = datetime.now(UTC) - timedelta(days=2)
     step = timedelta(days=2) / (count + 1)
     messages = []
@@ -35,7 +35,7 @@ def simulate_messages(count: int, seed: int = 1) -> list[Message]:
 
 
 def prepare_copy(messages: Iterable[Message]) -> tuple[list[CopyTransaction], list[Record]]:
-    """Return the same messages as COPY transactions, one batch of rows each, and as records."""
+    """Return the messages as COPY transactions, one for each batch of rows, and as records."""
     window = Window.at(datetime.now(UTC), 90, 14)
     records = [decode(message, window) for message in messages]
     size = settings.ANNALS.batch_rows
@@ -44,7 +44,7 @@ def prepare_copy(messages: Iterable[Message]) -> tuple[list[CopyTransaction], li
 
 
 def encode_transaction(records: Iterable[Record]) -> CopyTransaction:
-    """Return records as one COPY transaction with a payload for each table."""
+    """Return the COPY transaction for some records, with a statement for each table."""
     rows: dict[str, list[bytes]] = {}
     for record in records:
         rows.setdefault(record.entity, []).append(encode_row(record))
@@ -72,4 +72,4 @@ def confirm_produced(producer: KafkaProducer) -> None:
         RuntimeError: A message was not produced.
     """
     if producer.flush() or producer.failed:
-        raise RuntimeError(f"not everything was produced: {producer.first_error}")
+        raise RuntimeError(f"not all messages were produced: {producer.first_error}")

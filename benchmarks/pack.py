@@ -1,4 +1,4 @@
-"""`python -m benchmarks pack`: plain days and the same days packed, in one run."""
+"""`python -m benchmarks pack`: compares plain days with the same days packed, in one run."""
 
 from __future__ import annotations
 
@@ -52,17 +52,18 @@ NAME = "annals_pack"
 BIG, BIG_VERSIONS = "BIG", 10_000
 READ_DOCUMENTS, READ_VERSIONS, READ_DAYS = 60, 120, 6
 MESSAGES_PER_SECOND, WARM_UP_SECONDS, WRITE_SECONDS = 2_000, 5, 20
-PREPARATION_SECONDS = 5  # seconds until the messages are made, and more than a day takes to pack
-GOALS = {2: 220.0, 9: 150.0}  # the first one trains the dictionary
+PREPARATION_SECONDS = 5  # longer than making the messages takes, and than packing a day takes
+# The most bytes for a version, by versions of each document. The first day trains the dictionary.
+GOALS = {2: 220.0, 9: 150.0}
 
 Figures = dict[str, Any]
 
 
 def run(versions: int = 120_000, as_json: bool = False) -> int:
-    """Measure and print.
+    """Measure packed and plain days, print the figures, and return the exit code.
 
     Args:
-        versions: How many rows each measured day has.
+        versions: How many versions each measured day has.
     """
     with create_database(NAME) as conninfo:
         figures = _measure_days(conninfo, versions)
@@ -114,7 +115,7 @@ def _measure_days(conninfo: str, versions: int) -> Figures:
 def _measure_packed_share(
     plain_connection: psycopg.Connection[Any], day: date, messages: int
 ) -> float:
-    """Return the bytes of a packed day for each byte of the plain day, over all simulated kinds."""
+    """Return the size of a packed day as a share of the plain day's, over all simulated kinds."""
     start, window = datetime.combine(day, clock(), UTC), Window.at(datetime.now(UTC), 90, 14)
     messages_sent = islice(generate_messages(1, start, step=timedelta(days=1) / messages), messages)
     for entity in ENTITIES:
@@ -124,7 +125,7 @@ def _measure_packed_share(
         (decode(Message(m.topic, 0, 0, 0, m.key, m.value), window) for m in messages_sent),
     )
     plain_bytes = sum(packing.pack_day(plain_connection, entity, day).before for entity in ENTITIES)
-    plain_connection.execute("VACUUM")  # frees the pages that COPY asked for and did not use
+    plain_connection.execute("VACUUM")  # frees pages that COPY reserved but did not use
     packed_row = plain_connection.execute(
         "SELECT sum(pg_total_relation_size(name::regclass))::bigint FROM unnest(%s::text[]) name",
         [[days.build_partition_name(entity.table, day) for entity in ENTITIES]],
@@ -133,9 +134,9 @@ def _measure_packed_share(
 
 
 def _measure_reading_again(messages: int) -> Figures:
-    """Measure one consumer on new messages and on the same messages after their days are packed.
+    """Measure a consumer on new messages, and on the same messages once their days are packed.
 
-    Also measures how long a write takes while a day is packed.
+    Also measures how long writes take while a day is being packed.
     """
     start = datetime.now(UTC) - timedelta(days=12)
     step = timedelta(days=8) / messages
@@ -175,9 +176,10 @@ def _measure_reading_again(messages: int) -> Figures:
 
 
 def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
-    """Measure the 99th percentile of writes in milliseconds: alone, and while a day is packed.
+    """Measure the 99th percentile of the time of a write: alone, and while a day is being packed.
 
-    Messages come at MESSAGES_PER_SECOND, and the day is packed at the rate of `maintain`.
+    Messages arrive at MESSAGES_PER_SECOND, and the day is packed as slowly as by `maintain`. The
+    results are in milliseconds.
     """
     [port] = choose_free_ports([None])
     with bench.connect() as plain:
@@ -191,7 +193,7 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
         plain.execute("VACUUM (ANALYZE)")
     bench.start_round()
     consumer = bench.start_consumer(None, "--metrics-port", str(port))
-    # In its own process: in this one it would wait for the interpreter while a day is packed.
+    # The sender is a process of its own: here it would wait for packing to release the GIL.
     sender = get_context("fork").Process(
         target=_send_messages, args=(bench.broker.get_bootstrap_servers(),)
     )
@@ -214,8 +216,8 @@ def _measure_writes_beside_packing(bench: Harness, day: date) -> Figures:
 def _send_messages(servers: str) -> None:
     """Send messages at a fixed rate.
 
-    They are grouped by a short delay: a broker that got each one alone would need a core for
-    itself.
+    The producer groups them by a short delay. If the broker got each message alone, it would need
+    a whole core.
     """
     producer = KafkaProducer({"bootstrap.servers": servers, "linger.ms": 20})
     began = time.monotonic()
@@ -232,14 +234,19 @@ def _send_messages(servers: str) -> None:
 
 
 def _read_write_counts(port: int) -> dict[float, float]:
-    """Return how many writes a consumer has finished within each of these numbers of seconds."""
+    """Return how many writes of a consumer took at most some seconds, by these seconds."""
     text = urllib.request.urlopen(f"http://{HOST}:{port}/metrics").read().decode()
     lines = re.findall(r'annals_write_seconds_bucket{le="(.+?)"} (\S+)', text)
     return {float(limit): float(count) for limit, count in lines}
 
 
 def _compute_p99(earlier: Mapping[float, float], later: Mapping[float, float]) -> float:
-    """Return the 99th percentile in milliseconds, interpolated within a bucket."""
+    """Return the 99th percentile in milliseconds, interpolated within a bucket.
+
+    Args:
+        earlier: The counts before the measurement, by upper bound in seconds.
+        later: The counts after it.
+    """
     counts = {limit: later[limit] - earlier.get(limit, 0) for limit in sorted(later)}
     target_count, lower_limit, lower_count = 0.99 * max(counts.values()), 0.0, 0.0
     for limit, count in counts.items():
@@ -257,7 +264,7 @@ def _compute_p99(earlier: Mapping[float, float], later: Mapping[float, float]) -
 
 
 def _simulate_histories() -> list[list[Record]]:
-    """Return the versions of simulated applications, without those of their children."""
+    """Return the versions of each simulated application, without children."""
     histories = [
         [record for record in family if not record.product_instance_id and record.data != b"null"]
         for family in _simulate_families()
@@ -325,17 +332,17 @@ def _measure_packing(plain_connection: psycopg.Connection[Any], day: date) -> Fi
 
 def _measure_pages() -> dict[str, dict[str, float]]:
     ids = [f"R{number % READ_DOCUMENTS}" for number in range(200)]
-
-    def fetch_page(id: str) -> object:
-        return timeline.fetch_page(HOST_READER, TimelineQuery(entity=ROOT, id=id))
-
     return {
-        "120 versions, page of 50": _time_calls(fetch_page, ids),
-        "10,000 versions in a day, page of 50": _time_calls(fetch_page, [BIG] * 60),
+        "120 versions, page of 50": _time_calls(_fetch_page, ids),
+        "10,000 versions in a day, page of 50": _time_calls(_fetch_page, [BIG] * 60),
         "10,000 versions in a day, blame": _time_calls(
             lambda id: timeline.blame_leaves(HOST_READER, ROOT, id), [BIG] * 12, 2
         ),
     }
+
+
+def _fetch_page(id: str) -> object:
+    return timeline.fetch_page(HOST_READER, TimelineQuery(entity=ROOT, id=id))
 
 
 def _list_targets(figures: Figures) -> list[Figures]:

@@ -1,7 +1,7 @@
-"""`python -m benchmarks pages`: the support screens of usual and of hard documents.
+"""`python -m benchmarks pages`: measures the support screens of usual and of hard documents.
 
-A page is sent whole when it is ready, so the time is that of the whole page, without the browser's.
-The weight of a page is that of its HTML.
+A page is sent when it is complete, so the measured time is until the whole page has arrived. The
+browser's work is not included. The weight of a page is the size of its HTML.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ USUAL_SNAPSHOT: Final = {f"field{number}": f"value {number}" for number in range
 
 
 def run(rounds: int = 3, as_json: bool = False) -> int:
-    """Print the fastest of some rounds for each document and page."""
+    """Measure each page of each document some times, and print the fastest."""
     with create_database(NAME) as conninfo:
         run_command(_make_environment(conninfo, 90), "migrate")
         use_database(conninfo)
@@ -106,7 +106,7 @@ def _measure_pages(rounds: int) -> list[dict[str, Any]]:
     client = Client(headers={"host": "localhost"})
     client.force_login(User.objects.get(username="support"))
     figures = []
-    client.get("/admin/history/nothing/")  # the first page imports
+    client.get("/admin/history/nothing/")  # the first request imports all pages
     for id, versions in _make_documents().items():
         card, last = f"/admin/history/{ROOT.name}/{id}/", len(versions) - 1
         pages = {

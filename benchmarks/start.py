@@ -1,6 +1,6 @@
-"""`python -m benchmarks start`: how long processes take to start, by part.
+"""`python -m benchmarks start`: measures how long commands, the web and a consumer take to start.
 
-Processor time is what counts on a busy machine; the time on the clock includes other processes.
+On a busy machine, compare the processor time: the elapsed time depends on other processes.
 """
 
 import http.client
@@ -35,12 +35,12 @@ ROOT = get_root()
 WAIT_S: Final = 120.0
 READING_LINE: Final = re.compile(r"reading \d+ partitions")
 
-# Seconds by part: on the clock since the process began, and of processors.
+# For each part of a start, the elapsed seconds since the process began, and the processor seconds.
 TimesByPart = dict[str, tuple[float, float]]
 
 
 def run(rounds: int = 5, as_json: bool = False) -> int:
-    """Measure and print the medians."""
+    """Start each process some times, print the medians, and return the exit code."""
     our_apps = ("annals", "annals.access", "history", "ingest")
     helps = sorted(f"{name} --help" for name, app in get_commands().items() if app in our_apps)
     times_by_part: dict[str, list[tuple[float, float]]] = {}
@@ -83,7 +83,7 @@ def _time_command(arguments: str) -> tuple[float, float]:
 def _time_web(bench: Harness) -> TimesByPart:
     """Measure the web until its first answer, until it is ready, and until its first page.
 
-    Pages import modules that only they need.
+    The first page takes longer than the first answer, because pages import further modules.
     """
     parts = {
         "web: answers": ("/healthz", 200),
@@ -113,7 +113,7 @@ def _fetch_status(port: int, address: str) -> int:
 def _time_consumer(bench: Harness, group: str) -> TimesByPart:
     """Measure a consumer until it asks Kafka for partitions, and until it reads them.
 
-    The time between the two is that of the brokers.
+    The time between these two moments is spent by the brokers.
     """
     command = [sys.executable, str(PROGRAM), "consume", "--group", group]
     began = time.perf_counter()
@@ -144,7 +144,7 @@ def _wait_until(is_there: Callable[[], bool]) -> None:
     """Wait until the condition holds.
 
     Raises:
-        RuntimeError: It does not hold after WAIT_S.
+        RuntimeError: The condition does not hold after WAIT_S.
     """
     end = time.monotonic() + WAIT_S
     while not is_there():

@@ -1,6 +1,6 @@
-"""`python -m benchmarks timeline`: timeline pages as a Python call and over HTTP.
+"""`python -m benchmarks timeline`: measures timeline pages, as a Python call and over HTTP.
 
-The reference for each figure is the bare SQL of the same rows plus parsing their JSON.
+The reference for each figure is the bare SQL for the same rows, and parsing their JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import psutil
@@ -53,18 +53,20 @@ COLUMNS = {
     "call": "Python call",
     "http": "HTTP",
 }
-MORE_COLUMNS = "HTTP - call", "CPU of the web, ms"  # what the request costs around its page; in all
+# The cost of the request besides its page, and the processor time of the whole request.
+MORE_COLUMNS = "HTTP - call", "CPU of the web, ms"
 
 Figures = dict[str, Any]
 CallById = Callable[[str], object]
 
 
 def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False) -> int:
-    """Measure and print.
+    """Measure timeline pages, print the figures, and return the exit code.
 
     Args:
-        rows: Versions of applications in the data of 90 days; 10 and 365 days have a tenth of it.
-        parallel_seconds: For how long 16 clients read during ingest; 0: leave this out.
+        rows: How many versions of applications the data set of 90 days has. The data sets of 10
+            and 365 days have a tenth of them.
+        parallel_seconds: For how long 16 clients read during ingest. 0: not at all.
     """
     print_progress = Console(stderr=True).print
     server = str(settings.ANNALS.database_url)
@@ -87,7 +89,7 @@ def run(rows: int = 5_000_000, parallel_seconds: int = 60, as_json: bool = False
 
 
 def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Figures:
-    """Return all figures of one data set in milliseconds."""
+    """Measure one data set, and return its figures in milliseconds."""
     use_database(data.conninfo)
     random_source = random.Random(1)
     hot = [random_source.choice(data.hot) for _ in range(ROUNDS + WARM_UP)]
@@ -142,7 +144,7 @@ def _measure_data(data: TimelineData, host: str, port: int, *, full: bool) -> Fi
 
 
 def _read_every_version(id: str) -> None:
-    """Read all versions: what a blame would read if it did nothing else."""
+    """Read all versions of a document, as a blame has to, and do nothing with them."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT data::text FROM {ROOT.table} WHERE id = %s", [id])
         for (data,) in cursor.fetchall():
@@ -150,7 +152,7 @@ def _read_every_version(id: str) -> None:
 
 
 def _measure_with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
-    """Measure a page as a person reads it: from the API, and on the screen."""
+    """Measure a page for a person with a session, from the API and on the screen."""
     client = Client()
     client.force_login(User.objects.get(username="auditor"))
     cookies = "; ".join(f"{name}={cookie.value}" for name, cookie in client.cookies.items())
@@ -173,10 +175,10 @@ def _measure_with_session(host: str, port: int, ids: Sequence[str]) -> Figures:
 def _measure_page(
     http: _ApiClient, ids: Sequence[str], size: int, *, deep: bool = False
 ) -> Figures:
-    """Measure one page as SQL with JSON parsing, as a call and over HTTP.
+    """Measure one page as SQL with JSON parsing, as a Python call and over HTTP.
 
     Args:
-        deep: Use a page in the middle of the timeline.
+        deep: Whether to use a page in the middle of the timeline instead of the first.
     """
     token, after = None, TimelinePosition(LAST.updated_at, 0, "", LAST.version)
     if deep:
@@ -210,9 +212,17 @@ def _measure_page(
     }
 
 
-def _find_middle(id: str, size: int) -> tuple[str | None, TimelinePosition]:
-    """Return the page token of the middle of a timeline, reached by pages of 500 and one of
-    `size`.
+class _PageStart(NamedTuple):
+    """Where a page begins: the token for Annals, and the position for the reference in SQL."""
+
+    token: str | None
+    position: TimelinePosition
+
+
+def _find_middle(id: str, size: int) -> _PageStart:
+    """Find where a page in the middle of a long timeline begins.
+
+    Reads ten pages of 500 versions and one page of `size`, so that the token is for that size.
     """
     token: str | None = None
     for step in [500] * 10 + [size]:
@@ -223,11 +233,14 @@ def _find_middle(id: str, size: int) -> tuple[str | None, TimelinePosition]:
             ),
         )
         token, last = page.next_token, page.versions[-1]
-    return token, TimelinePosition(last.updated_at, 0, "", last.version)
+    return _PageStart(token, TimelinePosition(last.updated_at, 0, "", last.version))
 
 
 def _time_calls(call: CallById, ids: Sequence[str], warm_up: int = WARM_UP) -> dict[str, float]:
-    """Return p50, p95 and p99 in milliseconds over the ids, without the first `warm_up` calls."""
+    """Call `call` with each id, and return p50, p95 and p99 in milliseconds.
+
+    The first `warm_up` calls do not count.
+    """
     milliseconds = []
     warm_up = min(warm_up, len(ids) // 3)
     for number, id in enumerate(ids):
@@ -248,9 +261,9 @@ def _compute_percentiles(milliseconds: list[float]) -> dict[str, float]:
 
 
 class _ApiClient:
-    """A client of the API with a persistent connection. `server` is gunicorn's main process."""
+    """A client of the API with a persistent connection."""
 
-    server: psutil.Process
+    server: psutil.Process  # the main process of gunicorn
 
     def __init__(self, host: str, port: int, headers: dict[str, str] | None = None) -> None:
         self._connection = http.client.HTTPConnection(host, port, timeout=120)
@@ -260,8 +273,9 @@ class _ApiClient:
     def time_requests(
         self, call: CallById, ids: Sequence[str], warm_up: int = WARM_UP
     ) -> dict[str, float]:
-        """Time the requests like `_time_calls`. `cpu` is the milliseconds of the web processes per
-        request.
+        """Time requests like `_time_calls`.
+
+        The result also has `cpu`, the processor milliseconds of the web for a request.
         """
         earlier = self._measure_web_cpu()
         times = _time_calls(call, ids, warm_up)
@@ -278,7 +292,7 @@ class _ApiClient:
         """
         try:
             response = self._send_request(path)
-        except http.client.RemoteDisconnected:  # the connection was idle for too long
+        except http.client.RemoteDisconnected:  # the web closed the idle connection
             response = self._send_request(path)
         body = response.read()
         if response.status != 200:
@@ -293,7 +307,7 @@ class _ApiClient:
 
 @contextmanager
 def _serve_data(data: TimelineData) -> Iterator[tuple[str, int, psutil.Process]]:
-    """Run the production web server on the data set, and yield its address and its process."""
+    """Run gunicorn on a data set, and yield its host, its port and its main process."""
     with start_web(data.environment()) as (port, server):
         _wait_for_web(HOST, port)
         yield HOST, port, server
@@ -314,7 +328,7 @@ def _wait_for_web(host: str, port: int) -> None:
 
 
 def list_targets(figures: Figures) -> list[Figures]:
-    """Return the targets, each with name, value, limit and whether it is met."""
+    """Return the targets, each with its name, value, limit, and whether it is met."""
     main = figures["sets"][str(MAIN_DAYS)]
     page = main["120 versions, page 50"]
     first, deep = (main[f"10,000 versions, page 50{end}"]["http"]["p50"] for end in ("", ", deep"))

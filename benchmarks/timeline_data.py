@@ -1,6 +1,6 @@
-"""The data of `python -m benchmarks timeline`: one database for each number of partitions.
+"""Makes the data sets of `python -m benchmarks timeline`: a database for each number of days.
 
-It has copies of simulated applications under different ids, written by COPY. Later runs reuse it.
+A data set has copies of simulated applications under different ids. Later runs use it again.
 """
 
 import os
@@ -37,10 +37,11 @@ PrintProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TimelineData:
-    """A filled database.
+    """A database with a data set.
 
     Attributes:
-        days: The number of partitions of each table.
+        conninfo: The URI of the database.
+        days: How many partitions each table has.
         hot: The ids of applications with HOT_VERSIONS versions.
         usual: The ids of other applications.
     """
@@ -56,12 +57,11 @@ class TimelineData:
 
 
 def prepare_data(server: str, days: int, rows: int, print_progress: PrintProgress) -> TimelineData:
-    """Return the data set with at least `rows` versions of applications; create it if it is
-    missing.
+    """Return a data set with at least `rows` versions of applications. Create it if necessary.
 
     Args:
         server: The URI of a PostgreSQL where a database may be created.
-        days: The number of partitions.
+        days: How many partitions each table has.
     """
     name = f"annals_timeline_{days}"
     conninfo = make_conninfo(server, dbname=name)
@@ -72,7 +72,8 @@ def prepare_data(server: str, days: int, rows: int, print_progress: PrintProgres
     if not existing or not _is_filled(conninfo, rows):
         recreate_database(server, name)
         _fill_database(conninfo, days, rows, print_progress)
-    else:  # by an earlier release, perhaps; and the access journal needs a partition of today
+    else:
+        # The tables may be those of an earlier release, and the journal needs today's partition.
         run_command(_make_environment(conninfo, days), "migrate")
     hot = tuple(f"HOT{number}" for number in range(HOT_COUNT))
     with psycopg.connect(conninfo, autocommit=True) as connection:
@@ -121,9 +122,9 @@ def _fill_database(conninfo: str, days: int, rows: int, print_progress: PrintPro
 
 
 def _simulate_families() -> list[list[Record]]:
-    """Return applications with their children.
+    """Return the versions of each simulated application together with those of its children.
 
-    `updated_at` is relative to the application's life: 0 is its start, SECOND its end.
+    Their `updated_at` is relative: 0 is the start of the application's life, SECOND its end.
     """
     family_by_application: dict[str, list[Record]] = {}
     now = datetime.now(UTC)
@@ -146,9 +147,10 @@ def _scale_moments(family: Sequence[Record]) -> list[Record]:
 def _generate_records(
     families: Sequence[Sequence[Record]], start: int, span: int, rows: int, usual: list[str]
 ) -> Iterator[Record]:
-    """Yield applications in the order of time, then applications with many versions.
+    """Yield versions of usual applications in order of time, then those with many versions.
 
-    Appends the ids of about 5,000 applications to `usual`.
+    Args:
+        usual: Gets the ids of about 5,000 usual applications.
     """
     life = round(min(LIFE_DAYS * 86_400 * SECOND, span / 3))
     roots = sum(not record.product_instance_id for family in families for record in family)

@@ -1,4 +1,4 @@
-"""Pages of Django's admin: documents that wait, with the reason."""
+"""The pages of Django's admin for the outbox: documents that wait, with the reason."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ _SHOWN_VERSIONS = 100
 
 
 class DocumentStateFilter(admin.SimpleListFilter):
-    """The filter by state."""
+    """The filter of documents by their state."""
 
     title = _("state")
     parameter_name = "state"
@@ -52,7 +52,7 @@ class DocumentStateFilter(admin.SimpleListFilter):
 class DocumentAdmin(ReadOnlyAdmin):
     """The list of documents that wait."""
 
-    # Columns that decisions depend on come first: a narrow window cuts off the last ones.
+    # The columns needed for decisions come first, because a narrow window cuts off the last ones.
     list_display = ("key", "state", "last_error", "unsent", "waiting_since", "attempts",
                     "next_attempt_at")  # fmt: skip
     list_filter = (DocumentStateFilter,)
@@ -63,7 +63,7 @@ class DocumentAdmin(ReadOnlyAdmin):
               "last_error", "bucket", "versions")  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Document]:
-        """Return the documents that wait, each with whether a relay is sending it."""
+        """Return the documents that wait, annotated with whether a relay is sending them."""
         waits = Q(waiting_since__isnull=False, attempts=0) | Q(attempts__gt=0)
         processing = RawSQL(IS_IN_HAND, [])  # noqa: S611 - our own constant
         documents: QuerySet[Document] = super().get_queryset(request)
@@ -76,7 +76,7 @@ class DocumentAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("not sent"), ordering=F("version") - F("sent"))
     def unsent(self, document: Document) -> int:
-        """Return how many versions wait."""
+        """Return how many versions of the document wait."""
         return document.version - document.sent
 
     @admin.display(description=_("versions that wait"))

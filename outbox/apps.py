@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """Connects the checks, the signals of recorded models, and Celery if it is installed."""
+    """The app. It connects system checks, signals of recorded models, and Celery if installed."""
 
     name = "outbox"
     label = "outbox"

@@ -1,4 +1,4 @@
-"""The settings in settings.OUTBOX, read once and checked; settings.INBOX shares a part of them."""
+"""Reads and checks settings.OUTBOX, and the keys that settings.INBOX shares with it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -22,12 +22,12 @@ ConfType = TypeVar("ConfType", bound="CommonConf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonConf:
-    """The keys that both dictionaries of settings have. Each field is a key in capitals.
+    """The settings that outbox and inbox share. The key of a field is its name in capitals.
 
     Attributes:
-        kafka: Settings of librdkafka.
-        keep_days: For how many days, at least, sent versions stay or the inbox knows what it
-            processed.
+        kafka: The settings of librdkafka.
+        keep_days: For at least how many days the outbox keeps sent versions, or the inbox the
+            identities of processed messages.
         retry_first_seconds: The pause after the first failure.
         retry_most_seconds: The longest pause after failures.
     """
@@ -52,13 +52,13 @@ class CommonConf:
 
     @classmethod
     def from_setting(cls: type[ConfType], setting: object) -> ConfType:
-        """Return the settings from a dictionary.
+        """Make the settings from the dictionary in settings.py.
 
         Raises:
             WrongSettings: A key is unknown or missing, or a value is wrong.
         """
         if not isinstance(setting, Mapping):
-            raise WrongSettings(f"settings.{cls.NAME}: must be a dictionary")
+            raise WrongSettings(f"settings.{cls.NAME} must be a dictionary")
         conf_fields = {conf_field.name.upper(): conf_field for conf_field in fields(cls)}
         unknown = [str(name) for name in setting if name not in conf_fields]
         cls._require(
@@ -76,12 +76,16 @@ class CommonConf:
 
     @classmethod
     def _require(cls, is_valid: bool, requirement: str) -> None:
-        """Raise WrongSettings with the requirement if it is not met."""
+        """Require that a setting is valid.
+
+        Raises:
+            WrongSettings: It is not. The message states the requirement.
+        """
         if not is_valid:
             raise WrongSettings(f"settings.{cls.NAME}: {requirement}")
 
     def _require_at_least(self, name: str, minimum: float) -> None:
-        """Require a number that is not below the bound."""
+        """Require that a setting is a number of at least `minimum`."""
         value = getattr(self, name)
         is_valid = isinstance(value, int | float) and value >= minimum
         self._require(is_valid, f"{name.upper()} must be {minimum:g} or more")
@@ -92,10 +96,10 @@ class OutboxConf(CommonConf):
     """The settings in settings.OUTBOX.
 
     Attributes:
-        client_id: The name of the service in its messages.
-        topics: The topic of each kind.
-        send_unchanged: Record a version even if the document is the same as before.
-        lease_seconds: A relay without a sign of life for this long loses its buckets.
+        client_id: The name of the service, as its messages give it.
+        topics: The topic for each kind of entity.
+        send_unchanged: Whether to record a version even if the document did not change.
+        lease_seconds: After how many seconds without a sign of life a relay loses its buckets.
     """
 
     NAME = "OUTBOX"
@@ -119,10 +123,9 @@ class OutboxConf(CommonConf):
 
 
 def make_conf_loader(conf_class: type[ConfType]) -> Callable[[], ConfType]:
-    """Return a function that loads the settings at its first call, and again after a test changes
-    them.
+    """Return a function that loads the settings once, and again after a test changes them.
 
-    The function raises WrongSettings.
+    The returned function raises WrongSettings if the settings are wrong.
     """
 
     @lru_cache(maxsize=1)
@@ -138,7 +141,7 @@ def make_conf_loader(conf_class: type[ConfType]) -> Callable[[], ConfType]:
 
 
 def check_conf(load: Callable[[], CommonConf], app: str) -> list[CheckMessage]:
-    """Return the message of the system check for wrong settings."""
+    """Return the system check's message if the settings are wrong, otherwise an empty list."""
     try:
         load()
     except WrongSettings as error:
@@ -161,7 +164,7 @@ class Backoff:
     longest: float
 
     def choose_pause(self, attempts: int) -> float:
-        """Return the pause after this many failures in a row; at least one."""
+        """Return the pause in seconds after `attempts` failures in a row, at least one."""
         # 2 to the 60th is longer than any limit, and does not overflow.
         pause = min(self.longest, self.first * 2.0 ** min(attempts - 1, 60))
         return pause * _RANDOM.uniform(0.5, 1)

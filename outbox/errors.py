@@ -1,29 +1,26 @@
 """The errors of the outbox.
 
 OutboxError
-├── NotInTransaction    record() outside of a transaction
-├── WrongChange         the change breaks a rule of the message contract
-└── WrongSettings       settings.OUTBOX
+├── NotInTransaction    record() is called outside of a transaction
+├── WrongChange         a change breaks a rule of the message contract
+└── WrongSettings       settings.OUTBOX or settings.INBOX is wrong
 """
 
 
 class OutboxError(Exception):
-    """Nothing was recorded. The message says what to do."""
+    """Raised if a version was not recorded. The message says what to do."""
 
 
 class NotInTransaction(OutboxError):
-    """Raised when no transaction is open: the version and the change could not be committed
-    together.
-    """
+    """Raised if no transaction is open in which the version and the change commit together."""
 
 
 class WrongChange(OutboxError, ValueError):
-    """Raised when a change breaks the message contract, so that consumers would refuse its
-    message.
-    """
+    """Raised if a change breaks the message contract: consumers would refuse its message."""
 
 
 class WrongSettings(OutboxError):
-    """Raised when settings.OUTBOX or settings.INBOX is wrong or incomplete. The message names the
-    key.
+    """Raised if settings.OUTBOX or settings.INBOX is wrong or incomplete.
+
+    The message names the key.
     """

@@ -10,9 +10,10 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 def author_middleware(get_response: GetResponse) -> GetResponse:
-    """Record changes of a request with its user as the author.
+    """Make the user of a request the author of the changes that the request records.
 
-    Place it after AuthenticationMiddleware. Without a logged-in user, versions get None as author.
+    Place this middleware after AuthenticationMiddleware. Without a logged-in user, the author is
+    None.
     """
 
     def respond(request: HttpRequest) -> HttpResponse:
@@ -34,17 +35,18 @@ def _find_user_name(request: HttpRequest) -> str | None:
 
 
 def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: FindAuthor) -> None:
-    """Make the user the author of changes by the code that streams the response.
+    """Make the user the author of changes in the code that streams the response.
 
     That code runs after the middleware has returned.
     """
     if getattr(response, "file_to_stream", None) is not None:
-        return  # a file: the web server may send it itself
+        return  # a file, which the web server may send by itself
     content, close = response.streaming_content, response.close
 
     def close_as_author() -> None:
-        """Close the response as the user: a generator that the client does not read to its end can
-        change rows.
+        """Close the response as the user.
+
+        If the client does not read to the end, closing ends the generator, which can change rows.
         """
         with use_author_of(find_author):
             close()
@@ -57,8 +59,8 @@ def _act_for_user_while_streaming(response: StreamingHttpResponse, find_author: 
 
 
 def _iterate_as_author(content: Iterator[bytes], find_author: FindAuthor) -> Iterator[bytes]:
-    """Yield the chunks, and set the author for each step: a generator runs in its caller's
-    context.
+    """Yield the chunks. The author is set for each step, because a generator runs in the context
+    of its caller.
     """
     while True:
         with use_author_of(find_author):

@@ -5,9 +5,9 @@ from django.utils.translation import gettext_lazy as _
 
 
 class Document(models.Model):
-    """A document: its newest version, the newest sent version, and why the next one waits.
+    """A document: its newest version, its newest sent version, and why the next version waits.
 
-    `waiting_since` is when the oldest unsent version was recorded; None if all are sent.
+    `waiting_since` is when the oldest unsent version was recorded, or None if all are sent.
     """
 
     key = models.TextField(_("document"), primary_key=True)

@@ -1,4 +1,4 @@
-"""The base of recorded models, and its queryset for changes of many rows."""
+"""The base class of recorded models, and their queryset for changes of many rows."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ class RecordedQuerySet(models.QuerySet[Row]):
         """Create rows as Django does, and record them.
 
         Raises:
-            OutboxError: `ignore_conflicts` is set: it would be unknown which rows are new.
+            OutboxError: `ignore_conflicts` is set, with which the new rows are not known.
         """
         if ignore_conflicts:
-            raise OutboxError("bulk_create(ignore_conflicts=True) does not say what it created")
+            raise OutboxError(
+                "bulk_create(ignore_conflicts=True) cannot be recorded: its new rows are unknown"
+            )
         instances = list(objs)
         with open_block(self._choose_write_database()) as block:
             is_upsert = update_conflicts and unique_fields and update_fields
@@ -65,7 +67,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
             )
             keys = convert_known_keys(self.model, [row.pk for row in created])
             if is_upsert:
-                # An object with its own key does not get the key of the row that existed before.
+                # Django does not give an object with its own key the key of the row that existed.
                 keys += self._find_conflicting_keys(instances, unique_fields or ())
             block.note_created(self.model, keys)
         return created
@@ -73,12 +75,14 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def bulk_update(
         self, objs: Iterable[Row], fields: Iterable[str], batch_size: int | None = None
     ) -> int:
-        """Update rows as Django does, by calling update(), in one block."""
+        """Update rows as Django does, by calling update(), and record each document once."""
         with open_block(self._choose_write_database()):
             return super().bulk_update(tuple(objs), fields, batch_size)
 
     def update(self, **values: Any) -> int:
-        """Update rows as Django does, and record exactly those that change: they are locked first.
+        """Update rows as Django does, and record exactly the rows that change.
+
+        The rows are locked before the update, so that others cannot change them in between.
 
         Raises:
             OutboxError: The primary key gets a value that only the database knows.
@@ -94,7 +98,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
         return changed
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete rows as Django does, and record also the rows that the cascade deletes."""
+        """Delete rows as Django does, and record them and the rows deleted by the cascade."""
         if self.query.is_sliced or self.query.combinator or self.query.distinct_fields:
             return super().delete()  # Django refuses it
         with open_block(self._choose_write_database()) as block:
@@ -108,7 +112,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
                 block.leaving -= leaving
 
     def _raw_delete(self, using: str | None) -> int:
-        """Delete rows as Django does without signals, and record them."""
+        """Delete rows as Django does if it sends no signals, and record them."""
         rows = self.using(using)
         with open_block(rows._choose_write_database()) as block:
             block.note_before(self.model, rows._lock_keys())
@@ -121,14 +125,15 @@ class RecordedQuerySet(models.QuerySet[Row]):
     _raw_delete.alters_data = True  # type: ignore[attr-defined]
 
     def _lock_keys(self) -> list[Any]:
-        """Return the primary keys, and lock the rows as UPDATE does: others may still refer to
-        them.
+        """Return the primary keys, and lock the rows as UPDATE does.
+
+        With this lock, other transactions can still insert rows that refer to these.
         """
         rows: models.QuerySet[Row] = self.using(self._choose_write_database()).order_by()
         query = rows.query
         joins = query.distinct or query.group_by is not None or query.where.contains_over_clause
-        # PostgreSQL locks no rows of a query that joins several into one, and FOR UPDATE OF takes
-        # no name of a table with its schema.
+        # PostgreSQL cannot lock the rows of a query that groups or combines rows, and FOR UPDATE OF
+        # does not accept the name of a table with its schema.
         is_subquery = joins or '"."' in self.model._meta.db_table
         if is_subquery:
             rows = select_all_rows(self.model, self._choose_write_database()).filter(
@@ -137,13 +142,13 @@ class RecordedQuerySet(models.QuerySet[Row]):
         lock_of = () if is_subquery else ("self",)
         locked = rows.order_by("pk").select_for_update(of=lock_of, no_key=True)
         names = [field.attname for field in self.model._meta.pk_fields]
-        # Django cannot lock a query of a composite key as one value.
+        # Django cannot lock rows in a query that returns a composite key as one value.
         if len(names) > 1:
             return list(dict.fromkeys(locked.values_list(*names)))
         return list(dict.fromkeys(locked.values_list(*names, flat=True)))
 
     def _select_keys(self, keys: Sequence[Any]) -> RecordedQuerySet[Row]:
-        """Return the queryset limited to these rows, however many there are."""
+        """Return the queryset limited to these rows. There may be any number of keys."""
         return self.using(self._choose_write_database()).filter(_PrimaryKeyIn(self.model, keys))
 
     def _note_conflicts(
@@ -155,7 +160,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     ) -> None:
         """Note the rows that bulk_create() will update."""
         if _can_move(self.model, update_fields):
-            # No other transaction may create such a row after the query below.
+            # Locked so that no other transaction creates such a row after the query below.
             table = connections[block.using].ops.quote_name(self.model._meta.db_table)
             with connections[block.using].cursor() as cursor:
                 cursor.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
@@ -164,7 +169,7 @@ class RecordedQuerySet(models.QuerySet[Row]):
     def _find_conflicting_keys(
         self, objs: Sequence[Row], unique_fields: Collection[str]
     ) -> list[Any]:
-        """Return the primary keys of the rows with the same unique values as one of the objects."""
+        """Return the primary keys of rows that have the unique values of one of the objects."""
         names = [self.model._meta.pk.name if name == "pk" else name for name in unique_fields]
         fields: list[Any] = [self.model._meta.get_field(name) for name in names]
         nulls_conflict = any(
@@ -178,10 +183,11 @@ class RecordedQuerySet(models.QuerySet[Row]):
                 if hasattr(value, "resolve_expression") and name != self.model._meta.pk.name:
                     raise OutboxError(
                         "bulk_create(update_conflicts=True) with an expression as"
-                        f" {self.model._meta.label}.{name} does not say which rows it changed"
+                        f" {self.model._meta.label}.{name} cannot be recorded: the changed rows are"
+                        " unknown"
                     )
             if any(hasattr(value, "resolve_expression") for value in values.values()):
-                continue  # the database makes the key: the row is new
+                continue  # the database generates the key, so the row is new
             if nulls_conflict or None not in values.values():
                 conditions.append(_make_equality(values))
         keys: dict[Any, None] = {}
@@ -199,9 +205,10 @@ class RecordedQuerySet(models.QuerySet[Row]):
 
 
 class _PrimaryKeyIn(Func):
-    """The condition that the primary key of a row is one of the given keys.
+    """The condition that the primary key of a row is in a list of keys.
 
-    The keys are one array for each column, because PostgreSQL accepts at most 65,535 parameters.
+    The list is passed as one array for each column of the key, because PostgreSQL accepts at most
+    65,535 parameters.
     """
 
     output_field = models.BooleanField()
@@ -236,7 +243,7 @@ def _make_equality(values: Mapping[str, Any]) -> Q:
 
 
 def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
-    """Return whether a change of these fields can make the row another document or part."""
+    """Return whether changing these fields can make the row belong to another document."""
     meta = model._meta
     kind = get_kind(get_concrete_model(model))
     attribute = kind.whole if isinstance(kind, PartOf) else kind.id
@@ -247,9 +254,9 @@ def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
             field for field in meta.concrete_fields if attribute in (field.name, field.attname)
         }
     if not decisive:
-        return True  # a property, which may read anything
+        return True  # a property, which may depend on any field
     if any(field.generated for field in decisive):
-        return True  # PostgreSQL computes it of other columns
+        return True  # PostgreSQL computes it from other columns
     changed = {meta.pk.name if name == "pk" else name for name in names}
     return any(field.name in changed or field.attname in changed for field in decisive)
 
@@ -257,7 +264,11 @@ def _can_move(model: type[models.Model], names: Iterable[str]) -> bool:
 def _compute_keys_after(
     model: type[models.Model], keys: Sequence[Any], values: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """Return the primary keys of these rows after an update with these values."""
+    """Return the primary keys that these rows will have after an update with these values.
+
+    Raises:
+        OutboxError: Only the database knows the keys after the update.
+    """
     fields = model._meta.pk_fields
     new_parts: dict[int, Any] = {}
     for place, field in enumerate(fields):
@@ -265,8 +276,8 @@ def _compute_keys_after(
             value = values[name]
             if hasattr(value, "resolve_expression"):
                 raise OutboxError(
-                    f"update({name}=...) of {model._meta.label} with an expression does not say"
-                    " which primary keys the rows have afterwards: give each row its own value"
+                    f"update({name}=...) of {model._meta.label} with an expression cannot be"
+                    " recorded: the new primary keys are unknown. Give each row its own value"
                 )
             if isinstance(value, models.Model):
                 value = getattr(value, field.target_field.attname)  # type: ignore[attr-defined]
@@ -279,9 +290,9 @@ def _compute_keys_after(
 
 
 class Recorded(models.Model):
-    """A model that records a version of a document with each change. `recorded_as` says how.
+    """The base of models that record a version of a document with each change.
 
-    Changes that Django does not see, such as SQL, are recorded by a call of record().
+    `recorded_as` says how. Call record() after changes that Django does not see, such as SQL.
     """
 
     recorded_as: ClassVar[Kind | PartOf]
@@ -299,8 +310,9 @@ class Recorded(models.Model):
         using: str | None = None,
         update_fields: Iterable[str] | None = None,
     ) -> None:
-        """Save the row as Django does when save() calls this, and record it in the same
-        transaction.
+        """Save the row as Django does, and record it in the same transaction.
+
+        save() calls this method.
         """
         model = type(self)
         alias = using or router.db_for_write(model, instance=self)
@@ -309,7 +321,7 @@ class Recorded(models.Model):
         ]
         changed_names = column_names if update_fields is None else update_fields
         with open_block(alias) as block:
-            # A copy is made by a save() without a primary key.
+            # A save() without a primary key makes a copy of a row.
             new = self._state.adding or not convert_known_keys(model, [self.pk])
             if not force_insert and (new or _can_move(model, changed_names)):
                 block.note_before(model, convert_known_keys(model, [self.pk]))
@@ -328,7 +340,7 @@ class Recorded(models.Model):
     def delete(
         self, using: str | None = None, keep_parents: bool = False
     ) -> tuple[int, dict[str, int]]:
-        """Delete the row as Django does, and record it and its cascade in the same transaction."""
+        """Delete the row as Django does, and record this and the cascade in one transaction."""
         with open_block(using or router.db_for_write(type(self), instance=self)):
             return super().delete(using=using, keep_parents=keep_parents)
 
@@ -359,24 +371,27 @@ class Recorded(models.Model):
 
 
 class OneVersion:
-    """A mixin before ModelAdmin: the changes of a form with inlines become one version."""
+    """A mixin for a ModelAdmin, so that all changes of a form with inlines become one version.
+
+    It comes before ModelAdmin in the list of base classes.
+    """
 
     model: Any
 
     def changeform_view(self, *args: Any, **options: Any) -> Any:
-        """Handle the form as Django does, in one block."""
+        """Handle the form as Django does, inside of as_one()."""
         with as_one(router.db_for_write(self.model)):
             return super().changeform_view(*args, **options)  # type: ignore[misc]
 
 
 def is_recording_all_rows(manager: BaseManager[Any]) -> bool:
-    """Return whether a manager records changes of many rows and hides no rows."""
+    """Return whether a manager records changes of many rows, and does not hide rows."""
     is_unfiltered = type(manager).get_queryset is BaseManager.get_queryset
     return is_unfiltered and issubclass(manager._queryset_class, RecordedQuerySet)  # type: ignore[attr-defined]
 
 
 def _set_base_manager(sender: type[models.Model], **_: Any) -> None:
-    """Make `order.items.add(item)` recorded: Django makes that change through the base manager."""
+    """Set the base manager, through which Django makes changes such as `order.items.add(item)`."""
     meta = sender._meta
     if issubclass(sender, Recorded) and not meta.abstract and meta.base_manager_name is None:
         manager = meta.default_manager

@@ -1,8 +1,8 @@
 """Checks installed packages for known vulnerabilities: pip-audit, and npm for the tests.
 
-The exit code is 1 if a package has one; the output names it and the fixed version. What no service
-could answer is printed as "not checked" with the reason, and is not a failure: many networks reach
-only a package index.
+If a package has one, the exit code is 1, and the output names the package and the fixed version.
+Packages that no service could check are printed as "not checked" with the reason. That is not a
+failure, because many networks reach only a package index.
 """
 
 import json
@@ -19,13 +19,13 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements-dev.txt"  # has all of requirements.txt
 NPM = ROOT / "tests" / "access" / "provider"
-# A mirror of the index often has no data about vulnerabilities; then the next service is asked.
+# The services to ask, in this order. A mirror of the index often has no data on vulnerabilities.
 SERVICES = (("--vulnerability-service", "pypi"), ("--vulnerability-service", "osv"))
 TIMEOUT_S = "10"
 
 
 def list_pinned(requirements: Path) -> set[str]:
-    """Return the names of the packages that are installed here."""
+    """Return the names of the packages in a requirements file that this platform installs."""
     lines = (line.partition(" --hash")[0] for line in requirements.read_text().splitlines())
     requirements_ = [Requirement(line.rstrip(" \\")) for line in lines if line[:1].isalnum()]
     return {
@@ -36,9 +36,10 @@ def list_pinned(requirements: Path) -> set[str]:
 
 
 def run_pip_audit(requirements: Path, service: Sequence[str]) -> tuple[dict[str, list[str]], str]:
-    """Return the known faults of each package, and the reason if not all could be checked.
+    """Return the known faults by package, and why some packages could not be checked, or "".
 
-    A sound package has an empty list; a package that the service does not know is left out.
+    A package without faults has an empty list. A package that the service does not know is
+    left out.
     """
     command = [
         *(sys.executable, "-m", "pip_audit", "--requirement", str(requirements)),
@@ -73,7 +74,7 @@ def audit_python(requirements: Path, services: Sequence[Sequence[str]]) -> int:
         missing = package_names - faults_by_package.keys()
         if not missing:
             break
-        reasons.append(f"{service[-1]}: {reason or f'it says nothing of {len(missing)} packages'}")
+        reasons.append(f"{service[-1]}: {reason or f'it does not know {len(missing)} packages'}")
     else:
         unchecked = f"{len(missing)} of {len(package_names)}" if faults_by_package else "all"
         print(f"not checked: {unchecked} Python packages. {'; '.join(reasons)}")
@@ -87,7 +88,7 @@ def audit_python(requirements: Path, services: Sequence[Sequence[str]]) -> int:
 
 def audit_node(folder: Path) -> int:
     if shutil.which("npm") is None:
-        print("not checked: the packages of npm. There is no npm")
+        print("not checked: the packages of npm. npm is not installed")
         return 0
     package_count = len(json.loads((folder / "package-lock.json").read_text())["packages"]) - 1
     command = ["npm", "audit", "--json", "--package-lock-only"]
@@ -103,7 +104,7 @@ def report_npm(report: dict[str, Any], package_count: int) -> int:
     """Print the faults in npm's report, and return the exit code.
 
     Args:
-        wanted: How many packages there are.
+        package_count: How many packages should have been checked.
     """
     faults = report.get("vulnerabilities")
     if faults is None:
@@ -115,7 +116,7 @@ def report_npm(report: dict[str, Any], package_count: int) -> int:
     if checked < package_count:
         print(
             f"not checked: {package_count - checked} of {package_count} packages of npm. The "
-            "report has no more"
+            "report lacks the others"
         )
     elif not faults:
         print("the packages of npm: no known vulnerability")

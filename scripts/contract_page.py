@@ -24,12 +24,14 @@ _REPEAT: Final = re.compile(rb"TIMES\((.+?), (\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class ReasonExample:
-    """One reason of quarantine, explained.
+    """A reason of quarantine, explained with an example.
 
     Attributes:
-        example: The value of a child's message; None if the message does not show the reason.
-        before: A message that must already be stored.
-        by_database: Whether PostgreSQL finds it, not the decoder.
+        when: When a message gets this reason, as a sentence.
+        remedy: What the service has to do, as a sentence.
+        example: The value of a message that gets this reason; None if its value is not the cause.
+        before: A message that must be stored before, or None.
+        by_database: Whether PostgreSQL finds the fault, and not the decoder.
     """
 
     when: str
@@ -43,7 +45,7 @@ def make_good_message(**changes: str) -> str:
     """Return a good message of a child.
 
     Args:
-        changes: The JSON text of fields that differ; '' leaves a field out.
+        changes: The JSON text of each field that differs; '' to leave the field out.
     """
     texts = {
         "id": '"T1"',
@@ -165,7 +167,7 @@ BREACHES: Final = {
 }
 
 
-# Fields that the common rules do not require, and when they are needed.
+# The fields that the common rules do not require, with the cases in which they are required.
 _NEEDED: Final[Mapping[str, str]] = {
     "type": "yes, or `revType`",
     "revType": "only without `type`",
@@ -175,7 +177,7 @@ _NEEDED: Final[Mapping[str, str]] = {
 
 
 def make_parts() -> dict[str, str]:
-    """Return the Markdown of each part by its name."""
+    """Return the Markdown of each part of the page, by the name of the part."""
     return {
         "topics": _format_table(
             ["topic", "kind", "the field that names the application"],

@@ -1,4 +1,4 @@
-"""The JSON Schema (draft 2020-12) of a message, made from the limits of the decoder."""
+"""Makes the JSON Schema (draft 2020-12) of a message from the limits of the decoder."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 NAME: Final = "urn:annals:message"
 APPLICATION: Final = "productInstanceId"
 
-# Rules that the decoder checks and a schema cannot. A test has a message for each entry.
+# What a schema cannot check but the decoder refuses. A test has a message for each entry.
 BEYOND_SCHEMA: Final[Mapping[str, str]] = {
     "bytes": "what is no JSON in UTF-8 at all, as NaN or a byte order mark; many parsers accept it",
     "surrogates": "half of a surrogate pair in a text, as `\\ud800`; many parsers accept it",
@@ -56,7 +56,7 @@ Schema = dict[str, Any]
 
 
 def make_common_schema() -> Schema:
-    """Return the rules that all kinds share, without the name of the dialect."""
+    """Return the schema with the rules that all kinds share, without the member `$schema`."""
     return {
         "type": "object",
         "required": ["id", "version", "updatedAt", "clientId", "data"],
@@ -92,7 +92,7 @@ def make_common_schema() -> Schema:
 
 
 def make_entity_schema(entity: EntityKind) -> Schema:
-    """Return the whole schema of the messages of one kind, without references."""
+    """Return the complete schema of one kind's messages, without references."""
     return {
         "$schema": DIALECT,
         "$id": f"{NAME}:{entity.name}",
@@ -102,7 +102,7 @@ def make_entity_schema(entity: EntityKind) -> Schema:
 
 
 def make_whole_schema() -> Schema:
-    """Return the schema of every message, with that of each kind in $defs."""
+    """Return the schema of all messages, with the schema of each kind in $defs."""
     return {
         "$schema": DIALECT,
         "$id": NAME,
@@ -117,7 +117,7 @@ def make_kind_schema(entity: EntityKind, common_reference: str) -> Schema:
     """Return the schema of the messages of one kind.
 
     Args:
-        whole: The reference to the common rules.
+        common_reference: The reference to the common rules.
     """
     if entity.parent is None:
         return {"$ref": common_reference}
@@ -131,7 +131,7 @@ def _inline_schema(entity: EntityKind) -> Schema:
     schema = make_common_schema()
     if entity.parent is not None:
         schema["required"] = [*schema["required"], entity.parent]
-        # If another field names the parent, Annals ignores this one.
+        # If the kind names its parent in another field, Annals ignores this field.
         del schema["properties"][APPLICATION]
         schema["properties"][entity.parent] = _make_parent_field()
     return schema
@@ -164,7 +164,7 @@ _NULL_FOR_DELETE: Final[Schema] = {
 }
 
 
-# The version of the contract, not of Annals: it changes when a good message becomes a bad one.
+# The version of the contract, not of Annals. It changes if messages become bad that were good.
 VERSION: Final = "1.0.0"
 _BINDING: Final = "0.5.0"
 _COMMON: Final = "message"
@@ -214,7 +214,7 @@ def _make_channel(entity: EntityKind, topic: str) -> dict[str, Any]:
 
 
 def _make_operation(topic: str) -> dict[str, Any]:
-    # "/" and "~" are not in names of topics, so the name is a pointer's segment as it is.
+    # Names of topics do not have "/" or "~", so a name need not be escaped in a pointer.
     return {
         "action": "receive",
         "channel": {"$ref": f"#/channels/{topic}"},
@@ -242,5 +242,5 @@ def _make_message(entity: EntityKind) -> dict[str, Any]:
 
 
 def format_document(document: Mapping[str, Any]) -> str:
-    """Return a document in the form in which it is printed and stored in docs/."""
+    """Return the text of a document as it is printed, and stored in docs/."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

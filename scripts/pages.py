@@ -1,10 +1,10 @@
 """`python -m scripts.pages [--write]`: checks or writes the generated pages of docs/.
 
-docs/settings.md, docs/commands.md, docs/metrics.md and the folders in docs/structure.md are
-generated from the code, so they name every setting, command, option, metric and folder. The list
-of decisions is generated from their pages. docs/contract.md has tables from the code of the decoder
-and the example producers as they are; docs/schema/ and docs/asyncapi.json are documents for
-programs.
+docs/settings.md, docs/commands.md, docs/metrics.md and the table of folders in docs/structure.md
+are generated from the code, so that no setting, command, option, metric or folder is missing. The
+list of decisions is generated from their pages. docs/contract.md has tables that are made from the
+decoder's code, and the source of the example producers. docs/schema/ and docs/asyncapi.json are
+documents for programs.
 """
 
 import ast
@@ -137,7 +137,7 @@ def _describe_values(hint: Any) -> str:
 
 
 def _describe_bounds(kind: inspect.IntType | inspect.FloatType) -> str:
-    """Return bounds in words, as `1 to 90`, `more than 0, to 1` or `1 or more`."""
+    """Return bounds in words, such as `1 to 90`, `more than 0, to 1` or `1 or more`."""
     lower_bound = f"more than {kind.gt}," if kind.gt is not None else kind.ge
     if lower_bound is None:
         return f"up to {kind.le}"
@@ -195,7 +195,7 @@ def _list_section_lines(
     formatter = parser.formatter_class(prog=name)
     actions: list[tuple[ArgumentParser, str, str]] = []
     rows = []
-    for action in parser._actions:  # argparse has no public access
+    for action in parser._actions:  # argparse does not offer this in public
         if isinstance(action, _SubParsersAction):
             texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
             actions = [
@@ -212,13 +212,16 @@ def _list_section_lines(
 
 
 def _is_django_option(action: Action) -> bool:
-    """Return whether every command has the option. A --version with a value is a command's own."""
+    """Return whether an option is one of Django's that every command has.
+
+    A --version that takes a value is not: it belongs to the command.
+    """
     names = DJANGO_OPTIONS & set(action.option_strings)
     return bool(names) and (action.nargs == 0 or names != {"--version"})
 
 
 def _format_usage(action: Action) -> str:
-    """Return an option with its metavar, as `--port PORT`, or with the values it accepts."""
+    """Return an option with its metavar, such as `--port PORT`, or with its valid values."""
     if action.nargs == 0:
         return ", ".join(f"`{option}`" for option in action.option_strings)
     if action.choices is not None:
@@ -247,9 +250,7 @@ METRIC_MODULES = {
 
 
 def make_metrics_page() -> str:
-    """Return the text of docs/metrics.md: every metric of the registers, in the order of the
-    code.
-    """
+    """Return the text of docs/metrics.md, with all metrics in the order of the code."""
     sections = []
     for app in OUR_APPS:
         register: MetricRegister = import_module(METRIC_MODULES[app]).REGISTER
@@ -278,9 +279,7 @@ def _format_metric(metric: MetricDescription) -> str:
 
 
 def make_structure_page() -> str:
-    """Return the text of docs/structure.md: the page as it is, with the table of folders
-    replaced.
-    """
+    """Return the text of docs/structure.md with its table of folders made anew."""
     rows = "".join(f"| `{folder}/` | {_format_cell(text)} |\n" for folder, text in _list_folders())
     return _replace_table("structure.md", f"| folder | what is in it |\n|---|---|\n{rows}")
 
@@ -291,8 +290,10 @@ def _replace_table(name: str, table: str) -> str:
 
 
 def _replace_parts(page: str, parts: Mapping[str, str]) -> str:
-    """Return the text of a page with the lines between each `<!-- begin NAME -->` and END
-    replaced.
+    """Return the text of a page with the lines between `<!-- begin NAME -->` and END replaced.
+
+    Args:
+        parts: The new lines by NAME.
     """
     text = (DOCS / page).read_text()
     for name, part in parts.items():
@@ -306,9 +307,7 @@ def _replace_parts(page: str, parts: Mapping[str, str]) -> str:
 
 
 def make_contract_page() -> str:
-    """Return the text of docs/contract.md: the page as it is, with its tables and programs
-    replaced.
-    """
+    """Return the text of docs/contract.md with its tables and example programs made anew."""
     folder = ROOT / "examples" / "producers"
     programs = {
         language: f"```{language}\n{(folder / file).read_text()}```\n"
@@ -318,7 +317,7 @@ def make_contract_page() -> str:
 
 
 def _list_folders() -> Iterator[tuple[str, str]]:
-    """Yield every folder with modules or a docstring, and the first line of its docstring."""
+    """Yield each folder that has modules or a docstring, with the docstring's first line."""
     for app in FOLDERS:
         for package in sorted((ROOT / app).rglob("__init__.py")):
             folder = package.parent.relative_to(ROOT)
@@ -337,7 +336,7 @@ def _list_modules(folder: Path) -> Iterator[Path]:
 
 
 def make_decisions_page() -> str:
-    """Return the text of docs/decisions/README.md: the page as it is, with its table replaced."""
+    """Return the text of docs/decisions/README.md with its table made anew."""
     rows = "".join(map(_format_decision, sorted((DOCS / "decisions").glob("[0-9]*.md"))))
     return _replace_table(
         "decisions/README.md", f"| number | title | status |\n|---|---|---|\n{rows}"
@@ -345,10 +344,10 @@ def make_decisions_page() -> str:
 
 
 def _format_decision(page: Path) -> str:
-    """Return the row of a decision in the table.
+    """Return the row for a decision in the table of decisions.
 
-    The first line of its page is the title. A line `Extended by [number](page)` or `Replaced by
-    [number](page)` is its status; without one, the decision is in force.
+    The title is the first line of the decision's page. The status is a line `Extended by
+    [number](page)` or `Replaced by [number](page)`; without such a line the decision is in force.
     """
     text = page.read_text()
     title = re.match(r"# (\d{4}) (.+)\n", text)
@@ -363,7 +362,7 @@ def _format_decision(page: Path) -> str:
 
 
 def check_numbering(names: Iterable[str]) -> list[str]:
-    """Return the faults in the file names of decisions: the numbers must be consecutive."""
+    """Return a sentence for each file name of a decision whose number is not the next one."""
     faults = []
     for expected, name in enumerate(sorted(names), 1):
         if name[:5] != f"{expected:04}-":
@@ -388,8 +387,9 @@ PAGES = {
 
 
 def main(arguments: list[str]) -> int:
-    """Check or write the pages. Return 1 if a page is out of date or the decisions' numbers have a
-    gap.
+    """Check or write the pages, and return the exit code.
+
+    It is 1 if a page is out of date, or if the numbers of decisions are not consecutive.
     """
     stale = []
     for name, page in PAGES.items():

@@ -1,8 +1,8 @@
 """Pins the images of docker/ by digest: `python scripts/pin_images.py`, with access to a registry.
 
-Asks the registry of each image for the digest of its tag, and writes `name:tag@sha256:...` into
-docker/Dockerfile and docker/compose.yaml. `--check` changes no file, and exits with 1 if an image
-has no digest or the tag has another one by now.
+The script asks the registry of each image for the digest of its tag, and writes
+`name:tag@sha256:...` into docker/Dockerfile and docker/compose.yaml. `--check` changes no file, and
+exits with 1 if an image has no digest, or if its tag has a new digest.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 DOCKER = Path(__file__).resolve().parent.parent / "docker"
 FILES = ("Dockerfile", "compose.yaml")
-# Our own images have no tag.
+# Matches an image with a tag. Our own images do not have one.
 IMAGE = re.compile(
     r"(?P<before>^FROM |^ +image: )(?P<name>[\w./:-]+):(?P<tag>[\w.-]+)(?:@sha256:\w+)?",
     re.MULTILINE,
@@ -33,7 +33,7 @@ TIMEOUT_S = 20
 
 
 def split_image_name(name: str) -> tuple[str, str]:
-    """Return the registry and the repository of an image; short names belong to Docker Hub."""
+    """Return the registry and the repository of an image. A short name belongs to Docker Hub."""
     first, _, remainder = name.partition("/")
     if remainder and ("." in first or ":" in first):
         return first, remainder
@@ -47,7 +47,7 @@ def fetch_url(url: str, headers: dict[str, str]) -> bytes:
 
 
 def fetch_token(challenge: str) -> str:
-    """Return the token that a registry asks for before a public image can be read."""
+    """Get the token that a registry demands even for reading a public image."""
     parts = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     query = urllib.parse.urlencode({k: parts[k] for k in ("service", "scope") if k in parts})
     answer = json.loads(fetch_url(f"{parts['realm']}?{query}", {}))
@@ -85,7 +85,7 @@ def main(folder: Path = DOCKER, arguments: list[str] | None = None) -> int:
         try:
             digests[name, tag] = fetch_digest(name, tag)
         except (OSError, KeyError, ValueError) as error:
-            print(f"{name}:{tag}: the registry gives no digest: {error}. No file was changed.")
+            print(f"{name}:{tag} has no digest in its registry: {error}. No file was changed.")
             return 2
         print(f"{name}:{tag} {digests[name, tag]}")
     changed = False
@@ -96,7 +96,7 @@ def main(folder: Path = DOCKER, arguments: list[str] | None = None) -> int:
         if pinned != text:
             changed = True
             if only_check:
-                print(f"{file}: an image has no digest, or not the one of its tag")
+                print(f"{file} has an image without a digest, or with an old digest of its tag")
             else:
                 (folder / file).write_text(pinned)
     return int(changed and only_check)

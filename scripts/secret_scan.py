@@ -1,9 +1,10 @@
 """Looks for secrets in all files of the repository, with detect-secrets.
 
-Findings that are not secrets are listed in scripts/not_secrets.json: the file, the kind and the
-SHA-1 of the text, with the reason. `--write` adds new findings and removes those that are gone;
-then fill in the reasons. The exit code is 1 if a finding is not in the list, or an entry is gone or
-has no reason. A file without findings is not read again until it changes: see .secret_scan_cache.
+scripts/not_secrets.json lists the findings that are not secrets, by file, kind and SHA-1 of the
+text, with the reason. `--write` adds new findings to the list and removes entries whose finding is
+gone; then fill in the reasons. The exit code is 1 if a finding is not in the list, or if an entry
+has no finding or no reason. A file without findings is not read again until it changes: see
+.secret_scan_cache.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from detect_secrets.settings import Settings, default_settings
 ROOT = Path(__file__).resolve().parent.parent
 REVIEWED = "scripts/not_secrets.json"
 CACHE = ".secret_scan_cache"
-# In these files, what pip, npm, go and scripts/kafka compare is no secret; everything else is read.
+# The files with hashes that pip, npm, go and scripts/kafka compare. Only their hashes are skipped.
 HASHED = re.compile(
     r"(^|/)(requirements(-\w+)?\.txt|package-lock\.json|go\.sum|kafka_jars\.sha256)$"
 )
@@ -30,8 +31,9 @@ HASH = re.compile(
     r"| h1:[A-Za-z0-9+/]{43}=$",
     re.MULTILINE,
 )
-# The default filters through which a secret could be committed unseen: by its file, by a comment,
-# by its form. The first one sends what it found to the service that it may belong to.
+# The default filters that are switched off. They skip a finding because of its file, a comment or
+# its form, so that a secret could be committed unseen. The first one sends each finding to the
+# service that it may belong to.
 FILTERS = (
     "detect_secrets.filters.common.is_ignored_due_to_verification_policies",
     "detect_secrets.filters.allowlist.is_line_allowlisted",
@@ -45,12 +47,12 @@ ADVICE = (
     " If not: python scripts/secret_scan.py --write, and add the reason"
 )
 
-# The file, the kind, and the SHA-1 of the text.
+# A finding: its file, its kind, and the SHA-1 of its text.
 FindingKey = tuple[str, str, str]
 
 
 def list_files(root: Path) -> list[str]:
-    """Return the files that are in the repository or would be added to it, relative to its root."""
+    """Return the files that are in the repository or could be added, relative to its root."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     finished = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     names = sorted(set(finished.stdout.split("\0")) - {"", REVIEWED})
@@ -58,7 +60,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def scan_files(root: Path) -> dict[FindingKey, int]:
-    """Return the findings, each with the number of its line."""
+    """Return the line number of each finding in the repository."""
     cache = root / CACHE
     clean = set(cache.read_text().split()) if cache.exists() else set()
     states = {name: compute_state(root, name) for name in list_files(root)}
@@ -81,14 +83,14 @@ def scan_files(root: Path) -> dict[FindingKey, int]:
 
 
 def is_hash(file: Path, text: str) -> bool:
-    """Return whether a text is one of the hashes that a file consists of."""
+    """Return whether a text is one of the hashes in a file of hashes."""
     return len(text) >= 40 and any(
         text in hash_text for hash_text in HASH.findall(file.read_text())
     )
 
 
 def compute_state(root: Path, name: str) -> str:
-    """Return a digest of everything that the result for a file depends on."""
+    """Return a digest that changes if the result of scanning a file may change."""
     conditions = f"{VERSION}\0{FILTERS}\0{HASH.pattern}\0{name}\0".encode()
     return hashlib.sha256(conditions + (root / name).read_bytes()).hexdigest()
 

@@ -1,4 +1,7 @@
-"""A hook of mkdocs.yml that adds pages at the top of the repository to the site."""
+"""Adds the pages at the top of the repository, such as README.md, to the site of docs/.
+
+mkdocs.yml names this module as a hook. MkDocs calls its functions while it builds the site.
+"""
 
 import re
 from pathlib import Path
@@ -14,7 +17,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(?=[)#])")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages at the top of the repository."""
+    """Add PAGES to the files of the site. Called by MkDocs before it reads them."""
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, f"{FOLDER}/{name}", content=text))
@@ -22,7 +25,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make links between docs/ and the top of the repository lead to pages of the site."""
+    """Return the page with its links changed to lead to pages of the site.
+
+    In the repository, pages of docs/ link to files outside of docs/, and the other way round.
+    Called by MkDocs for each page.
+    """
     page_path = page.file.src_uri
     is_project_page = page_path.startswith(f"{FOLDER}/")
     page_folder = "" if is_project_page else f"docs/{page_path}".rpartition("/")[0]
@@ -36,7 +43,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         elif target.startswith("docs/"):
             target = target.removeprefix("docs/")
         elif (ROOT / target).exists():
-            # A file or folder of the repository: the site has no copy of it.
+            # A file or folder of the repository that is not on the site.
             return "#"
         start = page_path.rpartition("/")[0] or "."
         return relpath(target, start)

@@ -1,6 +1,6 @@
-"""Creates .venv at the root and installs one pinned requirements file, if it has changed.
+"""Creates .venv at the root of the repository, and installs a requirements file if it changed.
 
-It runs before anything is installed, so it uses only the standard library.
+This script runs before anything is installed, so it uses only the standard library.
 """
 
 import fcntl
@@ -17,12 +17,12 @@ INCLUDES = {"requirements-dev.txt": ["requirements.txt"]}
 # -I: do not import modules from the current folder, which can be /tmp for root.
 ISOLATED = "-I"
 PIP = (ISOLATED, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check")
-# pip refuses a package without a hash, or a file that does not have it.
+# pip then refuses a requirement without a hash, and a package whose hash differs.
 REQUIRE_HASHES = ("--require-hashes", "-r")
 
 
 def compute_fingerprint(name: str) -> str:
-    """Return a digest of everything that determines the content of the environment."""
+    """Return a digest that changes if the content of .venv has to change."""
     digest = hashlib.sha256(str(PYTHON).encode())
     for file in (name, *INCLUDES.get(name, [])):
         digest.update((ROOT / file).read_bytes())
@@ -30,7 +30,7 @@ def compute_fingerprint(name: str) -> str:
 
 
 def get_stamp_file(name: str) -> Path:
-    """Return the file inside .venv with the fingerprint of what is installed."""
+    """Return the file inside .venv that has the fingerprint of the installed packages."""
     return VENV / f"{name}.sha256"
 
 
@@ -41,8 +41,9 @@ def is_installed(name: str) -> bool:
 
 
 def is_venv_usable() -> bool:
-    """Return whether .venv has a new enough Python that starts. After a system upgrade it may
-    not.
+    """Return whether .venv has a Python that starts and is new enough.
+
+    After an upgrade of the system it may not start.
     """
     code = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
     command = [PYTHON, ISOLATED, "-c", code]

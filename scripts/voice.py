@@ -1,8 +1,8 @@
 """Prints how the code speaks, in figures: `python scripts/voice.py [ROOT] [--list]`.
 
-The rules are those of CONTRIBUTING.md, "How the code speaks". A figure does not judge: it says
-where to look. The script uses only the standard library and git, so it can also measure an older
-commit: `git worktree add /tmp/before COMMIT`, then `python scripts/voice.py /tmp/before`.
+CONTRIBUTING.md has the rules, under "How the code speaks". A figure does not judge; it says where
+to look. The script uses only the standard library and git, so it can also measure an older commit:
+`git worktree add /tmp/before COMMIT`, then `python scripts/voice.py /tmp/before`.
 """
 
 import argparse
@@ -53,7 +53,7 @@ VERBS = frozenset(
     visit wait wake walk warn was watch weigh withdraw wrap write yield
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
-# Methods that Django, DRF, OIDC, psycopg, gunicorn, psqlextra and MkDocs call by these names.
+# Names by which Django, DRF, OIDC, psycopg, gunicorn, psqlextra and MkDocs call our functions.
 FRAMEWORK_NAMES = frozenset(
     """
     admin_view bulk_create bulk_update changeform_view changelist_view choices db_for_read db_type
@@ -62,7 +62,7 @@ FRAMEWORK_NAMES = frozenset(
     when_ready
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
-# A function with such a decorator is a value, or has the name that a template or test asks for.
+# A function with such a decorator is used like a value, or has a name that a template or test uses.
 VALUE_DECORATORS = frozenset(
     {"property", "cached_property", "setter", "display", "simple_tag", "fixture"}
 )
@@ -73,7 +73,7 @@ PRONOUNS = frozenset(
     why
     """.split()  # noqa: SIM905 - a list of words is read as words
 )
-# Pronouns that stay, because a name outside the code is the same.
+# Pronouns that stay, because something outside the code has the same name.
 ALLOWED_PRONOUNS = {
     ("annals/access/models.py", "made"): "a column of the table",
     ("history/models.py", "held"): "a column of the table",
@@ -82,7 +82,7 @@ ALLOWED_PRONOUNS = {
     ("ingest/models.py", "why"): "a column of the table",
 }
 SHARED_CLASS_NAMES = frozenset({"Command", "Meta", "Migration"})
-# Classes that keep a name which stands in another module, too.
+# Classes that may have the name of a class in another module.
 ALLOWED_CLASSES = {("outbox/models.py", "Message"): "the model of the table outbox_message"}
 WAY_TITLE = re.compile(r"## The way of (.+)")
 MODULE_IN_TABLE = re.compile(r"^\| `([\w/-]+\.py)`", re.MULTILINE)
@@ -90,7 +90,7 @@ MODULE_IN_TABLE = re.compile(r"^\| `([\w/-]+\.py)`", re.MULTILINE)
 
 @dataclass
 class NameFindings:
-    """Counts and places of names in a checkout. Places are written as file:line name."""
+    """The names in a checkout that the rules concern, as texts `file:line name`."""
 
     public_functions: int = 0
     verbless_functions: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ class NameFindings:
 
     @property
     def shared_classes(self) -> dict[str, set[str]]:
-        """The modules of each class name that stands in more than one of them."""
+        """For each class name that more than one module has, the modules."""
         return {name: files for name, files in self.modules_by_class.items() if len(files) > 1}
 
 
@@ -151,7 +151,7 @@ def _list_decorators(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[s
 
 
 def count_way_modules(structure_page: str) -> dict[str, int]:
-    """Return how many modules the page names in the table of each way through the system."""
+    """Return, for each way through the system, how many modules docs/structure.md lists."""
     counts = {}
     for section in re.split(r"^(?=## )", structure_page, flags=re.MULTILINE):
         if title := WAY_TITLE.match(section):
@@ -169,7 +169,7 @@ def list_top_folders(root: Path, package: str) -> list[str]:
 
 
 def list_long_subjects(root: Path, since: str) -> list[str]:
-    """Return the commits after `since`, without merges, with a subject over SUBJECT_LIMIT."""
+    """Return the commits after `since`, without merges, whose subject is over SUBJECT_LIMIT."""
     command = ["git", "log", "--no-merges", "--format=%h %s", f"{since}..HEAD"]
     log = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     lines = log.stdout.splitlines()

@@ -1,7 +1,8 @@
-"""Builds the wheels of the repository, the same bytes each time: see scripts/build.
+"""Builds the wheels of the repository reproducibly: each build gives the same bytes.
 
-Everything in a wheel has the date of the last commit, or SOURCE_DATE_EPOCH. The files are copied
-first, without what only this machine has: modes, caches, leftovers of an earlier build.
+All files in a wheel have the date of the last commit, or of SOURCE_DATE_EPOCH. Wheels are built
+from a copy of the sources, without what differs between machines: file modes, caches and leftovers
+of earlier builds. scripts/build calls this.
 """
 
 import os
@@ -23,18 +24,22 @@ PIP = ("-P", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation
 
 
 def find_build_epoch(root: Path) -> str:
-    """Return the seconds since 1970 of the last commit. Exit with a message if there is none."""
+    """Return the date for the files in a wheel, in seconds since 1970.
+
+    This is SOURCE_DATE_EPOCH, or else the date of the last commit. Exits with a message if there
+    is neither.
+    """
     if setting := os.environ.get("SOURCE_DATE_EPOCH"):
         return setting
     command = ["git", "-C", str(root), "log", "-1", "--format=%ct"]
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     if finished.returncode:
-        sys.exit("There is no repository to take the date from: set SOURCE_DATE_EPOCH (seconds).")
+        sys.exit("There is no commit whose date could be used. Set SOURCE_DATE_EPOCH (seconds).")
     return finished.stdout.strip()
 
 
 def copy_sources(root: Path, names: tuple[str, ...], target: Path) -> Path:
-    """Copy the sources with the same modes everywhere, and return the folder to build from."""
+    """Copy the sources to `target` with uniform file modes, and return the folder to build."""
     for name in names:
         if (root / name).is_dir():
             shutil.copytree(root / name, target / name, ignore=IGNORE_LEFTOVERS)
@@ -46,11 +51,17 @@ def copy_sources(root: Path, names: tuple[str, ...], target: Path) -> Path:
 
 
 def build_wheel(wheel: str, folder: Path, root: Path = ROOT) -> Path:
-    """Build a wheel of SOURCES into the folder, and return its file."""
+    """Build one of the wheels in SOURCES, and return the path of the new file.
+
+    Args:
+        wheel: The name of the wheel.
+        folder: The folder for the new file.
+        root: The root of the repository.
+    """
     environment = {**os.environ, "SOURCE_DATE_EPOCH": find_build_epoch(root), "PYTHONHASHSEED": "0"}
     with tempfile.TemporaryDirectory(prefix="annals-wheel-") as temporary:
         source = copy_sources(root, SOURCES[wheel], Path(temporary))
-        wheel_folder = Path(temporary) / "made"
+        wheel_folder = Path(temporary) / "wheel"
         command = [sys.executable, *PIP, "--wheel-dir", wheel_folder, source]
         subprocess.run(command, check=True, env=environment, umask=0o022)
         [file] = wheel_folder.glob("*.whl")
@@ -59,6 +70,7 @@ def build_wheel(wheel: str, folder: Path, root: Path = ROOT) -> Path:
 
 
 def main(folder: Path) -> None:
+    """Build all wheels into the folder, and print their paths."""
     for wheel in SOURCES:
         print(build_wheel(wheel, folder))
 

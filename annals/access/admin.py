@@ -1,4 +1,4 @@
-"""The screen of the access journal, the link to it from an entity, and the logins."""
+"""Adds the screen of the access journal, the links to it from documents, and the list of logins."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class UserAdmin(Users):
     has_add_permission = has_delete_permission = _never
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Refuse changes of a break-glass login."""
+        """Refuse changes to a break-glass login."""
         if obj is not None and BreakGlass.objects.filter(user=obj).exists():
             return False
         return super().has_change_permission(request, obj)
@@ -65,7 +65,7 @@ class UserAdmin(Users):
         form: ModelForm[User],
         change: bool,  # noqa: ARG002
     ) -> None:
-        """Write only the changed columns: the web may not update the others."""
+        """Write only the changed columns, because the web may not update the others."""
         if form.changed_data:
             obj.save(update_fields=form.changed_data)
 
@@ -86,6 +86,6 @@ _site.subject_links.append(
     )
 )
 
-# Django's own screens, which the import registered, make superusers and change roles.
+# The import above registered Django's own screens, which can create superusers and change roles.
 admin.site.unregister([User, Group])
 admin.site.register(User, UserAdmin)

@@ -1,4 +1,4 @@
-"""The access app: who may do what, how they log in, and the small tables that this needs."""
+"""The access app: who may do what, how people log in, and the small tables needed for this."""
 
 import sys
 

@@ -17,7 +17,7 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
     """Return the networks of ANNALS_TRUSTED_PROXIES.
 
     Raises:
-        env.SettingError: An entry is not a network, or it is as wide as the internet.
+        env.SettingError: An entry is not a network, or is so wide that it cannot be one bank's.
     """
     name = "ANNALS_TRUSTED_PROXIES"
     try:
@@ -27,16 +27,16 @@ def load_trusted_proxies(annals_settings: env.Settings) -> tuple[IpNetwork, ...]
     for cidr in networks:
         if cidr.prefixlen < 8:  # every client can write X-Forwarded-For
             raise env.SettingError(
-                f"{name} is wrong: {cidr} is more than any network of one bank, so everybody would "
-                "be trusted. See docs/settings.md."
+                f"{name} is wrong: {cidr} is larger than the network of any bank, so everybody "
+                "would be trusted. See docs/settings.md."
             )
     return networks
 
 
 def find_wide_networks(networks: Sequence[IpNetwork]) -> list[str]:
-    """Return the networks that are too wide to hold proxies only.
+    """Return the networks that are so wide that they must have clients besides the proxies.
 
-    A client in such a network chooses the address that the journal and the logs have of it.
+    A client in such a network can choose the address under which the journal and the logs know it.
     """
     return [str(network) for network in networks if network.num_addresses > WIDE_NETWORK_ADDRESSES]
 
@@ -53,7 +53,7 @@ def find_client_address(peer: str, forwarded: str, trusted: Sequence[IpNetwork])
     """Return the address of the client, or `UNKNOWN`.
 
     Args:
-        peer: The other end of the connection.
+        peer: The address at the other end of the connection.
         forwarded: The header X-Forwarded-For. It is read from its end, because only the entries
             that trusted proxies added can be believed.
         trusted: The networks of the proxies.

@@ -21,19 +21,19 @@ from ingest.store import rights
 WEB: Final = "annals_web"
 CONSUMER: Final = "annals_consumer"
 
-# What the web may do besides reading. Roles (auth_group) and break-glass logins are not among the
-# tables; an entry of the admin's log can be added, never changed.
+# The rights of the web besides reading, by table. The web cannot change roles (auth_group) and
+# break-glass logins, and can add entries to the admin's log but not change them.
 WEB_WRITES: Final[Mapping[str, str]] = {
     "history_person": "INSERT, UPDATE (full_name, kind, written_by), DELETE",
     "history_fieldlabel": "INSERT, DELETE,"
     " UPDATE (entity, path, russian, english, kind, words, sensitive)",
-    # No password and no is_superuser: see _logins.
+    # Without password and is_superuser: see _generate_login_policies.
     "auth_user": "INSERT,"
     " UPDATE (username, first_name, last_name, is_staff, is_active, last_login)",
     "auth_user_groups": "INSERT, DELETE",
     "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
-    # The consumer carries it out.
+    # The web stores a request to resume; the consumer carries it out.
     "ingest_quarantine_request": "INSERT",
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",
     "access_identity": "INSERT, UPDATE (login)",
@@ -50,7 +50,7 @@ WEB_INSERTS: Final = (JournalEntry, LogoutToken)
 HIDDEN_FROM_WEB: Final[tuple[tuple[type[Model], frozenset[str]], ...]] = (
     (Quarantined, frozenset({"key", "value", "headers"})),
 )
-# The trigger runs with the rights of the login that updates the row.
+# A trigger function runs with the rights of the login that updates the row.
 _CREATE_REFUSE_FUNCTION: Final[LiteralString] = """
 CREATE OR REPLACE FUNCTION annals_refuse_but_to_owner() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$ BEGIN
@@ -126,7 +126,8 @@ def list_web_rights() -> Iterator[privileges.Right]:
 def _generate_login_policies() -> Iterator[sql.Composed]:
     """Generate policies that keep the web from making superusers and logins with a password.
 
-    The right to insert has to include each column that Django names, so a policy checks the values.
+    Rights on columns cannot do that: the web's right to insert has to include every column that
+    Django names. So a policy checks the values.
     """
     table = sql.Identifier("auth_user")
     yield sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table)
@@ -179,7 +180,7 @@ WHERE t.oid = to_regclass('public.auth_user') AND n.nspname = 'public'
 def generate_schema_closing() -> list[sql.Composed]:
     """Return SQL that lets only the owner of the tables create objects in the schema.
 
-    Empty if that is already so.
+    Returns an empty list if this is already so.
     """
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_OWNER_OF_OPEN_SCHEMA)
@@ -195,7 +196,10 @@ def generate_schema_closing() -> list[sql.Composed]:
 def find_missing_rights() -> list[str]:
     """Return the rights of the web that the login of this process does not have.
 
-    For example "INSERT on access_journal.login". Runs one query. Raises the errors of the database.
+    A right reads for example "INSERT on access_journal.login". Runs one query.
+
+    Raises:
+        django.db.Error: The database fails.
     """
     statement, values = privileges.build_missing_query(list_web_rights())
     with connection.cursor() as cursor:
@@ -211,7 +215,7 @@ class LoginLimits:
     """The limits of one database login."""
 
     connections: int
-    settings: Mapping[str, str]  # of each of its sessions
+    settings: Mapping[str, str]  # settings of PostgreSQL for the sessions of the login
 
 
 _PROCESS_SETTINGS: Final = {"idle_in_transaction_session_timeout": "1min", "lock_timeout": "10s"}
@@ -250,7 +254,7 @@ ORDER BY 1
 
 
 def generate_limits() -> Iterator[sql.Composed]:
-    """Generate SQL that sets the missing limits of each login. Limits that are set stay."""
+    """Generate SQL that sets the limits that a login does not have. Existing limits stay."""
     for login, role, connections, configured in _fetch_logins():
         name = sql.Identifier(login)
         login_limits = LIMITS[role]
@@ -280,9 +284,9 @@ def count_allowed_connections() -> int:
 
 
 def list_granted_roles() -> set[str]:
-    """Return which of WEB, CONSUMER and OWNER have a login.
+    """Return those roles among WEB, CONSUMER and OWNER that have a login.
 
-    The owner of the tables counts as OWNER only. Superusers do not count.
+    The owner of the tables counts only as OWNER. Superusers do not count.
     """
     return {role for _, role, _, _ in _fetch_logins()}
 

@@ -37,23 +37,23 @@ HOSTS: Final = "ANNALS_ALLOWED_HOSTS"
 
 
 class DemoHasher(PBKDF2PasswordHasher):
-    """Hashes a password with one iteration, because everybody knows the passwords of the demo.
+    """Hashes the passwords of the demo with one iteration, because everybody knows them anyway.
 
-    Outside a demo Django's own hasher verifies its hashes.
+    Outside of a demo, Django's own hasher can verify these hashes.
     """
 
     iterations = 1
 
     def must_update(self, encoded: str) -> bool:  # noqa: ARG002
-        """Return False: a login does not store a new hash.
+        """Return False, so that a login does not store a new hash.
 
-        The web may not change a password, and a real password keeps its slow hash.
+        The web may not change a password, and a real password must keep its slow hash.
         """
         return False
 
 
 class DemoLogins(ModelBackend):
-    """Logs in with name and password in a demo. Reads the user with a prepared statement."""
+    """Logs in with name and password in a demo. It reads the user with a prepared statement."""
 
     def authenticate(self, _: Any, username: str = "", password: str = "") -> User | None:  # type: ignore[override]
         user = None if "\0" in username else fetch_user(username, column="username")
@@ -78,8 +78,7 @@ def _is_break_glass(user: User) -> bool:
     return user.is_active and BreakGlass.objects.filter(user=user).exists()
 
 
-# The name is a part of the link's address. It must not look like the login of a person, which
-# is `LOGIN@PROVIDER`.
+# The name is part of the link's address, and must not look like a person's login, LOGIN@PROVIDER.
 _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -93,8 +92,8 @@ def create_break_glass_login(name: str, now: datetime) -> User:
     """
     if not _NAME_PATTERN.fullmatch(name):
         raise ValidationError(
-            "The name of a break-glass login has 1 to 64 Latin letters, digits, dots, hyphens "
-            "and underscores, and begins with a letter or a digit, as breakglass."
+            "The name of a break-glass login must have 1 to 64 Latin letters, digits, dots, "
+            "hyphens and underscores, and begin with a letter or a digit, such as breakglass."
         )
     user = User.objects.filter(username=name).first()
     if user is not None and not BreakGlass.objects.filter(user=user).exists():
@@ -104,22 +103,22 @@ def create_break_glass_login(name: str, now: datetime) -> User:
     )
     if similar_users.exclude(username=name).exists():
         raise ValidationError(
-            f"There is a person whose login reads like {name}. Choose another name, as breakglass."
+            f"The login of a person looks like {name}. Choose another name, such as breakglass."
         )
     with transaction.atomic():
         user = user or User(username=name)
         user.is_staff = user.is_superuser = user.is_active = True
-        user.set_unusable_password()  # a new one each time, which ends links and sessions
+        user.set_unusable_password()  # different each time, which ends earlier links and sessions
         user.save()
         BreakGlass.objects.update_or_create(user=user, defaults={"made": now})
     return user
 
 
 def get_public_host() -> str | None:
-    """Return the host under which browsers reach the web, or None if the settings name none.
+    """Return the host under which browsers reach the web, or None if the settings do not tell.
 
-    It is the first of ANNALS_ALLOWED_HOSTS that is a name or an address. Outside the demo the
-    default, which is this machine, is not an answer: the web may have another one.
+    This is the first entry of ANNALS_ALLOWED_HOSTS that is a name or an address. The default of
+    that setting, this machine, counts only in the demo: elsewhere the web may have another setting.
     """
     if not settings.ANNALS.demo and not os.environ.get(HOSTS, "").strip():
         return None
@@ -130,8 +129,8 @@ def get_public_host() -> str | None:
 def create_break_glass_link(user: User, now: datetime | None = None) -> str:
     """Create a link that logs this login in once, within PASSWORD_RESET_TIMEOUT.
 
-    Earlier links end. The web recognises the link by a digest in the password column, which the
-    web's database login cannot write. So this process and the web need not share a key.
+    Earlier links stop working. The web recognizes the link by a digest in the password column,
+    which the web's database login cannot write. So this process and the web need not share a key.
     """
     made_at = (now or timezone.now()).timestamp()
     token = f"{int(made_at):x}-{secrets.token_urlsafe(32)}"
@@ -145,8 +144,8 @@ def create_break_glass_link(user: User, now: datetime | None = None) -> str:
 def _hash_token(user: User, token: str) -> str:
     """Return the digest of a link's token that is stored in place of the password.
 
-    It includes `last_login`, so that a login ends the link: the web may not change anything else
-    of this user.
+    The digest includes `last_login`, the only column of this user that the web may change. So a
+    login makes the link invalid.
     """
     text = f"{user.pk}\0{user.last_login}\0{token}"
     return hashlib.sha256(text.encode()).hexdigest()
@@ -162,7 +161,7 @@ def _is_valid_token(user: User, token: str) -> bool:
 
 
 def disable_break_glass_login(user: User) -> None:
-    """Take the rights of a break-glass login away, and end its links and sessions."""
+    """Take away the rights of a break-glass login, and end its links and sessions."""
     user.is_staff = user.is_superuser = user.is_active = False
     user.set_unusable_password()  # which ends its sessions
     user.save()
@@ -172,7 +171,7 @@ def disable_break_glass_login(user: User) -> None:
 def enter_by_link(request: HttpRequest, name: str, token: str) -> HttpResponse:
     """Show the page of a break-glass link, and log in when its button is pressed.
 
-    Without the button a program that only fetches addresses would use the link up.
+    Without the button, a program that merely fetches the address would use up the link.
     """
     context = {"title": _("Break-glass login"), "login": name}
     if request.method == "POST":

@@ -12,12 +12,12 @@ from psqlextra.types import PostgresPartitioningMethod
 
 from annals.access.journal.actions import AccessAction, AccessOutcome, ActorKind
 
-# In the journal the primary key of a user follows this.
+# The prefix of a user's primary key in the journal.
 USER_PREFIX: Final = "user:"
 
 
 class Identity(models.Model):
-    """A person at an identity provider: issuer and subject, never a name or an address."""
+    """A person at an identity provider, identified by issuer and subject, not by a name."""
 
     issuer = models.CharField(max_length=1000)
     subject = models.CharField(max_length=255)
@@ -45,7 +45,7 @@ class ProviderSession(models.Model):
 
 
 class BreakGlass(models.Model):
-    """A local superuser for the day on which no provider answers; see `annals breakglass`."""
+    """A local superuser for emergencies in which no provider answers. See `annals breakglass`."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, primary_key=True)
     made = models.DateTimeField()
@@ -55,7 +55,7 @@ class BreakGlass(models.Model):
 
 
 class LogoutToken(models.Model):
-    """A used logout token: a digest of its provider and id, kept until the token expires."""
+    """A used logout token, as a digest of its provider and id. Kept until the token expires."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     until = models.DateTimeField(db_index=True)
@@ -65,7 +65,7 @@ class LogoutToken(models.Model):
 
 
 def format_user_identity(user: int) -> str:
-    """Return the identity of a login in the journal. It stays when the login is renamed."""
+    """Return the identity of a login in the journal. It stays the same if the login is renamed."""
     return f"{USER_PREFIX}{user}"
 
 
@@ -75,10 +75,10 @@ class JournalEntry(PostgresPartitionedModel):
     Texts are on one line and shortened to the length of their column.
 
     Attributes:
-        at: The moment, by the clock of the database.
+        at: The moment of the access, by the clock of the database.
         actor, action, outcome: See annals.access.journal.actions.
         login: The login of a person, or the client id of a program. Empty without a login.
-        identity: The identity behind the login. It stays when the login is renamed.
+        identity: The identity behind the login, which stays the same if the login is renamed.
         entity, entity_id: The document that the request names.
         application: The application of the document. Empty if it is not known.
         query: The address, without parameters that could hold data of a client.

@@ -35,7 +35,7 @@ ADMINISTER = (
     "auth.change_user",
 )
 
-# Without this permission marked fields are masked, for administrators too: history.policy.masking.
+# Without this permission, also administrators see marked fields masked. See history.policy.masking.
 SENSITIVE = "history.view_sensitive"
 UNMASK = "history.unmask"
 
@@ -72,14 +72,14 @@ def create_groups() -> None:
     }
     for name, role_permissions in ROLES.items():
         group, _ = Group.objects.get_or_create(name=name)
-        # After `migrate history` alone, the permissions of ingest come with the next migrate.
+        # After `migrate history` alone, permissions of ingest are missing until the next migrate.
         group.permissions.set(
             permissions[permission] for permission in role_permissions if permission in permissions
         )
 
 
 def disable_demo_logins() -> None:
-    """Switch off the logins that a demo left: their password is their name."""
+    """Switch off the logins that a demo left behind, because their password is their name."""
     from django.contrib.auth.models import User
 
     for user in User.objects.filter(is_active=True):
@@ -107,8 +107,8 @@ class ProgramUser:
 
     issuer: str
     client: str
-    subject: str  # `sub` of its token
-    sensitive: bool = False  # whether it reads sensitive fields
+    subject: str  # the claim `sub` of the token
+    sensitive: bool = False  # whether the program may read sensitive fields
     is_authenticated: bool = True
     is_active: bool = True
     is_anonymous: bool = False

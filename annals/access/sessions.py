@@ -1,4 +1,4 @@
-"""Sessions: they end when they are idle for too long, and after some hours in any case."""
+"""Stores sessions, ends them, and reads their users."""
 
 import re
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ SESSION_KEY_PATTERN: Final = re.compile("[a-z0-9]{32}")
 
 
 class SessionStore(DatabaseStore):
-    """Django's store of sessions. It ignores keys that it cannot have made."""
+    """Django's store of sessions, which here ignores keys that it cannot have generated."""
 
     def save(self, must_create: bool = False) -> None:
         """Save the session, unless it ended during the request."""
@@ -82,12 +82,16 @@ def require_confirmation(session_key: str) -> None:
 
 
 def redirect_to_login(following: str) -> HttpResponseRedirect:
-    """Redirect to the login page, which says that the session ended and leads to `following`."""
+    """Redirect to the login page, which says that the session ended.
+
+    After the login, the browser goes to `following`.
+    """
     query = urlencode({"next": following, "over": 1})
     return HttpResponseRedirect(f"{reverse('admin:login')}?{query}")
 
 
-# A login may take this long. It stores its provider session before its session.
+# How long a provider session may exist without a session. A login stores the provider session
+# first.
 LOGIN_PERIOD: Final = timedelta(hours=1)
 
 

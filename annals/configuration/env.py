@@ -25,19 +25,20 @@ from history.common.complaints import (
 from history.common.valid_values import find_nearest
 
 UNPREFIXED_NAMES = {"DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS"}
-# Not a setting: marks processes of a demo that runs only because DATABASE_URL is unset.
+# Not a setting of an operator. It marks processes of a demo that nobody asked for, and that runs
+# because DATABASE_URL is unset.
 UNASKED_DEMO = "_ANNALS_UNASKED_DEMO"
 KAFKA_PREFIX = "ANNALS_KAFKA_"
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1", "::ffff:127.0.0.1")
 
 
 class SettingError(ExplainedError, ValueError):
-    """Raised for a wrong setting. The message names it and says what is valid."""
+    """Raised if a setting is wrong. The message names the setting and says what is valid."""
 
 
-# How a message of msgspec names a choice.
+# Matches the part of msgspec's message that lists the valid words.
 _CHOICES_PATTERN = re.compile(r"regex '\^\((\w+(?:\|\w+)+)\)\$'")
-# Descriptions of the settings with a form of their own.
+# What is valid for settings with a format of their own.
 _FORM_DESCRIPTIONS = {
     "archive_url": "a folder (/path or ./path), or a URL that begins with file://, s3:// or gs://",
     "runbook_url": "an address that begins with https:// or http://",
@@ -62,7 +63,7 @@ WEB_THREADS = 16  # of a web process: they answer requests
 
 
 def get_variable_name(field: str) -> str:
-    """Return the variable of a field of Settings."""
+    """Return the name of the environment variable for a field of Settings."""
     name = field.upper()
     return name if name in UNPREFIXED_NAMES else f"ANNALS_{name}"
 
@@ -108,7 +109,11 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def _check_database_url(url: str) -> None:
-    """Refuse a DATABASE_URL that libpq cannot read, or would misunderstand."""
+    """Refuse a DATABASE_URL that libpq cannot parse, or would misunderstand.
+
+    Raises:
+        SettingError: The DATABASE_URL is refused.
+    """
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -119,7 +124,7 @@ def _check_database_url(url: str) -> None:
     for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile"):
         file = parts.get(name, "")
         if file not in ("", "system") and not Path(file).expanduser().is_file():
-            raise SettingError(f"DATABASE_URL is wrong: its {name} is no file: {file}.")
+            raise SettingError(f"DATABASE_URL is wrong: its {name} is not a file: {file}.")
     ports = parts.get("port", "").split(",")
     if "@" in parts.get("host", "") + parts.get("dbname", "") or not all(
         port.isdigit() or not port for port in ports
@@ -131,7 +136,11 @@ def _check_database_url(url: str) -> None:
 
 
 def _check_brokers(servers: str | None) -> None:
-    """Refuse a text that librdkafka would take for a host or port by mistake."""
+    """Refuse a list of brokers that librdkafka would misunderstand.
+
+    Raises:
+        SettingError: The list is refused.
+    """
     for server in _split_list(servers or ""):
         match = _BROKER_PATTERN.fullmatch(server)
         if match is None or not 0 < int(match["port"] or 9092) < 65_536:
@@ -144,7 +153,11 @@ def _check_brokers(servers: str | None) -> None:
 
 
 def _check_fallback(settings: Settings) -> None:
-    """Refuse an old service with incomplete settings, or with an address that is not safe."""
+    """Refuse an old service whose settings are incomplete, or whose address is not safe.
+
+    Raises:
+        SettingError: The settings are refused.
+    """
     if settings.fallback_url is None:
         return
     message = "ANNALS_FALLBACK_URL is wrong: it must be https://HOST (http:// only on the loopback "
@@ -195,7 +208,7 @@ def to_path(kind: type, value: object) -> object:
 
 
 def _explain_error(error: msgspec.ValidationError) -> str:
-    """Return what was expected, for people. The value is not named: it may be a secret."""
+    """Say what a setting must be, without quoting its value, which may be a secret."""
     expected, _, where = explain_declaration_error(error, "text").partition(" - at `$.")
     field = where.rstrip("`").partition("[")[0]
     if choices := _CHOICES_PATTERN.search(str(error)):
@@ -233,18 +246,18 @@ def _read_if_exists(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-# Later commands trust these in ANNALS_HOME. PostgreSQL's data may belong to another user.
+# Entries of ANNALS_HOME that later commands trust. PostgreSQL's data may belong to another user.
 _OWN_ENTRIES: Final = ("secret_key", "postgres", "broker", "apache-kafka")
 
 
 def refuse_others_home(home: Path) -> None:
-    """Refuse an ANNALS_HOME whose files another user may have prepared.
+    """Refuse an ANNALS_HOME in which another user may have prepared files.
 
-    The folder itself may be writable for everybody, like a container's volume. Then its entries
-    have to belong to this user.
+    The folder itself may be writable for everybody, as the volume of a container is. Then the
+    entries that Annals trusts must belong to this user.
 
     Raises:
-        SettingError: Another user may have prepared the files.
+        SettingError: The folder is refused.
     """
     for path in (home, *(home / entry for entry in _OWN_ENTRIES)):
         try:
@@ -263,7 +276,7 @@ def refuse_others_home(home: Path) -> None:
 
 
 def make_home_error(error: OSError) -> SettingError:
-    """Make the error for an ANNALS_HOME in which a file cannot be made or read."""
+    """Make the error for an ANNALS_HOME in which a file cannot be created or read."""
     problem = explain_file_error(error, error.filename or "its folder")
     if isinstance(error, FileNotFoundError) and error.filename is None:
         problem = "the folder in which this process was started is gone"

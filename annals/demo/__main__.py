@@ -74,12 +74,17 @@ def choose_port(requested: int | None) -> int:
         if process.choose_free_ports([number]) == [number]:
             return number
     if requested is None:
-        raise DemoError(f"No port from {FIRST_PORT} to {last} is free: use --port.")
+        raise DemoError(f"No port from {FIRST_PORT} to {last} is free. Give another with --port.")
     raise DemoError(f"Port {requested} is in use. Without --port the demo finds a free port.")
 
 
 def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -> None:
-    """Start the processes of Annals and print the addresses. Ends with an exception only."""
+    """Start the processes of Annals, print the addresses, and run until an exception.
+
+    Raises:
+        StopAskedError: Somebody stopped the demo.
+        DemoError: A process ended.
+    """
     shop_environment = shop.prepare_shop(demo) if options.with_shop else None
     demo.start_process("consume", ANNALS_COMMAND, "consume", login=logins.CONSUMER)
     for login in (logins.OWNER, logins.CONSUMER):
@@ -106,7 +111,7 @@ def serve_annals(demo: DemoSupervisor, port: int, options: argparse.Namespace) -
 
 
 def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) -> None:
-    """Start the web of the shop and print its address. `address` is that of Annals."""
+    """Start the web of the shop and print its address. `address` is the address of Annals."""
     port = choose_port(None)
     shop.serve_shop(demo, port, environment)
     print_step("Shop", f"http://localhost:{port}/admin/")
@@ -119,8 +124,8 @@ def serve_shop(demo: DemoSupervisor, environment: dict[str, str], address: str) 
 def find_showcase(demo: DemoSupervisor, address: str) -> str | None:
     """Return the id of a stored application with many versions and children.
 
-    Returns None if none is stored within SHOWCASE_TIMEOUT_S. A file keeps the id for the next
-    start, when the application may be gone.
+    Returns None if no such application is stored within SHOWCASE_TIMEOUT_S. A file keeps the id
+    for the next start, when the application may be gone.
     """
     client = DemoClient(address, "support", "support")
     file = demo.home / "showcase"

@@ -17,7 +17,7 @@ from annals.embedded import logins, process
 from history.documents import exactjson
 from ingest.kafka.producer import KafkaProducer
 
-# Few days, most of which the load fills, and a short wait until the consumer joins.
+# Few days, so that the load fills most of them, and a short wait until the consumer joins.
 SMALL_SETTINGS = {
     "ANNALS_RETENTION_DAYS": "22",
     "ANNALS_AHEAD_DAYS": "2",
@@ -27,7 +27,7 @@ SEED = 7
 LOAD = ("--messages", "1000", "--days", "20", "--seed", str(SEED), "--json")
 REPEATS = 25
 PAGE_SIZE = 7  # so small that most timelines have several pages
-CONCURRENT_REQUESTS = 4  # requests
+CONCURRENT_REQUESTS = 4
 
 # A message for each kind of error: no JSON, a wrong type, time or value, a missing field.
 BAD_MESSAGES = (
@@ -43,7 +43,7 @@ BAD_MESSAGES = (
 
 
 class CheckError(AssertionError):
-    """Raised for a wrong result. The message names it."""
+    """Raised if a result is wrong. The message says which."""
 
 
 # The messages by kind and id, then by version.
@@ -110,7 +110,7 @@ def _check_load(demo: DemoSupervisor) -> None:
 
 
 def _repeat_sent_messages(summary: dict[str, Any]) -> list[SimulatedMessage]:
-    """Generate the messages of the simulator again: seed and start determine each byte."""
+    """Generate the simulator's messages again. Its seed and start determine each byte."""
     messages = generate_messages(
         SEED,
         datetime.fromisoformat(summary["start"]),
@@ -145,7 +145,7 @@ def _check_consumed(demo: DemoSupervisor, consumer: DemoProcess, versions: int) 
 
 
 def _check_served(client: DemoClient, expected: MessagesByDocument) -> None:
-    """Read each timeline completely and compare it with the produced messages."""
+    """Read each timeline completely, and compare it with the produced messages."""
 
     def compare_document(document: tuple[tuple[str, str], dict[int, dict[str, Any]]]) -> None:
         (entity, identifier), messages = document

@@ -22,11 +22,14 @@ LOGINS: Final = {
 
 
 class DemoClientError(RuntimeError):
-    """Raised for an answer that is not a success. Has the URL, the status and the body."""
+    """Raised if a request fails. The message has the URL, the status and the body."""
 
 
 class DemoClient:
-    """One login at one address (`http://host:port`). Its calls raise DemoClientError."""
+    """A client for one login at one address (`http://host:port`).
+
+    Every method raises DemoClientError if the answer is not a success.
+    """
 
     def __init__(
         self, address: str, login: str, password: str, csrf_cookie: str = "csrftoken"
@@ -69,7 +72,7 @@ class DemoClient:
         return self.open_page("/admin/login/", {**form, "csrfmiddlewaretoken": token})
 
     def open_page(self, path: str, form: dict[str, str] | None = None) -> str:
-        """Return the HTML at a path. A form is sent by POST."""
+        """Return the HTML at a path. If `form` is given, it is sent by POST."""
         method = "POST" if form else "GET"
         address = f"{self.address}{path}"
         return _require_success(

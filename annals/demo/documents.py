@@ -42,7 +42,7 @@ class SimulatedDocument:
     last_moment: int = 0
 
     def count_missing_bytes(self) -> int:
-        """Count the bytes that are missing up to the size of the document."""
+        """Return how many bytes the document lacks to have its intended size."""
         around = _ENVELOPE_BYTES if self.application == self.id else _CHILD_ENVELOPE_BYTES
         return self.size - len(encode(self.snapshot)) - around
 
@@ -61,7 +61,8 @@ class ChangeContext(NamedTuple):
     author: str  # the person who makes the change, unless a service does
 
 
-# Changes a document. Returns the client id of the service that made it; None: a person did.
+# Changes a document. Returns the client id of the service that made the change, or None if a person
+# made it.
 ChangeFunction = Callable[[SimulatedDocument, ChangeContext], str | None]
 
 
@@ -71,7 +72,7 @@ def generate_id(rng: Random) -> str:
 
 
 def create_product(document: SimulatedDocument, turn: ChangeContext) -> None:
-    """Fill an application with terms, then with lists and a remark up to its size."""
+    """Fill an application with its terms, then with lists and a remark until it has its size."""
     rng, snapshot = turn.rng, document.snapshot
     code, name, amounts, years, rates = rng.choice(vocabulary.OFFERS[document.role])
     amount = Decimal(rng.randint(*amounts) * 1000)
@@ -142,7 +143,10 @@ _LIST_MAKERS: Final = (("documents", _make_paper), ("comments", _make_comment))
 
 
 def change_product(document: SimulatedDocument, turn: ChangeContext) -> str | None:
-    """Make the due step of the workflow, or one or two other changes; at the end an outcome."""
+    """Take the step of the workflow that is due, or make one or two other changes.
+
+    The last version gets an outcome.
+    """
     rng, snapshot = turn.rng, document.snapshot
     if turn.last and document.versions > 3 and rng.random() < 0.85:  # some are never closed
         code, name = rng.choice(vocabulary.OUTCOMES)
@@ -244,7 +248,7 @@ _WEIGHTED_CHANGES: Final[tuple[tuple[ChangeFunction, ...], tuple[int, ...]]] = (
 
 
 def create_child(document: SimulatedDocument, turn: ChangeContext) -> None:
-    """Fill a child with required fields, then with optional ones and a remark up to its size."""
+    """Fill a child with required fields, then optional ones and a remark up to its size."""
     required, optional = _CHILD_MAKERS[document.entity](document, turn)
     document.snapshot |= {"pid": document.id, **required}
     for name, value in {"createdAt": turn.at, **optional}.items():

@@ -1,4 +1,4 @@
-"""The example shop next to Annals: its own database, its relay, and its web."""
+"""Runs the example shop next to Annals, with its own database, relay and web."""
 
 import os
 import secrets

@@ -1,4 +1,4 @@
-"""Generates a realistic load: loan applications of a bank with their versions. Without I/O."""
+"""Generates a realistic load in memory: loan applications of a bank with their versions."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,10 +116,10 @@ def plan_simulation(
         seconds: Stop after this time.
         applications: Stop after this number of complete applications.
         messages: Stop after this number of messages.
-        days: Spread the moments over the last days.
+        days: Spread the moments of versions over this many last days.
 
     Raises:
-        ValueError: `days` needs a limit of messages.
+        ValueError: `days` is given without a limit on the number of messages.
     """
     if rps is None:
         rps = 0.0 if days else LIVE_RPS
@@ -137,9 +137,9 @@ def plan_simulation(
         span = timedelta(days=days)
         start, step, life = now - span, span / max(total, 1), min(timedelta(days=3), span / 4)
     else:
-        # At full speed a step is shorter than the time for a message: moments stay in the past.
+        # At full speed a step is shorter than making a message takes, so moments stay in the past.
         start, step = now, timedelta(seconds=1 / rps) if rps else timedelta(microseconds=20)
-        # A run that is cut leaves applications incomplete; short lives leave fewer.
+        # A run that is cut off leaves applications incomplete; with short lives, fewer of them.
         lives = 6 if applications is not None else 20
         life = timedelta(seconds=30)
         life = life if total is None else min(life, step * total / lives)
@@ -148,7 +148,7 @@ def plan_simulation(
 
 
 def count_messages(seed: int, applications: int) -> int:
-    """Count the messages of a seed, which is much cheaper than to generate them."""
+    """Count the messages of a seed, which is much cheaper than generating them."""
     return sum(len(_ApplicationLife(seed, number).turns) for number in range(applications))
 
 
@@ -168,12 +168,12 @@ def generate_messages(
     Args:
         seed: Determines all random values.
         start: The first moment, with an offset.
-        applications: How many applications. None: without end.
+        applications: How many applications to generate. None: without end.
         step: The time between two messages.
-        side_by_side: How many applications live at a time.
+        side_by_side: How many applications are in progress at a time.
 
     Raises:
-        ValueError: `start` has no offset.
+        ValueError: `start` does not have an offset.
     """
     if start.tzinfo is None:
         raise ValueError("start needs a time zone")
@@ -200,8 +200,9 @@ def generate_messages(
 class _ApplicationLife:
     """The life of one application with its children.
 
-    turns: The document of each message that is left; the next one is last.
-    twin: Whether the next message has the moment of the message before it.
+    Attributes:
+        turns: The document of each message to come, the next one last.
+        twin: Whether the next message has the same moment as the message before it.
     """
 
     def __init__(self, seed: int, number: int) -> None:
@@ -311,7 +312,7 @@ def _encode_value(
     if document.application != document.id:
         head["productInstanceId"] = document.application
     if change is ChangeType.DELETE:
-        # The contract does not have this field: consumers must ignore it.
+        # The contract does not have this field, and consumers must ignore it.
         child = document.application != document.id
         head["reason"] = "Удалено, запись ошибочна" if child else "Клиент отозвал согласие"
     if change is ChangeType.DELETE and turn.rng.random() < 0.5:

@@ -85,21 +85,21 @@ class DemoProcess:
         return json.loads(process.read_tail(self.log, lines=1))
 
     def stop(self, timeout: float = 10) -> None:
-        """Ask the process to end. After the timeout kill it and all processes that it started."""
+        """Ask the process to end. After `timeout` seconds, kill it and the processes it started."""
         if self.returncode is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # child processes that it may have left
+            os.killpg(self.process.pid, signal.SIGKILL)  # also the child processes
         self.process.wait()
 
 
 class DemoSupervisor(ExitStack):
     """Starts servers and processes inside a `with` block, and stops them at its end, newest first.
 
-    A signal takes effect at the next check of the processes. Servers that already run are used, and
-    are stopped, too.
+    A signal takes effect at the next check of the processes. Servers that are already running are
+    used, and are stopped at the end too.
     """
 
     def __init__(self, home: Path) -> None:
@@ -141,7 +141,7 @@ class DemoSupervisor(ExitStack):
             server.start()
         self.check_processes()
         os.environ["KAFKA_BOOTSTRAP_SERVERS"] = broker.get_bootstrap_servers()
-        # A new group member waits for half of this time at the embedded broker.
+        # At the embedded broker, a new group member waits for half of this time.
         os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
         print_step(
             "Servers",
@@ -149,7 +149,7 @@ class DemoSupervisor(ExitStack):
         )
 
     def make_tables(self) -> DemoProcess:
-        """Start the process that makes tables, logins, people and marks of sensitive fields."""
+        """Start the process that creates tables, logins, people and marks of sensitive fields."""
         return self.start_process("tables", "-m", "annals.demo.tables", str(self.home), ends=True)
 
     def start_process(

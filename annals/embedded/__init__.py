@@ -1,7 +1,7 @@
 """The embedded PostgreSQL and broker under ANNALS_HOME.
 
-They outlive the command that started them. `daemon` starts and stops a server and finds it again,
-`postgres` and `broker` say how, `process` has the calls of the operating system.
+Both servers outlive the command that started them. `server_process` starts, stops and finds a
+server, `postgres` and `broker` define the two, and `process` calls the operating system.
 """
 
 import sys

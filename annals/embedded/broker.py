@@ -43,14 +43,14 @@ class EmbeddedBroker(KafkaServer):
         return (
             *(find_program(), "broker", "--silent", "--storage-engine", "memory://annals/"),
             *("--listener-url", address, "--advertised-listener-url", address),
-            # The consumer recognises the embedded broker by a directory as its cluster id.
+            # The cluster id is a directory, by which the consumer recognizes the embedded broker.
             *("--cluster-id", self.home),
         )
 
     def spawn(self, argv: Sequence[str | Path]) -> int:
-        """Start the broker in the root folder.
+        """Start the broker in the root folder of the system.
 
-        It would read settings from a file .env in its folder or in one above.
+        Elsewhere it could find a file .env in its folder or a folder above, and read settings.
         """
         return process.spawn_server(argv, self.log, Path("/"), process.make_environment())
 

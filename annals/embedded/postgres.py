@@ -1,6 +1,6 @@
-"""The embedded PostgreSQL, on the loopback address with a password and without a Unix socket.
+"""The embedded PostgreSQL. It listens on the loopback address only, and asks for a password.
 
-Its directory also has `data/`, `password` and `LOGIN.password` (0600).
+Its directory has the entries of a ServerProcess, and `data/`, `password` and `LOGIN.password`.
 """
 
 import importlib.util
@@ -72,7 +72,7 @@ def run_program(
     """Run one of the programs as `owner`, and wait for its end.
 
     Raises:
-        EmbeddedError: It failed. The message has its output.
+        EmbeddedError: The program failed. The message has its output.
     """
     result = subprocess.run(
         [str(find_programs() / program), *map(str, args)],
@@ -93,9 +93,9 @@ def run_program(
 
 @contextmanager
 def create_data_directory(data: Path) -> Iterator[tuple[Path, pwd.struct_passwd | None]]:
-    """Give an empty directory and its owner to a `with` block, which fills it.
+    """Yield an empty directory and its owner to a `with` block that fills the directory.
 
-    The directory becomes `data` when the block succeeds.
+    If the `with` block succeeds, the directory is renamed to `data`.
     """
     data.parent.mkdir(parents=True, exist_ok=True)
     fresh = data.with_name("data.new")
@@ -116,7 +116,7 @@ def initialize_cluster(data: Path, user: str, password: str, sync: bool) -> None
     Args:
         data: The directory to create.
         user: The superuser.
-        password: Its password.
+        password: The superuser's password.
         sync: Whether initdb calls fsync. Tests save time without it.
     """
     with create_data_directory(data) as (fresh, owner):
@@ -143,8 +143,8 @@ def write_settings(data: Path, settings: Mapping[str, str | int]) -> None:
 def mark_pid_file_stale(data: Path) -> None:
     """Make PostgreSQL ignore the pid that a killed server left in postmaster.pid.
 
-    Another process may have that pid now. The file gets the pid of this process, which PostgreSQL
-    accepts because it is its parent.
+    Another process may have that pid now, and PostgreSQL would not start. The file gets the pid of
+    this process instead, which PostgreSQL ignores because this process is its parent.
     """
     path = data / "postmaster.pid"
     if not path.exists():
@@ -152,13 +152,17 @@ def mark_pid_file_stale(data: Path) -> None:
     # Root works in a folder of another user here, so it must not follow a link.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if os.fstat(file.fileno()).st_uid != data.stat().st_uid:
-            raise EmbeddedError(f"{path} is not a file of PostgreSQL: remove it")
+            raise EmbeddedError(f"{path} is not a regular file of PostgreSQL. Remove it")
         _, *further_lines = file.read().split("\n")
     process.replace_file(path, "\n".join([str(os.getpid()), *further_lines]))
 
 
 def check_version(data: Path) -> None:
-    """Raise EmbeddedError if the data have another major version than the programs."""
+    """Check that the data have the major version of the programs.
+
+    Raises:
+        EmbeddedError: They have another version.
+    """
     version = (data / "PG_VERSION").read_text().strip()
     command = [str(find_programs() / "postgres"), "--version"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -171,7 +175,7 @@ def check_version(data: Path) -> None:
 
 
 def get_user_for_data(data: Path) -> pwd.struct_passwd | None:
-    """Return the user that owns or will own the data directory. None: the current user."""
+    """Return the user who owns, or will own, the data directory; None for the current user."""
     if os.geteuid() != 0:
         return None
     if data.exists() and data.stat().st_uid != 0:
@@ -189,7 +193,7 @@ def get_user_for_data(data: Path) -> pwd.struct_passwd | None:
 
 
 def _allow_passing_through(path: Path) -> None:
-    """Allow other users to pass through the directories above `path`, but not to list them."""
+    """Allow other users to enter the directories above `path`, but not to list them."""
     for folder in path.parents:
         mode = stat.S_IMODE(folder.stat().st_mode)
         if not mode & stat.S_IXOTH:
@@ -197,7 +201,7 @@ def _allow_passing_through(path: Path) -> None:
 
 
 def _allow_reading(folder: Path) -> None:
-    """Allow other users to read and run an installed package (root may have a strict umask)."""
+    """Allow other users to read and run an installed package, even if root's umask forbids it."""
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
         readable_mode = mode | stat.S_IROTH | (stat.S_IXOTH if mode & stat.S_IXUSR else 0)
@@ -220,7 +224,7 @@ DEFAULT_SETTINGS: PostgresSettings = {
     "log_line_prefix": "%m [%p] ",
     "shared_buffers": "256MB",
     "max_wal_size": "2GB",
-    # A query over all days of all kinds locks each partition and index: thousands.
+    # A query over all days of all kinds locks thousands of partitions and indexes.
     "max_locks_per_transaction": 704,
 }
 
@@ -308,6 +312,6 @@ class EmbeddedPostgres(ServerProcess):
             return []
 
     def _connect(self) -> psycopg.Connection[Any]:
-        # Without `local` a commit would wait for a synchronous standby that does not run.
+        # With another value, a commit would wait for a synchronous standby that does not run.
         options = "-c synchronous_commit=local"
         return psycopg.connect(self.build_url("postgres"), autocommit=True, options=options)

@@ -20,16 +20,16 @@ from history.common.private_files import write_private_file as write_private_fil
 
 HOST = "127.0.0.1"
 
-# Below the ephemeral ports: a client that retries could be given its server's port.
+# Below the ephemeral ports: otherwise a client that retries could get the port of its own server.
 PORT_RANGE = range(20_000, 32_000)
 
 # The parents of kernel threads, which do not have a command line.
 KERNEL_PIDS = (0, 2)
 
-# The only variables that a server inherits. The others have settings and passwords.
+# The only variables that a server inherits. Others may have settings and passwords.
 INHERITED_VARIABLES = ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")
 
-# Keeps each Popen: it warns if it is garbage-collected while its process runs.
+# Keeps each Popen, which warns if it is garbage-collected while its process runs.
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
@@ -51,13 +51,13 @@ def spawn_server(
 ) -> int:
     """Start a process in a session of its own, and return its pid.
 
-    Ctrl-C in the terminal does not reach it.
+    Ctrl-C in the terminal does not reach the process.
 
     Args:
         argv: The command line.
-        log: The file to which its output is appended.
-        cwd: The folder in which it runs.
-        env: All its variables.
+        log: The file to which the output is appended.
+        cwd: The folder in which the process runs.
+        env: All environment variables of the process.
         account: The user to run as. Only root may choose one.
     """
     with log.open("ab") as output:
@@ -131,9 +131,9 @@ def choose_free_ports(preferred: Sequence[int | None]) -> list[int]:
 
 
 def _bind_port(sockets: ExitStack, preferred: int | None) -> int:
-    """Bind a socket to the preferred port, or to another one, until `sockets` closes.
+    """Bind a socket to the preferred port, or else to another, and return the port.
 
-    Return the port.
+    The socket is closed together with `sockets`.
     """
     for port in ([] if preferred is None else [preferred]) + random.sample(PORT_RANGE, 100):
         probe = sockets.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
@@ -149,7 +149,7 @@ def _bind_port(sockets: ExitStack, preferred: int | None) -> int:
 def is_listening(pid: int, ports: Iterable[int]) -> bool:
     """Return whether the process listens on all of these TCP ports.
 
-    A connection would not show that it is this process that listens.
+    A successful connection would not prove this, because another process may listen there.
     """
     try:
         connections = psutil.Process(pid).net_connections("tcp")
@@ -179,5 +179,5 @@ def generate_password() -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file in a folder of another user, who becomes its owner."""
+    """Replace a file in a folder of another user, and make that user the owner of the file."""
     write_private_file(path, text, path.parent.stat())

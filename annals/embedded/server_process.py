@@ -1,6 +1,7 @@
 """A server process that outlives the command that started it.
 
-Its directory has `state.json` (pid and ports), by which it is found again, `server.log` and `lock`.
+Its directory has `server.log`, `lock`, and `state.json` with the pid and ports, by which later
+commands find the server.
 """
 
 import json
@@ -23,7 +24,7 @@ class ServerProcess(ABC):
     """A server in the directory `home`, with one loopback port for each of its listeners."""
 
     listeners: Sequence[str]
-    # The signals that end it, the gentlest first.
+    # The signals that end the server, the gentlest first.
     signals: ClassVar[Sequence[signal.Signals]] = (signal.SIGTERM, signal.SIGKILL)
     # Texts in the log of a failed start after which another attempt can succeed.
     passing_errors: ClassVar[Sequence[str]] = ("Address already in use",)
@@ -47,7 +48,7 @@ class ServerProcess(ABC):
         return process.spawn_server(argv, self.log, self.home, process.make_environment())
 
     def complete_start(self) -> None:  # noqa: B027 - most have nothing to do
-        """Finish a start: called each time when the server accepts connections."""
+        """Complete a start. Called after each start, once the server accepts connections."""
 
     def start(self, timeout: float = 300) -> bool:
         """Start the server, and return when it accepts connections.
@@ -58,7 +59,7 @@ class ServerProcess(ABC):
             False if the server was already running.
 
         Raises:
-            EmbeddedError: It does not start. The message has the end of the log.
+            EmbeddedError: The server does not start. The message has the end of its log.
         """
         with process.hold_file_lock(self.home / "lock"):
             pid = self.find_pid()
@@ -70,9 +71,9 @@ class ServerProcess(ABC):
             return pid is None
 
     def stop(self, mode: StopMode = "fast", timeout: float = 60) -> bool:
-        """Stop the server, with a harder signal after each `timeout` seconds.
+        """Stop the server. After each `timeout` seconds, send it a harsher signal.
 
-        With the mode `immediate` the gentlest signal is skipped.
+        With the mode `immediate`, the gentlest signal is skipped.
 
         Returns:
             False if the server was not running.
@@ -110,9 +111,9 @@ class ServerProcess(ABC):
         return pid if pid is not None and process.is_alive(pid, self.marker) else None
 
     def get_port(self, listener: str | None = None) -> int:
-        """Return the TCP port of a listener, or of the first one.
+        """Return the TCP port of a listener; by default, of the first listener.
 
-        The next start takes the same port if it is free.
+        The next start uses the same port if it is free.
 
         Raises:
             EmbeddedError: The server was never started.
@@ -135,7 +136,7 @@ class ServerProcess(ABC):
         return state
 
     def _launch(self, timeout: float) -> None:
-        """Start the process. Try again if the reason of a failed start can pass."""
+        """Start the process. Try again if the reason of a failed start is a passing one."""
         output = ""
         for _ in range(START_ATTEMPTS):
             earlier_ports = self.get_ports()
@@ -144,7 +145,7 @@ class ServerProcess(ABC):
             argv = self.build_command(ports)
             offset = self.log.stat().st_size if self.log.exists() else 0
             pid = self.spawn(argv)
-            # Written before the server is ready, so that it is known even if this process dies now.
+            # Written before the server is ready, so that it can be found even if this process dies.
             process.write_private_file(self.state, json.dumps({"pid": pid, **ports}))
             if self._await_ready(pid, timeout):
                 return

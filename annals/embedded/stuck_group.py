@@ -16,9 +16,9 @@ ANSWER_SECONDS: Final = 10
 
 
 class StuckGroup:
-    """A group that is deleted at the embedded broker when it is called. It never waits.
+    """A consumer group. Calling the object deletes the group at the embedded broker.
 
-    Other brokers never get this request.
+    The call does not wait for the broker. Other brokers never get this request.
 
     Args:
         config: The librdkafka settings with which the brokers are reached.

@@ -1,1 +1,1 @@
-"""The commands that need both `history` and `ingest`, and helpers of theirs."""
+"""The commands that need both `history` and `ingest`, and their helpers."""

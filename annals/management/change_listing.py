@@ -39,14 +39,18 @@ _COLUMNS: Final = (
     *("applicationId", "path", "old", "new"),
 )
 _INTERRUPTED: Final = 130  # as a shell reports Ctrl-C
-# What the parameters of the API are called here.
+# The option of this command for each parameter of the API, if the names differ.
 _OPTIONS: Final = {"clientId": "client-id", "pageToken": "page-token"}
 
 PrintPage = Callable[[HistoryReader, ChangesPage], None]
 
 
 def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Print the changes that the options of `annals changes` ask for. Raises CommandError."""
+    """Print the changes that the options of `annals changes` ask for.
+
+    Raises:
+        CommandError: An option is wrong, or the changes cannot be read.
+    """
     query = _make_query(options)
     record_operator_access(AccessAction.SEARCH, _describe_query(query))
     print_page = _choose_printer(command, options)
@@ -62,7 +66,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
                     advance(len(page.versions))
         except KeyboardInterrupt:
             if token:
-                command.stderr.write(f"Interrupted. Go on with: --page-token {token}")
+                command.stderr.write(f"Interrupted. To continue: --page-token {token}")
             sys.exit(_INTERRUPTED)
         except BadParameterError as error:
             option = _OPTIONS.get(error.name, error.name)
@@ -71,7 +75,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
         except NotFoundError as error:
             raise CommandError(str(error), returncode=2) from None
     if query.is_feed and token:
-        command.stderr.write(f"What comes later is given by: --page-token {token}")
+        command.stderr.write(f"For later changes: --page-token {token}")
 
 
 def _make_query(options: dict[str, Any]) -> ChangesQuery:
@@ -95,7 +99,10 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
 
 
 def _describe_query(query: ChangesQuery) -> str:
-    """Return the call for the access journal. A path and a token may have data of a client."""
+    """Return the command line for the access journal.
+
+    It leaves out the path and the token, which may contain data of a client.
+    """
     filters = query.filters
     words = {
         "from": filters.since and filters.since.isoformat(),
@@ -110,7 +117,7 @@ def _describe_query(query: ChangesQuery) -> str:
 
 
 def _generate_pages(query: ChangesQuery) -> Iterator[tuple[HistoryReader, ChangesPage]]:
-    """Generate the pages of the window. Only one of them is in memory."""
+    """Generate the pages of the window, with one page in memory at a time."""
     while True:
         if query.order is TimelineOrder.ASC:
             kinds = [query.entity] if query.entity else ENTITIES
@@ -155,7 +162,7 @@ def _choose_printer(command: BaseCommand, options: dict[str, Any]) -> PrintPage:
 
 
 def _generate_rows(version: Version) -> Iterator[list[str]]:
-    """Yield a row for each changed field; one row of a version without a change."""
+    """Yield a row for each changed field, or one row for a version without a change."""
     author = version.author
     identity = [
         version.updated_at.isoformat(),
@@ -176,7 +183,7 @@ def _generate_rows(version: Version) -> Iterator[list[str]]:
 
 
 def _format_line(version: Version) -> str:
-    """Return a line for people: columns of a fixed width, so that lines can be printed at once."""
+    """Return a line for people. Its columns have fixed widths, so each line is printed at once."""
     who = version.author.name if version.author else version.service.name
     document = f"{version.entity.name} {version.id}"
     fields = [labelled.change.path for labelled in version.changes if not labelled.technical]

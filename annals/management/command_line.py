@@ -21,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 # Python runs this file as the command `annals`, from any folder.
 PROGRAM: Final = ROOT / "annals" / "__main__.py"
 APPS: Final = ("annals", "annals/access", "history", "ingest")
-# These extend commands of Django, and their arguments depend on the settings.
+# These commands extend commands of Django, whose arguments depend on the settings.
 EXTENDS_DJANGO: Final = frozenset({"makemigrations", "migrate"})
 # Python's default of 700 would cost a tenth of a command's start. A consumer's messages do not form
 # reference cycles, so the collector finds nothing there either.
@@ -64,7 +64,7 @@ COMMAND_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def main(command_line: Sequence[str] | None = None) -> None:
-    """Run the command line, which begins with the program. Default: that of this process."""
+    """Run a command line, which begins with the program. Default: the one of this process."""
     gc.set_threshold(GARBAGE_COLLECTION_OBJECTS)
     argv = list(sys.argv if command_line is None else command_line)
     program = Path(argv[0]).name.replace("__main__.py", "annals")
@@ -82,8 +82,8 @@ def main(command_line: Sequence[str] | None = None) -> None:
 def _end_consumer(code: object) -> None:
     """End the process at once, with the exit code that sys.exit would give.
 
-    Kafka's clients may still wait for brokers. An answer that arrived after Python's end and before
-    the end of the process would cause a SIGSEGV.
+    Threads of Kafka's clients may still wait for brokers. If an answer arrived after Python has
+    shut down and before the process ends, it would cause a SIGSEGV.
     """
     if "confluent_kafka" not in sys.modules:
         return
@@ -96,10 +96,10 @@ def _end_consumer(code: object) -> None:
 
 
 def run_command(command: Callable[[], object]) -> None:
-    """Run a command, and print an error that ends it as a sentence.
+    """Run a command. If an error ends it, print the error as a sentence.
 
-    The log has its stack at the level DEBUG. If the program that reads standard output leaves, as
-    `head` does, the command ends silently.
+    At the level DEBUG the log has the stack of the error. If the program that reads the standard
+    output ends first, as `head` does, the command ends silently.
     """
     try:
         try:
@@ -156,9 +156,9 @@ def _dispatch_command(program: str, words: list[str]) -> None:
 
 
 def refuse_workers() -> None:
-    """Have this process refuse a worker of a Citus cluster when Django first connects.
+    """Make this process refuse a worker of a Citus cluster when Django first connects.
 
-    A worker may have no table of Annals yet, which would look like a database to migrate.
+    A worker may not have tables of Annals yet, and would look like a new database to migrate.
     """
     from django.db.backends.signals import connection_created
 
@@ -174,7 +174,7 @@ def refuse_workers() -> None:
 def create_command_parser(program: str, name: str) -> ArgumentParser | None:
     """Create the parser of a command without starting Django, which would take most of the time.
 
-    Returns None if it is not a command of Annals, or extends one of Django's.
+    Returns None if `name` is not a command of Annals, or extends a command of Django.
     """
     folder = next((app for app in APPS if _get_command_file(app, name).is_file()), None)
     if folder is None or name in EXTENDS_DJANGO or not name.replace("-", "").isalpha():
@@ -187,7 +187,7 @@ def create_command_parser(program: str, name: str) -> ArgumentParser | None:
 def _make_exiting(command_class: Any) -> Any:
     """Return the command with a parser that ends the process if an argument is wrong.
 
-    Otherwise Django raises CommandError. Parsers of subcommands take this over when they are added.
+    With Django's own parser, a CommandError would be raised. Parsers of subcommands inherit this.
     """
 
     def add_arguments(command: Any, parser: Any) -> None:

@@ -19,14 +19,14 @@ from history.store.versions import SourceRow, VersionRow, parse_snapshot
 from history.timeline import HistoryReader
 from history.timeline.compose import get_identity
 
-# Younger versions may not have reached one of the two yet.
+# Versions younger than this may not have arrived in both systems yet.
 SETTLE_PERIOD: Final = timedelta(minutes=5)
 MAX_PATHS: Final = 5
 
 StoredVersions = Mapping[tuple[EntityKind, str, int], Sequence[VersionRow]]
 
 
-# SYSTEM reads whole blocks, so that a sample costs little; REPEATABLE gives the same rows again.
+# SYSTEM samples whole pages of the table, which is cheap. REPEATABLE gives the same rows again.
 _SELECT_SAMPLE: Final = """
     SELECT DISTINCT id FROM {table} TABLESAMPLE SYSTEM (%(percent)s) REPEATABLE (%(seed)s)
     ORDER BY id
@@ -35,7 +35,7 @@ _FIRST_PERCENT: Final = 0.05
 
 
 class ComparisonVerdict(TextChoices):
-    """The result for one version. Only DIFFERENT and MISSING_HERE speak against the switch."""
+    """The result for one version. Only DIFFERENT and MISSING_HERE speak against the migration."""
 
     EQUAL = "equal", "equal"
     DIFFERENT = "different", "different"
@@ -56,9 +56,9 @@ class ComparedVersion:
     id: str
     version: int
     verdict: ComparisonVerdict
-    # the first differences: pointers into the snapshot, or fields of the envelope
+    # the first MAX_PATHS differences: pointers into the snapshot, or fields of the envelope
     paths: tuple[str, ...] = ()
-    clocks: bool = False  # whether updatedAt differs, which does not count
+    clocks: bool = False  # whether updatedAt differs, which is not a fault
 
 
 @dataclass(slots=True)
@@ -66,19 +66,19 @@ class ComparisonTotals:
     """The counts of a comparison."""
 
     applications: int = 0
-    nowhere: int = 0  # applications without a version in either of the two
+    nowhere: int = 0  # applications without versions in both systems
     versions: Counter[ComparisonVerdict] = field(default_factory=Counter)
-    clocks: int = 0
-    unavailable: int = 0  # applications that one of the two could not read
+    clocks: int = 0  # versions with another updatedAt in the old service
+    unavailable: int = 0  # applications that one of the systems could not read
 
     @property
     def faults(self) -> int:
-        """The number of versions that speak against the switch."""
+        """The number of versions that speak against the migration."""
         return sum(self.versions[verdict] for verdict in FAULTS)
 
     @property
     def is_ok(self) -> bool:
-        """Whether versions were compared and none speaks against the switch."""
+        """Whether versions were compared, and none speaks against the migration."""
         return (
             bool(self.versions[ComparisonVerdict.EQUAL])
             and not self.unavailable
@@ -89,12 +89,12 @@ class ComparisonTotals:
 def compare_application(
     stored: StoredVersions, old_rows: Sequence[SourceRow], kept_from: datetime
 ) -> Iterator[ComparedVersion]:
-    """Compare the versions of one application, in any order.
+    """Compare the versions of one application in both systems. Yields them in any order.
 
     Args:
-        stored: The versions here.
-        old_rows: The versions of the old service.
-        kept_from: Older versions may be removed here already.
+        stored: The versions that Annals has.
+        old_rows: The versions that the old service has.
+        kept_from: The start of retention: Annals may have removed older versions.
     """
     old_by_version = {(row.entity, row.id, row.version): row for row in old_rows}
     settled = clock.now() - SETTLE_PERIOD
@@ -117,7 +117,7 @@ def compare_application(
                 verdict = ComparisonVerdict.OLDER
             yield ComparedVersion(entity.name, id, number, verdict)
         else:
-            # If two versions here have the same number, take the one with fewer differences.
+            # If Annals has several versions with the number, take the one with fewest differences.
             yield min(
                 (_compare_versions(row, old) for row in rows),
                 key=lambda compared: (len(compared.paths), compared.clocks),
@@ -133,7 +133,7 @@ def _compare_versions(row: VersionRow, old: SourceRow) -> ComparedVersion:
     }
     paths = [name for name, (value, old_value) in envelope.items() if value != old_value]
     entity = old.entity
-    # Paths into lists have the value that identifies an item, so marked values are masked first.
+    # A key path has the value that identifies a list item, so marked values are masked first.
     mask = masking.load_stored_mask(entity)
     old_data, new_data = ((mask(old.id, data) if mask else data) for data in (old.data, row.data))
     changes = diff.list_changes(
@@ -153,7 +153,7 @@ def load_stored_versions(reader: HistoryReader, application: str) -> StoredVersi
     A number has more than one version if a producer used it twice.
 
     Raises:
-        DamagedBlockError: A block of the application cannot be read.
+        DamagedBlockError: A packed row of the application cannot be read.
     """
     rows: dict[tuple[EntityKind, str, int], list[VersionRow]] = defaultdict(list)
     reader = replace(reader, damaged={})

@@ -1,7 +1,7 @@
 """Finds the problems that the page Operations shows, from the same metrics as the alerts.
 
-These are the alerts of docker/prometheus/rules.yaml that need neither the past nor metrics of other
-processes. tests/db/test_operations.py compares both lists.
+These are the alerts of docker/prometheus/rules.yaml that need neither earlier samples nor metrics
+of other processes. tests/db/test_operations.py compares the two lists.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ MetricValues = dict[str, dict[LabelValues, float]]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert: finds the places with the problem, and has the texts of the page about it."""
+    """An alert: a check that finds the places with a problem, and texts about the problem."""
 
-    alert: str
-    page: bool  # act now, also at night
-    find_places: Callable[[MetricValues], Iterable[str]]  # the places where the alert holds
-    problem: Promise  # what is wrong
-    do: Promise  # what helps
-    url: str  # the name of a page
-    # places where it will soon hold
+    alert: str  # the name of the alert in Prometheus
+    page: bool  # whether somebody must act at once, even at night
+    find_places: Callable[[MetricValues], Iterable[str]]  # finds the places with the problem
+    problem: Promise  # says what is wrong
+    do: Promise  # says what helps
+    url: str  # the URL name of the page to look at, or empty
+    # finds the places where the problem has just begun
     find_early_places: Callable[[MetricValues], Iterable[str]] = lambda _: ()
-    where: Sequence[str] = ()  # the places that were found
-    begun: bool = False  # whether it has just begun
+    where: Sequence[str] = ()  # the places with the problem
+    begun: bool = False  # whether the problem has just begun
 
     @property
     def more(self) -> int:
@@ -98,7 +98,7 @@ def _find_slow_catch_up(values: MetricValues) -> Iterable[str]:
 
 
 def _format_labels(labels: LabelValues) -> str:
-    """Return the labels of a sample as people write them: `topic[3]`, or the titles of tables."""
+    """Return the labels of a sample in words: `topic[3]`, or the titles of tables."""
     if len(labels) == 2 and labels[1].isdigit():
         return f"{labels[0]}[{labels[1]}]"
     return " ".join(get_table_title(label) if label in TABLE else label for label in labels)
@@ -130,7 +130,7 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
     If all topic partitions are silent, the check names them in one sentence with the time.
 
     Args:
-        brokers: Whether the brokers are silent, or else the consumers.
+        brokers: Whether to look for silent brokers. Otherwise the check looks for silent consumers.
         longer: How long a topic partition may be silent.
     """
 
@@ -152,8 +152,8 @@ def _make_silence_check(brokers: bool, longer: timedelta) -> Callable[[MetricVal
 def _find_stuck(values: MetricValues) -> Iterable[str]:
     """Find topic partitions in which nothing was read for 15 minutes although messages wait.
 
-    The oldest unread message must have waited as long. Otherwise a message that came just now after
-    a quiet time would count. Silent topic partitions have alerts of their own.
+    The oldest unread message must also have waited for 15 minutes. Otherwise a message that has
+    just arrived after a quiet time would count. Silent topic partitions have alerts of their own.
     """
     quarter_ago = clock.now().timestamp() - 900
     not_read = Threshold("annals_store_read_timestamp_seconds", "<", quarter_ago)(values)
@@ -171,9 +171,9 @@ def _find_stuck(values: MetricValues) -> Iterable[str]:
 def _find_unpacked(values: MetricValues) -> Iterable[str]:
     """Find the tables with unpacked days if the latest run could have packed them.
 
-    Rows that came after a complete run wait for the next run. Other checks find the days that a run
-    had to leave for unread messages or the quarantine. No other check finds a process of an earlier
-    release.
+    Rows that arrived after a complete run wait for the next run. Days that a run had to leave
+    because of unread messages or the quarantine are found by other checks. A connected process of
+    an earlier release is found only by this check.
     """
     is_complete = values["annals_maintain_exit_code"].get(()) == 0
     earlier_sessions = values["annals_store_earlier_sessions"].get((), 0)
@@ -185,7 +185,7 @@ def _find_unpacked(values: MetricValues) -> Iterable[str]:
 
 
 def count_by_reason(values: MetricValues) -> dict[str, int]:
-    """Count the unsettled messages in quarantine by reason, for people, the most first."""
+    """Count the unsettled messages in quarantine by reason, the most frequent reason first."""
     counts = Counter[str]()
     for (_status, reason), count in values["annals_store_quarantine"].items():
         counts[str(REASONS.get(reason, reason))] += int(count)
@@ -272,7 +272,7 @@ JOB_FAILED: Final = replace(JOB_LATE, problem=_("A cron job failed."))
 
 
 def collect_values(families: Iterable[Metric]) -> MetricValues:
-    """Collect the samples by metric and labels. A later sample with the same labels counts."""
+    """Collect the samples by metric and labels. The last one with the same labels counts."""
     values: MetricValues = defaultdict(dict)
     for family in families:
         for sample in family.samples:

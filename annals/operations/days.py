@@ -62,8 +62,8 @@ class TableDay:
     day: date
     today: date
     part: Partition | None = None  # None: the day has no partition
-    hold_reason: str = ""  # why it stays longer than retention says
-    unpacked: str = ""  # why it is not packed although it should be
+    hold_reason: str = ""  # why the day is kept longer than retention says
+    unpacked: str = ""  # why the day is not packed although it should be
     packed: datetime | None = None
     sealed: datetime | None = None
     verified: datetime | None = None  # when `partitions verify` compared it with its seal
@@ -71,7 +71,7 @@ class TableDay:
 
     @property
     def state(self) -> str:
-        """One of STATES."""
+        """The state of the day, one of STATES."""
         if self.part is None:
             return "archived" if self.archived else "missing"
         if self.part.state is not DayState.ATTACHED:
@@ -102,7 +102,7 @@ class TableDay:
 
     @property
     def bytes(self) -> int:
-        """The size on disk, or of the files of an archived day."""
+        """The size on disk; for an archived day, the size of its files."""
         return self.part.bytes if self.part else self.archived.file_bytes if self.archived else 0
 
     @property
@@ -111,13 +111,13 @@ class TableDay:
 
     @property
     def next(self) -> str:
-        """The work of the next runs of `partitions maintain` on the day, and when they do it."""
+        """What the next runs of `partitions maintain` do with the day, and when."""
         return "; ".join(_describe_next_steps(self))
 
 
 @dataclass(frozen=True, slots=True)
 class TableDayGroup:
-    """Tables and days about which the page says the same."""
+    """Tables and days with the same text on the page."""
 
     tables: Sequence[TableDay]
     text: str
@@ -190,10 +190,11 @@ def _describe_next_steps(table_day: TableDay) -> Iterator[str]:
 
 
 def _describe_due(table_day: TableDay, days: int, words: str, overdue: str) -> str:
-    """Describe what is done with a table and day this many days later.
+    """Describe a step that is done to a day of a table some days later.
 
     Args:
-        words: The text with a placeholder `{day}` for the last day before it is done.
+        days: How many days later the step is due.
+        words: The text, with a placeholder `{day}` for the last day before the step.
         overdue: The text if that day has passed.
     """
     last = table_day.day + timedelta(days)
@@ -332,7 +333,7 @@ def _generate_months(
             cells = []
             for day in week:
                 table_days = by_day.get(day, ()) if day.month == month else ()
-                # A table without rows is never packed or sealed. It must not decide.
+                # A table without rows is never packed or sealed, so it does not decide the state.
                 with_rows = [
                     table_day
                     for table_day in table_days

@@ -1,7 +1,7 @@
-"""Checks for `annals check --deploy` what an installation still lacks.
+"""Finds what an installation still lacks, for `annals check --deploy`.
 
-The warnings have the order of docs/first-hour.md. With `--database default` it also asks PostgreSQL
-and the brokers, until one of them does not answer.
+The warnings have the order of docs/first-hour.md. With `--database default`, PostgreSQL and the
+brokers are checked too.
 """
 
 import os
@@ -27,7 +27,7 @@ from ingest.kafka.brokers import Brokers
 from ingest.kafka.client import Unreachable
 
 DOCS_PAGE: Final = "docs/first-hour.md"
-MIN_DIFFERENT_CHARACTERS: Final = 10  # how many different characters a key needs
+MIN_DIFFERENT_CHARACTERS: Final = 10  # how many different characters a secret key must have
 
 _SELECT_HAS_WAL_ARCHIVE = """
 SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replication_slots)
@@ -36,9 +36,11 @@ SELECT current_setting('archive_mode') <> 'off' OR EXISTS (SELECT FROM pg_replic
 
 
 def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
-    """Return warnings from annals.W100 on, in the order in which to do what they ask for.
+    """Return warnings, from annals.W100 on, in the order in which to act on them.
 
-    `databases` are the names of `check --database`. Without one the servers are not asked.
+    Args:
+        databases: The names given by `check --database`. None: PostgreSQL and the brokers are not
+            asked.
     """
     messages: list[CheckMessage] = list(_check_settings())
     if env.UNASKED_DEMO in os.environ:
@@ -53,7 +55,7 @@ def check_first_hour(*, databases: Sequence[str] | None = None, **_: Any) -> lis
         )
         return messages
     try:
-        messages += _check_servers()
+        messages += _check_running_installation()
     except DatabaseError as error:
         messages.append(
             _make_warning(
@@ -70,8 +72,8 @@ def _check_settings() -> Iterator[Warning]:
     if annals_settings.demo:
         yield _make_warning(
             100,
-            "The demo is on: logins that everybody knows, as admin with the password admin, open "
-            "the screens and the API.",
+            "The demo is on: anybody can open the screens and the API with its well-known logins, "
+            "such as admin with the password admin.",
             "Set DATABASE_URL and unset ANNALS_DEMO; then annals migrate switches these logins off",
         )
     if annals_settings.database_url is None or env.UNASKED_DEMO in os.environ:
@@ -94,8 +96,8 @@ def _check_web_settings() -> Iterator[Warning]:
     if len(set(annals_settings.secret_key or "")) < MIN_DIFFERENT_CHARACTERS:
         yield _make_warning(
             103,
-            "ANNALS_SECRET_KEY is not set, so that no host knows the sessions and masks of "
-            "another; or it can be guessed.",
+            "ANNALS_SECRET_KEY is not set, or can be guessed. Unset, each host generates its own, "
+            "and does not accept the sessions and masks of another.",
             "Give all web processes the same 50 random characters.",
         )
     if "*" in annals_settings.allowed_hosts or set(annals_settings.allowed_hosts) <= set(
@@ -103,8 +105,9 @@ def _check_web_settings() -> Iterator[Warning]:
     ):
         yield _make_warning(
             104,
-            "ANNALS_ALLOWED_HOSTS is every host, or this machine only: browsers of others get 400.",
-            "Name the host of the address that people will use, as annals.bank.example.",
+            "ANNALS_ALLOWED_HOSTS allows every host, or this machine only. In the latter case "
+            "browsers on other machines get 400.",
+            "Name the host of the address that people will use, such as annals.bank.example.",
         )
     if not annals_settings.https:
         yield _make_warning(
@@ -115,15 +118,15 @@ def _check_web_settings() -> Iterator[Warning]:
     if annals_settings.https and not settings.TRUSTED_PROXIES:
         yield _make_warning(
             107,
-            "ANNALS_TRUSTED_PROXIES is not set: in the journal and the logs everybody has the "
-            "address of the proxy.",
-            "Name the addresses of the proxy itself, as 10.1.2.3.",
+            "ANNALS_TRUSTED_PROXIES is not set: the journal and the logs have the address of the "
+            "proxy instead of the client's.",
+            "Name the addresses of the proxies, such as 10.1.2.3.",
         )
     if networks := client_address.find_wide_networks(settings.TRUSTED_PROXIES):
         yield _make_warning(
             108,
-            f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: whoever is in there chooses the "
-            "address that the journal and the logs have of them.",
+            f"ANNALS_TRUSTED_PROXIES has {', '.join(networks)}: every client in there can choose "
+            "the address under which the journal and the logs know it.",
             "Name the addresses of the proxies only.",
         )
     if not annals_settings.metrics_token:
@@ -134,11 +137,11 @@ def _check_web_settings() -> Iterator[Warning]:
         )
 
 
-def _check_servers() -> Iterator[CheckMessage]:
-    """Check the database and the brokers.
+def _check_running_installation() -> Iterator[CheckMessage]:
+    """Check what PostgreSQL and the brokers have: logins, topics, sessions, cron jobs, backups.
 
     Raises:
-        DatabaseError: The database does not answer.
+        DatabaseError: PostgreSQL does not answer.
     """
     if (mismatch := health.explain_schema_mismatch()) is not None:
         yield _make_warning(111, mismatch, "annals migrate, as the owner of the tables")
@@ -148,16 +151,18 @@ def _check_servers() -> Iterator[CheckMessage]:
     yield from _check_people()
     connection.ensure_connection()
     if complaint := forms.explain_wait(forms.find_unready(connection.connection)):
-        hint = "End them once this release has taken their place (docs/upgrade.md)."
-        yield Warning(f"{complaint[:1].upper()}{complaint[1:]}.", hint=hint, id="annals.W122")
+        yield _make_warning(
+            122,
+            f"{complaint[:1].upper()}{complaint[1:]}.",
+            "End them once this release has taken their place, see docs/upgrade.md.",
+        )
     for job in list_jobs():
         if job.late or job.failed:
-            text = f"`{job.command}` has not run in time, or has failed."
             yield _make_warning(
                 119,
-                text,
-                "Run it by its timer (deploy/systemd), or from cron; the page Operations has "
-                "its last result.",
+                f"`{job.command}` has not run in time, or has failed.",
+                "Run it by its timer (deploy/systemd) or from cron. The page Operations has its "
+                "last result.",
             )
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_HAS_WAL_ARCHIVE)
@@ -165,9 +170,9 @@ def _check_servers() -> Iterator[CheckMessage]:
     if not archives:
         yield _make_warning(
             121,
-            "PostgreSQL archives no WAL and has no standby: a restore loses what came after the "
-            "last dump.",
-            "docs/backup.md has a setup that was tried.",
+            "PostgreSQL does not archive WAL and has no standby: a restore from a dump loses "
+            "everything after the dump.",
+            "docs/backup.md describes a tested setup.",
         )
 
 
@@ -177,7 +182,8 @@ def _check_logins() -> Iterator[Warning]:
         if role not in roles:
             yield _make_warning(
                 number,
-                f"No login has the rights of the {name}: it would run with those of the owner.",
+                f"No login has the rights of the {name}, so it would run with the rights of the "
+                "tables' owner.",
                 f"annals grants --apply --login {name} {name}_login FILE_WITH_ITS_PASSWORD",
             )
     for number, name, command in (
@@ -186,7 +192,7 @@ def _check_logins() -> Iterator[Warning]:
     ):
         if (answer := health.CHECKS[name]()) != health.OK:
             hint = f"{command}, as the owner of the tables"
-            yield _make_warning(number, f"/readyz says of the {name}: {answer}.", hint)
+            yield _make_warning(number, f"/readyz reports for `{name}`: {answer}.", hint)
 
 
 def _check_topics() -> Iterator[CheckMessage]:
@@ -209,18 +215,16 @@ def _check_topics() -> Iterator[CheckMessage]:
     if absent := [topic for topic in topics if topic not in visible_topics]:
         yield _make_warning(
             117,
-            f"Of {pluralize(len(topics), 'topic')}, this login sees "
-            f"{len(topics) - len(absent)}. Not "
-            "there, or not for this login: "
-            f"{', '.join(absent)}.",
-            "Create them, or give the login READ and DESCRIBE (docs/kafka.md).",
+            f"This login sees {len(topics) - len(absent)} of {pluralize(len(topics), 'topic')}. "
+            f"These do not exist, or the login may not see them: {', '.join(absent)}.",
+            "Create the topics, or give the login READ and DESCRIBE (docs/kafka.md).",
         )
     if absent_topics := [topic for topic in migration if topic not in visible_topics]:
         yield Info(
-            f"{pluralize(len(absent_topics), 'migration topic')} not there, or not for this login: "
+            f"This login does not see {pluralize(len(absent_topics), 'migration topic')}: "
             f"{', '.join(absent_topics)}.",
-            hint="That is right where nothing is migrated: a topic that does not exist holds "
-            f"nothing back. ({DOCS_PAGE})",
+            hint="This is right if nothing is migrated: Annals does not wait for a topic that does "
+            f"not exist. ({DOCS_PAGE})",
             id="annals.I117",
         )
 

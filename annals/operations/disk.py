@@ -1,4 +1,4 @@
-"""Forecasts from figures of the database when its disk will be full."""
+"""Forecasts when the disk of the database will be full."""
 
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -15,14 +15,14 @@ from history.retention.catalog import Partition
 class DiskForecast:
     """The size of the database now and later, in bytes.
 
-    Growth is not known (0) until a complete day has rows.
+    Growth is not known, and is 0, until a complete day has rows.
     """
 
-    used: int  # of the database now
-    a_day: int  # growth until all days of retention exist
-    in_the_end: int  # of the database when all days of retention exist
-    size: int  # of the disk; 0: not known
-    full: date | None  # when the disk is full; None: never, or not known
+    used: int  # the size of the database now
+    a_day: int  # the growth per day until all days of retention exist
+    in_the_end: int  # the size of the database when all days of retention exist
+    size: int  # the size of the disk; 0: not known
+    full: date | None  # the day on which the disk is full; None: never, or not known
 
 
 def forecast_disk(parts: list[Partition], today: date | None = None) -> DiskForecast:

@@ -1,4 +1,4 @@
-"""The steps, each one transaction: interrupted anywhere, a step was done or was not."""
+"""The steps of `annals distribute`. Each step is one transaction, so it is done or not begun."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,8 @@ WHERE datname = current_database() AND application_name LIKE 'annals-consume%' L
 """
 
 
-# Each shard of a node has a connection while rows are added to it; the owner needs some more.
+# While rows are added to a table, each of its shards on a node needs a connection to the node.
+# OTHER_COMMANDS is the number of further connections that the owner of the tables needs.
 _CONNECTIONS: Final[LiteralString] = """
 SELECT rolname, rolconnlimit, (SELECT ceil(%s::numeric / count(*))::int FROM pg_dist_node
     WHERE noderole = 'primary' AND shouldhaveshards)
@@ -41,7 +42,7 @@ OTHER_COMMANDS: Final = 7
 
 
 class NotDistributableError(ExplainedError, RuntimeError):
-    """Why this database cannot be distributed, and what to do."""
+    """Raised if the database cannot be distributed. The message says why, and what to do."""
 
 
 def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> None:
@@ -51,7 +52,7 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
         partitions: The partitions of the tables of versions.
 
     Raises:
-        NotDistributableError: It cannot.
+        NotDistributableError: The cluster cannot take them.
     """
     if not distribution.has_citus(connection):
         raise NotDistributableError(
@@ -81,8 +82,8 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
     for part in partitions:
         if part.day is None and not part.restored:
             raise NotDistributableError(
-                f"{part.name} is no partition of a UTC day that Annals made: detach it, or let "
-                "it be one"
+                f"{part.name} is not a partition that Annals made for a UTC day: detach it, or "
+                "replace it by such partitions"
             )
         if part.state is DayState.PENDING:
             raise NotDistributableError(
@@ -91,7 +92,11 @@ def check_cluster(connection: Connection, partitions: Iterable[Partition]) -> No
 
 
 def refuse_consumers(connection: Connection) -> None:
-    """Raise NotDistributableError if a consumer is connected."""
+    """Refuse to distribute while a consumer is connected.
+
+    Raises:
+        NotDistributableError: A consumer is connected.
+    """
     row = connection.execute(_CONSUMERS).fetchone()
     if row is not None:
         raise NotDistributableError(
@@ -101,14 +106,13 @@ def refuse_consumers(connection: Connection) -> None:
 
 
 def check_connections(connection: Connection, shards: int) -> None:
-    """Check that the login may have as many connections on each node as a table may have shards
-    there.
+    """Check that the login may open a connection to a node for each shard of a table there.
 
     Args:
-        shards: The shards of a table on all nodes.
+        shards: The number of a table's shards on all nodes.
 
     Raises:
-        NotDistributableError: It may not.
+        NotDistributableError: The login may not open enough connections.
     """
     row = connection.execute(_CONNECTIONS, [shards]).fetchone()
     if row is None:
@@ -139,60 +143,71 @@ class DistributionPlan:
     """The work that is left until the tables are distributed.
 
     Attributes:
-        parents: Tables of versions to distribute.
-        lookups: Other tables to distribute.
-        locals: Tables that become reachable from each node, or are copied to it.
-        days: Days with rows on the coordinator only, newest first, which is the order of the work.
-        shards: The shards of a table; 0: none is distributed yet.
+        partitioned_tables: The tables of versions, which have a partition for each day, to
+            distribute.
+        distributed_lookup_tables: The other tables to distribute.
+        shared_tables: The tables to make reachable from each node, or to copy to each node.
+        days: The days whose rows are still on the coordinator only, in the order of the work,
+            newest first.
+        shards: The number of shards of each table; 0 if no table is distributed yet.
     """
 
-    parents: Sequence[str]
-    lookups: Sequence[str]
-    locals: Sequence[str]
+    partitioned_tables: Sequence[str]
+    distributed_lookup_tables: Sequence[str]
+    shared_tables: Sequence[str]
     days: Sequence[Partition]
     shards: int
 
     @property
     def done(self) -> bool:
-        return not (self.parents or self.lookups or self.locals or self.days)
+        return not (
+            self.partitioned_tables
+            or self.distributed_lookup_tables
+            or self.shared_tables
+            or self.days
+        )
 
 
 def build_plan(
     connection: Connection, partitions: Sequence[Partition], local: Collection[str]
 ) -> DistributionPlan:
-    """Return the work that is left. Only reads.
+    """Find out which work is left. This only reads.
 
     Args:
-        local: The tables that each node must reach.
+        local: The tables that stay on the coordinator and that each node must reach.
     """
     distributed_tables: dict[str, bool] = dict(connection.execute(_KNOWN).fetchall())
     reachable = distributed_tables.keys() - {
         name for name in COPIED if not distributed_tables.get(name)
     }
     tables = [entity.table for entity in ENTITIES]
-    parents = [table for table in tables if table not in reachable]
-    lookups = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
+    partitioned_tables = [table for table in tables if table not in reachable]
+    lookup_tables = [table for table in DISTRIBUTED_BY if table not in {*reachable, *tables}]
     row = connection.execute(_SHARDS, [next(iter(set(tables) & reachable), None)]).fetchone()
     days_left = [
         part
         for part in partitions
         if part.name not in reachable and get_day(part) is not None
-        if part.state is DayState.DETACHED or part.table in parents
+        if part.state is DayState.DETACHED or part.table in partitioned_tables
     ]
     days_left.sort(key=lambda part: part.name[-8:], reverse=True)
     return DistributionPlan(
-        parents, lookups, sorted({*local, *COPIED} - reachable), days_left, row[0] if row else 0
+        partitioned_tables=partitioned_tables,
+        distributed_lookup_tables=lookup_tables,
+        shared_tables=sorted({*local, *COPIED} - reachable),
+        days=days_left,
+        shards=row[0] if row else 0,
     )
 
 
 def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
-    """Return existing tables that are not distributed, or that the nodes do not reach.
+    """Return existing tables that should be distributed, or reachable from each node, but are not.
 
-    They are of kinds and migrations that came after `annals distribute`. None in a plain
-    installation.
+    These tables were created after `annals distribute`, for a new kind or by a migration. In an
+    installation without Citus the list is empty.
 
     Args:
-        local: The tables that each node must reach.
+        local: The tables that stay on the coordinator and that each node must reach.
     """
     if not distribution.is_distributed(connection):
         return []
@@ -203,13 +218,13 @@ def find_left_out(connection: Connection, local: Collection[str]) -> list[str]:
 
 
 def get_day(part: Partition) -> date | None:
-    """Return the UTC day of a partition that Annals made, also of a restored one."""
+    """Return the UTC day of a partition, also of a restored one; None if Annals did not make it."""
     if not part.restored:
         return part.day
     return datetime.strptime(part.name[-8:], "%Y%m%d").replace(tzinfo=UTC).date()
 
 
-# For how long a step waits until readers give it a table.
+# How many seconds a step waits for the lock of a table that others read.
 WAIT_S: Final = 60.0
 
 _LAST_NUMBER: Final[LiteralString] = """
@@ -218,12 +233,17 @@ FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'id' AND attidenti
 """
 
 
-def distribute(connection: Connection, table: str, partitions: Iterable[Partition]) -> None:
-    """Distribute a table of versions without its days: they are detached in the same transaction,
-    which copies nothing. Waits for readers, and lets none wait for longer than a moment."""
+def distribute_partitioned_table(
+    connection: Connection, table: str, partitions: Iterable[Partition]
+) -> None:
+    """Detach all days of a table of versions, and distribute the empty table.
+
+    Both happen in one transaction, which copies no rows. The step waits for readers of the table,
+    but readers do not wait longer than a moment for the step.
+    """
     attached = [part.name for part in partitions if part.state is DayState.ATTACHED]
 
-    def attempt() -> None:
+    def detach_and_distribute() -> None:
         with connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
             for name in attached:
@@ -231,7 +251,7 @@ def distribute(connection: Connection, table: str, partitions: Iterable[Partitio
                 connection.execute(detach.format(sql.Identifier(table), sql.Identifier(name)))
             _create_distributed(connection, table)
 
-    retry_lock(attempt, WAIT_S)
+    retry_lock(detach_and_distribute, WAIT_S)
 
 
 def distribute_with_rows(connection: Connection, table: str) -> None:
@@ -254,7 +274,7 @@ def share_table(connection: Connection, table: str) -> None:
             [table, table],
         )
         if row is not None and row[0] is not None:
-            # Citus has made the table anew, whose numbers begin with 1: let them go on.
+            # Citus has created the table anew, so its ids would begin with 1 again.
             connection.execute(
                 "SELECT setval(pg_get_serial_sequence(%s, 'id')::regclass, %s)", [table, row[0]]
             )
@@ -267,25 +287,29 @@ def run_steps(
     shards: int | None,
     report: Callable[[str], None],
 ) -> None:
-    """Do the work that is left.
+    """Do the work of a plan, step by step.
 
     Args:
-        report: Gets a sentence after each step.
+        partitions: The partitions of the tables of versions.
+        shards: The number of shards for each table. None: the default of the server.
+        report: Called with a sentence after each step.
 
     Raises:
-        psycopg.Error: A step failed; the steps before it stay done.
+        psycopg.Error: A step failed. The steps before it stay done.
     """
     partition_list = list(partitions)
     if shards is not None:
         connection.execute("SELECT set_config('citus.shard_count', %s, false)", [str(shards)])
-    for table in plan.parents:
-        distribute(connection, table, [part for part in partition_list if part.table == table])
+    for table in plan.partitioned_tables:
+        distribute_partitioned_table(
+            connection, table, [part for part in partition_list if part.table == table]
+        )
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}, its days are detached")
     distribution.forget_answer(connection)
-    for table in plan.lookups:
+    for table in plan.distributed_lookup_tables:
         distribute_with_rows(connection, table)
         report(f"{table}: distributed by {DISTRIBUTED_BY[table]}")
-    for table in plan.locals:
+    for table in plan.shared_tables:
         share_table(connection, table)
         place = (
             "copied to each node"
@@ -302,7 +326,7 @@ def run_steps(
 
 
 def _drop_guard(connection: Connection, partition: Partition) -> None:
-    """Drop the trigger of a packed day: Citus distributes no table with one."""
+    """Drop the trigger of a packed day, because Citus does not distribute a table with triggers."""
     connection.execute(
         sql.SQL("DROP TRIGGER IF EXISTS annals_refuse_packed ON {}").format(
             sql.Identifier(partition.name)
@@ -311,13 +335,13 @@ def _drop_guard(connection: Connection, partition: Partition) -> None:
 
 
 def _create_distributed(connection: Connection, table: str) -> None:
-    """Distribute a table next to those that are distributed already."""
+    """Distribute a table, colocated with the tables that are already distributed."""
     row = connection.execute(
         "SELECT logicalrelid::text FROM pg_dist_partition JOIN pg_class c ON c.oid = logicalrelid"
         " WHERE partmethod = 'h' AND relname = ANY(%s) ORDER BY logicalrelid LIMIT 1",
         [list(DISTRIBUTED_BY)],
     ).fetchone()
-    # Not the default: tables of somebody else may be of the same type.
+    # By default Citus would also colocate it with other tables that have a column of the same type.
     neighbour = "none" if row is None else row[0]
     distribution.use_one_connection(connection)
     connection.execute(

@@ -22,7 +22,7 @@ OK = "ok"
 
 
 def show_health(_: HttpRequest) -> HttpResponse:
-    """Answer 200. It shows that the process answers, and nothing else is checked."""
+    """Answer 200 to show that the process answers. Checks nothing else."""
     return JsonResponse({"status": OK})
 
 
@@ -39,7 +39,7 @@ def show_readiness(_: HttpRequest) -> HttpResponse:
                 break
             checks[name] = "the database login may not read them"
     is_ready = set(checks.values()) == {OK}
-    # The rights are those of this process. The consumer has a login of its own.
+    # This checks the login of the web. The consumer has a login of its own.
     answer = {"status": OK if is_ready else "unavailable", "process": "web", "checks": checks}
     return JsonResponse(answer, status=200 if is_ready else 503)
 
@@ -50,7 +50,7 @@ def _check_database() -> str:
 
 
 def _check_rights() -> str:
-    """Check that the login has the rights of the web. Without one of them requests fail."""
+    """Check that the database login has the rights of the web, without which requests fail."""
     lacking = grants.find_missing_rights()
     if not lacking:
         return OK
@@ -95,9 +95,10 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 
 def explain_schema_mismatch() -> str | None:
-    """Return why the tables do not fit this release, or None.
+    """Return why the tables do not fit this release, or None if they fit.
 
-    Raises the errors of the database.
+    Raises:
+        django.db.Error: The database fails.
     """
     with connection.cursor() as cursor:
         try:

@@ -1,4 +1,4 @@
-"""Lists the cron jobs: when each ran last, how it ended, and whether its next run is late."""
+"""Lists the cron jobs: when each last ran, how it ended, and whether its next run is late."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from history.retention.seals.verification import load_latest_checks
 from ingest.models import JobRun
 from ingest.quarantine.screen import describe_outcome
 
-# The same times as in the alerts of docker/prometheus/rules.yaml. A retry has no own alert.
+# The same times as in the alerts of docker/prometheus/rules.yaml. There is no alert for retries.
 LATE_AFTER: Final = {
     "AnnalsMaintainFails": timedelta(hours=26),
     "AnnalsQuarantine": timedelta(hours=3),
@@ -35,14 +35,14 @@ class CronJob:
 
     command: str  # as in the crontab
     purpose: Promise  # a clause for people
-    runbook: str  # the alert and the section of the runbook
+    runbook: str  # the name of the alert, and of the section in the runbook
     ran: datetime | None  # when the latest complete run began
-    outcome: str  # for people
+    outcome: str  # how that run ended, in words
     failed: bool = False  # whether the run found something wrong
 
     @property
     def late(self) -> bool:
-        """Whether the next run is late, or the first one."""
+        """Whether the next run is late, or the job has never run."""
         return self.ran is None or clock.now() - self.ran > LATE_AFTER[self.runbook]
 
 

@@ -1,4 +1,4 @@
-"""Formats log lines as text with `key=value` pairs or as JSON. They never have documents."""
+"""Formats log lines as text with `key=value` pairs, or as JSON, without content of documents."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ NEEDS_QUOTES_PATTERN = re.compile(r'[\s="]')
 
 class _Formatter(logging.Formatter):
     def format_text(self, record: logging.LogRecord) -> str:
-        """Return the message. Errors among its arguments are described without values of rows."""
+        """Return the message, with errors among its arguments described without values of rows."""
         args = record.args
         if isinstance(args, tuple):
             args = tuple(describe(a) if isinstance(a, BaseException) else a for a in args)
@@ -41,7 +41,7 @@ class _Formatter(logging.Formatter):
         return fields if current is None else {"requestId": current, **fields}
 
     def format_trace(self, record: logging.LogRecord) -> str:
-        """Return the traceback of the handled error, the oldest cause first, or '' without one."""
+        """Return the traceback of the logged error, the oldest cause first, or '' without one."""
         return format_trace(record.exc_info[1] if record.exc_info else None)
 
 
@@ -57,7 +57,7 @@ class ConsoleFormatter(_Formatter):
         )
         trace = self.format_trace(record)
         line = to_one_line(f"{head} {record.name}: {self.format_text(record)}{extra}")
-        # The trace is indented, so that none of its lines looks like a line of the log.
+        # The lines of the trace are indented, so that they do not look like lines of the log.
         return line + "".join(f"\n  {to_one_line(trace_line)}" for trace_line in trace.splitlines())
 
 
@@ -81,7 +81,7 @@ class JsonFormatter(_Formatter):
             text = json.dumps(line, default=str)
         if text.isprintable():
             return text
-        # JSON allows U+2028 and C1 controls unescaped, but a terminal obeys them.
+        # JSON need not escape U+2028 and C1 controls, but a terminal obeys them.
         return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
@@ -104,12 +104,12 @@ def make_logging_config(level: str, style: str) -> dict[str, Any]:
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": "INFO"},
-            # Only exceptions with their traceback: our request log has each 4xx and 5xx.
+            # Only exceptions with a traceback: Annals' own request log has all 4xx and 5xx.
             "django.request": {"level": "ERROR"},
-            # Off: its lines have the query string; those of our request log do not.
+            # Off: its lines have the query string, which Annals' own request log leaves out.
             "django.server": {"handlers": [], "level": "ERROR", "propagate": True},
             "gunicorn.error": {"handlers": [], "level": "INFO", "propagate": True},
-            # Off: its lines have addresses with ids. Callers of urllib3 log what failed.
+            # Off: its lines have addresses with ids. Callers of urllib3 log the failures.
             "urllib3": {"level": "ERROR"},
         },
     }

@@ -54,7 +54,7 @@ def measure_tables(
     """Measure the partitions of each table.
 
     Args:
-        policy: Which days should exist. Default: the policy of the present moment, without holds.
+        policy: Which days should exist. Default: the policy of this moment, without held days.
         fields: The keys of `TABLE_METRICS` to measure.
     """
     now = policy or PartitionPolicy.at(clock.now())
@@ -76,7 +76,7 @@ def _count_days_to_pack() -> Metric:
 
 
 def report_last_run() -> Iterator[Metric]:
-    """Report the latest completed run of `partitions maintain`. Nothing before the first."""
+    """Report the latest complete run of `partitions maintain`. Yields nothing before the first."""
     latest_run = runs.load_latest_run()
     if latest_run is None:
         return
@@ -105,18 +105,18 @@ def report_archive() -> Iterator[Metric]:
 
 
 def hash_marks() -> Iterator[Metric]:
-    """Report a checksum of the marked fields, which changes with each mark."""
+    """Report a checksum of the marked fields, which changes when a mark is set or removed."""
     marked = FieldLabel.objects.filter(sensitive=True).order_by("entity", "path")
     yield build_single(metrics.MARKS, crc32(repr([*marked.values_list("entity", "path")]).encode()))
 
 
-# An archive_command that never succeeded has no time of a success.
+# If archive_command has never succeeded, last_archived_time is NULL.
 _SELECT_WAL_FAILING = """
     SELECT last_failed_time > coalesce(last_archived_time, '-infinity')
     FROM pg_stat_archiver WHERE current_setting('archive_mode') <> 'off'
 """
 
-# Citus finishes only the prepared transactions that it named (citus.recover_2pc_interval).
+# Citus itself completes prepared transactions that it has named (citus.recover_2pc_interval).
 _COUNT_PREPARED_LEFT = """
     SELECT count(*) FROM pg_prepared_xacts
     WHERE database = current_database() AND prepared < now() - interval '5 minutes'
@@ -124,7 +124,7 @@ _COUNT_PREPARED_LEFT = """
 
 
 def report_wal_archive() -> Iterator[Metric]:
-    """Report whether archiving of WAL fails. Nothing if the server does not archive WAL."""
+    """Report whether archiving WAL fails. Yields nothing if the server does not archive WAL."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_WAL_FAILING)
         row = cursor.fetchone()
@@ -133,7 +133,7 @@ def report_wal_archive() -> Iterator[Metric]:
 
 
 def count_prepared_left() -> Iterator[Metric]:
-    """Count prepared transactions that an ended node left. Nothing without Citus."""
+    """Count prepared transactions that a stopped node left behind. Yields nothing without Citus."""
     connection.ensure_connection()
     with connection.wrap_database_errors:
         answers = distribution.ask_nodes(connection.connection, _COUNT_PREPARED_LEFT)
@@ -143,9 +143,9 @@ def count_prepared_left() -> Iterator[Metric]:
 
 
 def count_gaps() -> Iterator[Metric]:
-    """Count the version gaps by kind and service. Nothing before the first `annals gaps`.
+    """Count the version gaps by kind and service. Yields nothing before the first `annals gaps`.
 
-    The services with the most gaps have labels of their own; the others are `other` together.
+    The services with the most gaps have labels of their own. All others share the label `other`.
     """
     run = gap_runs.get_latest_run()
     if run is None:
@@ -164,7 +164,11 @@ QUARANTINE_CHECK_S = 600
 
 
 def check_reachable() -> None:
-    """Raise psycopg.Error if the database accepts no connection within CONNECT_TIMEOUT_S."""
+    """Check that the database accepts a connection within CONNECT_TIMEOUT_S.
+
+    Raises:
+        psycopg.Error: It does not.
+    """
     parameters = {**connection.get_connection_params(), "connect_timeout": CONNECT_TIMEOUT_S}
     psycopg.connect(**parameters).close()
 
@@ -218,7 +222,10 @@ class StoreCollector(Collector):
 
 
 def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
-    """Report lag and state of each topic partition, without deleted topics of the same name."""
+    """Report the lag and state of each topic partition.
+
+    Topics that were deleted and created again under the same name are reported once.
+    """
     lag, halted = metrics.STORE_LAG(), metrics.STORE_HALTED()
     seen, end_known = metrics.STORE_SEEN(), metrics.STORE_END_KNOWN()
     read_at = metrics.STORE_READ_AT()
@@ -239,7 +246,7 @@ def _report_ledger(entries: Sequence[Ledger]) -> Iterator[Metric]:
 def _forecast_losses(entries: Sequence[Ledger]) -> Iterator[Metric]:
     """Forecast when unread messages will be lost, by topic partition.
 
-    The forecast uses what consumers recorded. If no consumer runs, its time runs out.
+    The forecast uses what consumers have recorded. While no consumer runs, the time counts down.
     """
     forecasts = losses.forecast_losses(entries).items()
     places = [((topic, str(partition)), loss) for (topic, partition), loss in forecasts]
@@ -255,7 +262,7 @@ def _count_earlier_sessions() -> Metric:
 
 
 def _count_quarantined() -> Metric:
-    """Count the unsettled messages in quarantine. They are few and have an index of their own."""
+    """Count the unsettled messages in quarantine. Cheap, because they have their own index."""
     unsettled = Quarantined.objects.filter(status__in=UNSETTLED)
     rows = unsettled.values_list("status", "reason").annotate(count=Count("id"))
     counts = (
@@ -264,7 +271,7 @@ def _count_quarantined() -> Metric:
     return fill_family(metrics.STORE_QUARANTINE, counts)
 
 
-# Programs read for many people, so they are counted apart from people.
+# A program reads on behalf of many people, so programs are counted apart from people.
 _SELECT_MOST_OPENED: Final = """
 SELECT actor, max(opened) FROM (
     SELECT CASE actor WHEN 'service' THEN 'program' ELSE 'person' END AS actor,
@@ -278,7 +285,7 @@ SELECT actor, max(opened) FROM (
 
 
 def _measure_most_opened() -> Metric:
-    """Measure how many applications the most curious login opened in the last hour."""
+    """Report how many applications the login that opened most opened in the last hour."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_MOST_OPENED)
         opened_by_actor = dict(cursor.fetchall())
@@ -293,7 +300,7 @@ STORE_COLLECTOR = StoreCollector()
 
 def count_request(route: str, method: str, status: int, seconds: float) -> None:
     """Count an answered request, which took `seconds`."""
-    # The process keeps every label value: a client must not be able to invent new ones.
+    # The process keeps every value of a label, so a client must not be able to invent values.
     method = method if method in metrics.METHODS else "other"
     metrics.REQUESTS.labels(route, method, str(status)).inc()
     metrics.REQUEST_SECONDS.labels(route, method).observe(seconds)
@@ -303,7 +310,7 @@ def show_metrics(request: HttpRequest) -> HttpResponse:
     """Show the metrics as text. If ANNALS_METRICS_TOKEN is set, the client must send it."""
     token = settings.ANNALS.metrics_token
     if token is None and not settings.ANNALS.demo:
-        return _refuse("Metrics are closed: set ANNALS_METRICS_TOKEN and send it as Bearer token.")
+        return _refuse("Metrics are closed. Set ANNALS_METRICS_TOKEN, and send it as Bearer token.")
     if token is not None:
         sent_token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent_token.encode(), token.encode()):
@@ -312,12 +319,13 @@ def show_metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 
-# At these addresses 403 refuses a login. Elsewhere it refuses a known login an access.
+# At these addresses, 403 means that a login was refused. At others, it means that a known login was
+# refused access.
 LOGIN_ROUTES: Final = ("oidc/", "break-glass/")
 
 
 def count_anonymous_refusals() -> int:
-    """Count refused logins, tokens and requests without a login since the web was started."""
+    """Count refused logins, tokens and requests without a login since the start of the web."""
     return int(
         sum(
             sample.value

@@ -1,4 +1,4 @@
-"""Draws the rates of messages of the last day from the figures that consumers record."""
+"""Draws how many messages arrived and were read in the last day, as consumers recorded it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,11 +14,11 @@ DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class PacePicture:
-    """The rates of a day as paths of an SVG: an area for arrived messages, lines for read ones."""
+    """The rates of a day as SVG paths: an area for arrived messages, a line for read messages."""
 
-    arrived: int  # messages that arrived in the day
-    read: int  # messages that were read in the day
-    highest_rate: float  # the highest rate, in messages a second
+    arrived: int  # how many messages arrived in the day
+    read: int  # how many messages were read in the day
+    highest_rate: float  # in messages a second
     arrived_path: str
     read_path: str
     width: int = WIDTH
@@ -26,7 +26,7 @@ class PacePicture:
 
     @property
     def before(self) -> int:
-        """How many messages were read that had arrived before that day."""
+        """How many of the messages read in the day had arrived before it."""
         return max(0, self.read - self.arrived)
 
 

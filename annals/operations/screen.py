@@ -1,4 +1,4 @@
-"""The page Operations, the first one of operators: is all well?"""
+"""The page Operations, the first page of operators: is all well?"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -46,7 +46,7 @@ NOT_DROPPED_PERIOD = timedelta(hours=26)
 
 @mark_expensive
 def show_operations(request: HttpRequest) -> HttpResponse:
-    """Show the page Operations. Its problems come from the metrics, as the alerts do."""
+    """Show the page Operations. It finds problems from the metrics, as the alerts do."""
     values = collect_values([*metrics_page.STORE_COLLECTOR.collect(), *_count_days_not_dropped()])
     cron_jobs, days = list(list_jobs()), _describe_days(values)
     problems = find_problems(values, cron_jobs, days["disk"].full)
@@ -67,7 +67,7 @@ def show_operations(request: HttpRequest) -> HttpResponse:
 
 
 def _describe_reading(values: MetricValues) -> dict[str, Any]:
-    """Return figures about reading: how far, when messages are lost, and the quarantine."""
+    """Return figures about reading: how far it is, when messages will be lost, the quarantine."""
     entries = ledger_rows.load_entries(count_quarantine=False)
     forecasts = losses.forecast_losses(entries)
     first = next(iter(forecasts.values()), None)
@@ -79,7 +79,7 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
         "complete": complete,
         "stale": translate_duration(age) if age > SILENT.total_seconds() else "",
         "loss": "" if first is None or first.seconds == inf else translate_duration(first.seconds),
-        # The broker of each topic partition has said that it keeps unread messages.
+        # For each topic partition, the broker has reported how long it keeps unread messages.
         "never_lost": first is not None
         and first.seconds == inf
         and all((entry.topic, entry.partition) in forecasts for entry in current),
@@ -96,7 +96,7 @@ def _describe_reading(values: MetricValues) -> dict[str, Any]:
 def _count_days_not_dropped() -> Iterator[Metric]:
     """Count the days that were not dropped in time, as the alert AnnalsDaysNotDropped does.
 
-    These are the days that were old enough when the alert began to wait, without held days.
+    A day counts if it was old enough NOT_DROPPED_PERIOD ago, and is not held.
     """
     policy = PartitionPolicy.at(clock.now() - NOT_DROPPED_PERIOD, find_days_to_hold)
     yield from metrics_page.measure_tables(policy, ["overdue"])

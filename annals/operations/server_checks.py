@@ -1,7 +1,7 @@
 """Checks settings of the PostgreSQL server for `annals check --database default` and `migrate`.
 
-With a setting that is found here Annals fails, or shows data that it must hide. docs/first-hour.md
-describes all settings that help.
+With the settings found here, Annals can fail or show data that it must hide. docs/first-hour.md
+describes the recommended settings.
 """
 
 import json
@@ -34,7 +34,7 @@ ServerSettings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerFault:
-    """A setting to change. The same kind of fault always has the same number."""
+    """A setting that should be changed. The number identifies the kind of fault."""
 
     number: int
     text: str
@@ -44,30 +44,32 @@ class ServerFault:
 def find_faults(server_values: ServerSettings, connections: int) -> Iterator[ServerFault]:
     """Find the settings that should be changed, ordered by number.
 
-    A setting that the login may not see is not a fault. `connections` is the number that the logins
-    of Annals may have together, or 0 if it is not known.
+    A setting that the login may not see is not reported.
+
+    Args:
+        connections: How many connections all logins of Annals together may open; 0 if not known.
     """
     if server_values["synchronous_commit"] == "off":
         yield ServerFault(
             5,
             "synchronous_commit is off.",
-            "Set on: after a crash, answers that left would lack their entry in the access "
-            "journal. Versions are not lost: the ledger goes back with them.",
+            "Set it to on. Otherwise, after a crash, the access journal can lack the entries of "
+            "answers that were sent. Versions are not lost: the consumer reads them again.",
         )
     locks = int(server_values["max_locks_per_transaction"])
     if locks < MIN_LOCKS:
         yield ServerFault(
             9,
             f"max_locks_per_transaction is {locks}.",
-            f"Set {MIN_LOCKS}: a query over all days needs a lock for each partition and index "
-            "(docs/partitions.md).",
+            f"Set it to {MIN_LOCKS}: a query over all days needs a lock for each partition and "
+            "index (docs/partitions.md).",
         )
     yield from _check_connections(server_values, connections)
     if open_logs := sorted(_find_open_logs(server_values)):
         listed = ", ".join(f"{name} = {server_values[name]}" for name in open_logs)
         hint = (
             "Set them as docs/decisions/0009-logs.md says, or protect the server's log like the "
-            "documents: it can have their contents."
+            "documents themselves, because it can quote them."
         )
         yield ServerFault(14, f"The server's log can have contents of documents: {listed}.", hint)
 
@@ -101,7 +103,7 @@ def _find_open_logs(settings: ServerSettings) -> Iterator[str]:
 def check_server_settings(
     *, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """Return warnings from annals.W001 on. A demo has none: its server is for one machine."""
+    """Return warnings, from annals.W001 on. A demo gets none: its server is for one machine."""
     if settings.ANNALS.demo:
         return []
     return [
@@ -142,7 +144,7 @@ FROM pg_settings WHERE name = ANY({names})
 
 
 def fetch_settings(connection: BaseDatabaseWrapper) -> ServerSettings:
-    """Fetch the settings of new sessions, without those that this session changed."""
+    """Fetch the settings that new sessions get. Changes made in this session do not count."""
     with connection.cursor() as cursor:
         cursor.execute(_SELECT_SETTINGS)
         (result,) = cursor.fetchone() or ("{}",)

@@ -14,57 +14,10 @@ COMMANDS_WITHOUT_DATABASE = frozenset(
     {"help", "embedded", "compilemessages", "makemessages", "collectstatic", "simulate"}
 )
 KAFKA_COMMANDS = frozenset({"consume", "simulate", "ledger", "trace", "heal"})
-# These only ask the broker. To start an empty one would hide that the real one is away.
-ASKING_COMMANDS = frozenset({"ledger", "trace"})
+# These commands only read what the broker has. Starting an empty broker for them would hide that
+# the real broker is not there.
+BROKER_READING_COMMANDS = frozenset({"ledger", "trace"})
 LASTING_COMMANDS = frozenset({"consume", "runserver"})
-
-
-def check_settings(arguments: Sequence[str] = ()) -> env.Settings:
-    """Check all settings for this command line, and return them. Exits with 1 if one is wrong."""
-    try:
-        settings = env.read_settings(os.environ)
-        env.read_librdkafka_settings(os.environ, settings.librdkafka_file)
-        refuse_open_demo(settings, _find_bind_hosts(arguments))
-        _refuse_wrong_kinds(settings)
-        if settings.trusted_proxies:
-            from annals.access import client_address
-
-            client_address.load_trusted_proxies(settings)
-        if settings.oidc_file is not None:
-            # Imported late: most starts have no such file.
-            from annals.access.oidc import providers
-
-            providers.load_providers(settings)
-    except env.SettingError as error:
-        sys.exit(f"annals: {error}")
-    return settings
-
-
-def _refuse_wrong_kinds(settings: env.Settings) -> None:
-    """Refuse a wrong declaration of kinds, and one that contradicts the other settings."""
-    from history import kinds
-
-    try:
-        declared = kinds.load_kinds(os.environ)
-    except kinds.KindsError as error:
-        raise env.SettingError(str(error)) from None
-    alone = [kind.name for kind in declared if kind.alone]
-    if alone and settings.need_to_know is not None:
-        raise env.SettingError(
-            "ANNALS_NEED_TO_KNOW is set, which decides for each application who may open it, but "
-            f"the kind {alone[0]!r} of ANNALS_ENTITIES_FILE stands alone, in no application. Give "
-            "it a parent, or unset ANNALS_NEED_TO_KNOW. See docs/kinds.md."
-        )
-
-
-def _print_uncaught(error: BaseException) -> None:
-    """Print an error that ends a process or a thread, without values of rows."""
-    from history.common.error_text import format_trace, is_of_database
-
-    if is_of_database(error):
-        print(format_trace(error), file=sys.stderr)
-    else:
-        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def prepare_environment(arguments: Sequence[str]) -> None:
@@ -82,17 +35,18 @@ def prepare_environment(arguments: Sequence[str]) -> None:
     words = [word for word in arguments if not word.startswith("-")] or ["help"]
     command = "heal" if "heal" in words else words[0]
     asks_for_help = bool({"-h", "--help"} & set(arguments))
-    if asks_for_help or command == "help":  # help must not leave a key in the present folder
+    if asks_for_help or command == "help":  # help must not create a file with a generated key
         os.environ["ANNALS_SECRET_KEY"] = settings.secret_key or secrets.token_urlsafe(48)
     if asks_for_help:
         return
-    if command not in LASTING_COMMANDS:  # a command reports a missing connection once, when it ends
+    # A short command reports a missing connection once, when it ends. The log need not repeat it.
+    if command not in LASTING_COMMANDS:
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
         if settings.log_level != "DEBUG":
             logging.getLogger("ingest.kafka.client").setLevel(logging.CRITICAL)
     if command == "runserver":
         try:
-            env.load_secret_key(settings)  # before a request needs it
+            env.load_secret_key(settings)  # so that it exists before the first request
         except env.SettingError as error:
             sys.exit(f"annals: {error}")
     if settings.database_url is not None and settings.kafka_bootstrap_servers is not None:
@@ -100,39 +54,44 @@ def prepare_environment(arguments: Sequence[str]) -> None:
     from annals.embedded.process import EmbeddedError
 
     try:
-        _start_missing(settings, command)
+        _start_missing_servers(settings, command)
     except (EmbeddedError, env.SettingError) as error:
         sys.exit(f"annals: {error}")
     except OSError as error:
         sys.exit(f"annals: {env.make_home_error(error)}")
 
 
-def _start_missing(settings: env.Settings, command: str) -> None:
-    """Start the embedded servers that the command needs. Raises EmbeddedError."""
-    from annals import embedded
+def check_settings(arguments: Sequence[str] = ()) -> env.Settings:
+    """Check all settings for this command line, and return them.
 
-    if settings.database_url is None:
-        if "ANNALS_DEMO" not in os.environ:
-            os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
-            os.environ.setdefault("ANNALS_LANGUAGE", "auto")  # as `scripts/demo`
-        if command not in COMMANDS_WITHOUT_DATABASE:
-            os.environ["DATABASE_URL"] = embedded.start_database(settings.home)
-    if settings.kafka_bootstrap_servers is not None or command not in KAFKA_COMMANDS:
-        return
-    if command not in ASKING_COMMANDS or embedded.get_broker_server(settings.home).is_running():
-        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.start_broker(settings.home)
-        # The embedded broker lets a new member wait for half of this time.
-        os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
+    If a setting is wrong, print the reason and exit with 1.
+    """
+    try:
+        settings = env.read_settings(os.environ)
+        env.read_librdkafka_settings(os.environ, settings.librdkafka_file)
+        refuse_open_demo(settings, _find_bind_hosts(arguments))
+        _refuse_wrong_kinds(settings)
+        if settings.trusted_proxies:
+            from annals.access import client_address
+
+            client_address.load_trusted_proxies(settings)
+        if settings.oidc_file is not None:
+            # Imported late: most installations have no such file.
+            from annals.access.oidc import providers
+
+            providers.load_providers(settings)
+    except env.SettingError as error:
+        sys.exit(f"annals: {error}")
+    return settings
 
 
-def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
-    """Refuse a demo that other machines can reach, as everybody knows its logins.
+def refuse_open_demo(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
+    """Refuse a demo that other machines can reach, because everybody knows its logins.
 
-    Allowed is a demo that a setting asks for and that uses the embedded PostgreSQL.
+    A demo with the embedded PostgreSQL is allowed if ANNALS_DEMO is set explicitly.
 
     Args:
-        settings: The settings of the process.
-        binds: The hosts on which it listens.
+        bind_hosts: The hosts on which this process listens.
 
     Raises:
         env.SettingError: Other machines can reach the demo.
@@ -142,17 +101,17 @@ def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
         return
     if database_url is not None and not settings.demo:
         return
-    outside_hosts = sorted(set(settings.allowed_hosts) - set(env.LOOPBACK))
-    remote_hosts = (
+    remote_names = sorted(set(settings.allowed_hosts) - set(env.LOOPBACK))
+    database_hosts = (
         []
         if database_url is None
         else [host for host in list_hosts(database_url) if host not in env.LOOPBACK]
     )
     signs = [
-        *(f"DATABASE_URL leads to {host}" for host in remote_hosts),
+        *(f"DATABASE_URL leads to {host}" for host in database_hosts),
         *(["ANNALS_HTTPS is set"] if settings.https else []),
-        *([f"ANNALS_ALLOWED_HOSTS has {', '.join(outside_hosts)}"] if outside_hosts else []),
-        *(f"{host} can be reached from outside" for host in binds if host not in env.LOOPBACK),
+        *([f"ANNALS_ALLOWED_HOSTS has {', '.join(remote_names)}"] if remote_names else []),
+        *(f"{host} can be reached from outside" for host in bind_hosts if host not in env.LOOPBACK),
     ]
     if signs and database_url is not None:
         raise env.SettingError(
@@ -161,21 +120,30 @@ def refuse_open_demo(settings: env.Settings, binds: Sequence[str]) -> None:
         )
     if signs:
         raise env.SettingError(
-            f"DATABASE_URL is unset, which starts the demo with its well-known logins, but "
+            "DATABASE_URL is unset, which starts the demo with its well-known logins, but "
             f"{signs[0]}. Set DATABASE_URL for production, or ANNALS_DEMO=true for an open demo."
         )
 
 
-def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
-    """A web that others can reach only reads. One that cannot be asked yet is checked, and warned
-    of, by each worker. binds: the hosts listened on. Raises env.SettingError."""
+def refuse_owner_login(settings: env.Settings, bind_hosts: Sequence[str]) -> None:
+    """Refuse a web that other machines can reach and whose database login may do everything.
+
+    If the database does not answer yet, nothing is refused. Then each worker process of the web
+    checks the login later, and logs a warning.
+
+    Args:
+        bind_hosts: The hosts on which this process listens.
+
+    Raises:
+        env.SettingError: The login of DATABASE_URL has more rights than the web may have.
+    """
     url = settings.database_url
     if url is None or settings.demo:
         return
-    outside = {*list_hosts(url), *binds, *settings.allowed_hosts} - set(env.LOOPBACK)
-    if not outside and not settings.https:
+    remote_hosts = {*list_hosts(url), *bind_hosts, *settings.allowed_hosts} - set(env.LOOPBACK)
+    if not remote_hosts and not settings.https:
         return
-    # Imported late: only the web's master process asks.
+    # Imported late: only the master process of the web checks this.
     import psycopg
 
     from history.store.database import privileges
@@ -185,26 +153,64 @@ def refuse_owner(settings: env.Settings, binds: Sequence[str]) -> None:
             raise env.SettingError(complaint)
 
 
-def list_hosts(url: str) -> list[str]:
-    """Return the hosts to which libpq connects for a DATABASE_URL. A local socket has none."""
-    # Imported late: most commands need no database.
-    from psycopg import ProgrammingError
-    from psycopg.conninfo import conninfo_to_dict
+def _print_uncaught(error: BaseException) -> None:
+    """Print an error that ends the process or a thread, without quoting values of rows."""
+    from history.common.error_text import format_trace, is_of_database
+
+    if is_of_database(error):
+        print(format_trace(error), file=sys.stderr)
+    else:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _start_missing_servers(settings: env.Settings, command: str) -> None:
+    """Start an embedded server for each unset address that the command needs.
+
+    Raises:
+        EmbeddedError: A server does not start.
+    """
+    from annals import embedded
+
+    if settings.database_url is None:
+        if "ANNALS_DEMO" not in os.environ:
+            os.environ |= {"ANNALS_DEMO": "true", env.UNASKED_DEMO: "true"}
+            os.environ.setdefault("ANNALS_LANGUAGE", "auto")  # as in `scripts/demo`
+        if command not in COMMANDS_WITHOUT_DATABASE:
+            os.environ["DATABASE_URL"] = embedded.start_database(settings.home)
+    if settings.kafka_bootstrap_servers is not None or command not in KAFKA_COMMANDS:
+        return
+    if (
+        command not in BROKER_READING_COMMANDS
+        or embedded.get_broker_server(settings.home).is_running()
+    ):
+        os.environ["KAFKA_BOOTSTRAP_SERVERS"] = embedded.start_broker(settings.home)
+        # At the embedded broker, a new group member waits for half of this time.
+        os.environ.setdefault("ANNALS_KAFKA_SESSION_TIMEOUT_MS", "6000")
+
+
+def _refuse_wrong_kinds(settings: env.Settings) -> None:
+    """Refuse a declaration of kinds that has mistakes, or that contradicts the other settings.
+
+    Raises:
+        env.SettingError: The declaration is refused.
+    """
+    from history import kinds
 
     try:
-        parameters = conninfo_to_dict(url)
-    except ProgrammingError:
-        return []  # no connection is possible, and the first one reports why
-    host_lists = [
-        str(parameters.get(name) or os.environ.get(f"PG{name.upper()}") or "")
-        for name in ("host", "hostaddr")
-    ]
-    hosts = [host for names in host_lists for host in names.split(",")]
-    return [host for host in hosts if host and not host.startswith(("/", "@"))]
+        declared = kinds.load_kinds(os.environ)
+    except kinds.KindsError as error:
+        raise env.SettingError(str(error)) from None
+    alone = [kind.name for kind in declared if kind.alone]
+    if alone and settings.need_to_know is not None:
+        raise env.SettingError(
+            "ANNALS_NEED_TO_KNOW names a rule about applications, but documents of the kind "
+            f"{alone[0]!r} in ANNALS_ENTITIES_FILE do not belong to an application. Give the kind "
+            "a parent, or unset ANNALS_NEED_TO_KNOW. See docs/kinds.md."
+        )
 
 
 def _find_bind_hosts(arguments: Sequence[str]) -> list[str]:
-    """Return the host of `runserver HOST:PORT`."""
+    """Return the hosts in the words `HOST:PORT` of a `runserver` command line."""
     if "runserver" not in arguments:
         return []
     words = [
@@ -213,3 +219,21 @@ def _find_bind_hosts(arguments: Sequence[str]) -> list[str]:
         if not argument.startswith("-") and argument != "runserver"
     ]
     return [argument.rpartition(":")[0] for argument in words if ":" in argument]
+
+
+def list_hosts(url: str) -> list[str]:
+    """Return the hosts to which libpq connects for a DATABASE_URL; none for a local socket."""
+    # Imported late: most commands need no database.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parameters = conninfo_to_dict(url)
+    except ProgrammingError:
+        return []  # no connection is possible, and the first attempt reports why
+    host_lists = [
+        str(parameters.get(name) or os.environ.get(f"PG{name.upper()}") or "")
+        for name in ("host", "hostaddr")
+    ]
+    hosts = [host for names in host_lists for host in names.split(",")]
+    return [host for host in hosts if host and not host.startswith(("/", "@"))]

@@ -1,4 +1,4 @@
-"""The request class: it reads every text of a request as UTF-8."""
+"""The request class of the web, which reads all texts as UTF-8."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from history.common.addresses import RAW_PATH
 
 
 class Utf8Request(WSGIRequest):
-    """A request whose texts are UTF-8, whatever charset its Content-Type names.
+    """A request whose texts are read as UTF-8, even if its Content-Type names another charset.
 
-    Django would accept every codec of Python, and with some of them fails before any middleware.
+    Django would accept every codec of Python, and with some of them it fails before any middleware.
     """
 
     def __init__(self, environ: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sends three versions of one application: python produce.py localhost:9092 TOPIC ID"""
+"""Sends three versions of an application: `python produce.py localhost:9092 TOPIC ID`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Permissions that the views of the API require."""
+"""The permissions that views of the API require."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ READ_COMPLETENESS = "ingest.view_completeness"
 
 
 class HasViewPermission(BasePermission):
-    """Lets through logins with the permission that the view names."""
+    """Allows logins that have the permission that the view names."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         return has_permission(request.user, view.permission)

@@ -1,4 +1,4 @@
-"""The JSON Schema of answers and parameters, made of their types for the OpenAPI document."""
+"""Makes the JSON Schemas of the OpenAPI document from the types of answers and parameters."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -9,19 +9,19 @@ from history.common.answer_types import Answer
 
 JsonSchema: TypeAlias = dict[str, Any]
 
-# A Struct with such a name is a component of the document, without this end of the name.
+# A Struct whose name ends so becomes a component of the document; its name there omits the suffix.
 _COMPONENT_SUFFIX: Final = "Answer"
 
 
 def make_schema(type_: Any) -> JsonSchema:
-    """Return the schema of one type. Components are references, everything else stands inside."""
+    """Return the schema of a type, with references to components and all else inline."""
     [schema], structs = msgspec.json.schema_components([type_], ref_template="{name}")
     resolved: JsonSchema = _resolve(schema, structs)
     return resolved
 
 
 def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
-    """Return `components.schemas` of the document: the answers and the components in them."""
+    """Return `components.schemas` of the document: these answers and all components in them."""
     _, structs = msgspec.json.schema_components(answers, ref_template="{name}")
     return {
         name.removesuffix(_COMPONENT_SUFFIX): _resolve(schema, structs)
@@ -31,15 +31,16 @@ def make_components(answers: Iterable[type[Answer]]) -> dict[str, JsonSchema]:
 
 
 def _resolve(schema: Any, structs: dict[str, JsonSchema]) -> Any:
-    """Point references at components, and put what is not a component in place of its reference."""
+    """Replace references: to a component by its address, to any other type by its schema."""
     if isinstance(schema, list):
         return [_resolve(item, structs) for item in schema]
     if not isinstance(schema, dict):
         return schema
+    # A title that is a text is the name of a Python class, and is left out.
     resolved = {
         key: _resolve(value, structs)
         for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))  # the name of a Python class
+        if not (key == "title" and isinstance(value, str))
     }
     name = resolved.pop("$ref", None)
     if name is None:

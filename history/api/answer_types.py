@@ -1,6 +1,7 @@
-"""The answers of the API, member by member, in the order of the JSON.
+"""The types of the API's answers. Their fields have the order of the JSON.
 
-A view names its answer in describe_call. In JSON it is `data` of a SuccessEnvelope.
+A view names the type of its answer in describe_call. In the JSON, the answer is the `data` of a
+SuccessEnvelope.
 """
 
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
@@ -33,7 +34,7 @@ class SuccessEnvelope(Answer, Generic[D], kw_only=True):
     data: D
 
 
-# Members that several answers have.
+# The members that several answers have.
 PageToken: TypeAlias = Annotated[str, Meta(pattern="^v1:")]
 ClientName: TypeAlias = Annotated[
     str, Meta(description="Name of the service; its client id if it has none.")
@@ -56,8 +57,8 @@ MissingReason: TypeAlias = Annotated[
     ]
     | None,
     Meta(
-        description="Why they are missing; inQuarantine: one of them at least came and could "
-        "not be stored, which `trace` explains; unknown: removed by retention or never arrived."
+        description="Why they are missing; inQuarantine: at least one of them arrived but could "
+        "not be stored, see `trace`; unknown: removed by retention, or never arrived."
     ),
 ]
 
@@ -377,7 +378,7 @@ class VersionAtAnswer(Answer, kw_only=True):
     """The version that was current at a moment."""
 
     time: Moment
-    # VersionMembers. A Struct cannot put members before those that it inherits.
+    # The members of VersionMembers are repeated here: inherited members would come before `time`.
     kind: KindName
     id: str
     product_instance_id: str | UnsetType = UNSET
@@ -481,7 +482,7 @@ class BlameAnswer(VersionMembers, kw_only=True):
 
 
 class MissingDocument(DocumentRef, kw_only=True):
-    """A document that existed at the moment, or may have, and has no version from then."""
+    """A document that existed at the moment, or may have, but has no stored version from then."""
 
     reason: AbsenceReason
 

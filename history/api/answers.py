@@ -1,4 +1,4 @@
-"""Makes answers of versions, changes and values: times and labels as the request wants them."""
+"""Makes the API's answers from versions, changes and values, in the format of the request."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -45,19 +45,19 @@ from history.timeline import (
 )
 from history.timeline.query import FallbackState
 
-# missingVersions lists at most this many, the newest ones; missingCount is exact.
+# How many version numbers missingVersions lists, the newest ones. missingCount counts all.
 MISSING_LISTED = 1000
-# quarantined lists at most this many, those that came last; quarantinedCount counts up to 1,000.
+# How many messages `quarantined` lists, the latest ones. quarantinedCount counts up to 1,000.
 QUARANTINED_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerFormat:
-    """How to write an answer."""
+    """The format in which a request wants its answer."""
 
-    include: frozenset[Include]  # which parts of a version
-    zone: tzinfo  # of times
-    language: str  # of labels
+    include: frozenset[Include]  # the parts of a version to include
+    zone: tzinfo  # the zone of all times
+    language: str  # the language of labels
 
     def format_moment(self, moment: datetime) -> str:
         """Format a moment in ISO 8601 with six fractional digits and the offset."""
@@ -70,11 +70,12 @@ class AnswerFormat:
 
 
 def make_version(version: Version, output: AnswerFormat, after: int = 0) -> VersionAnswer:
-    """Make the answer of one version; with `entity`, `diff` and `changes` only if the request
-    includes them.
+    """Make the answer for one version.
+
+    It has `entity`, `diff` and `changes` only if the request includes them.
 
     Args:
-        after: How many of the first changes to leave out.
+        after: How many changes to skip at the beginning.
     """
     include, author = output.include, version.author
     answer = VersionAnswer(
@@ -116,7 +117,7 @@ def make_version(version: Version, output: AnswerFormat, after: int = 0) -> Vers
 
 
 def copy_members(version: VersionAnswer) -> dict[str, Any]:
-    """Return the members of a version, for an answer that has more of them."""
+    """Return the members of a version's answer, to make an answer that has further members."""
     return {name: getattr(version, name) for name in VersionMembers.__struct_fields__}
 
 
@@ -125,32 +126,33 @@ def _list_missing(version: Version) -> list[int]:
 
 
 def _get_absence_reason(version: Version, absence: Absence | None) -> str | None:
-    """Return why versions are missing; never "never arrived" if one of them came."""
+    """Return why versions are missing. It is not "never arrived" if any of them arrived."""
     if absence is not None and version.came:
         return Absence.QUARANTINED.value
     return absence.value if absence else None
 
 
 def make_operations(patch: list[Operation]) -> list[OperationAnswer]:
-    """Return the patch as it is: dicts with the members of an OperationAnswer."""
+    """Return the patch unchanged: its dicts have the members of an OperationAnswer."""
     return cast(list[OperationAnswer], patch)
 
 
 class ListedChanges(NamedTuple):
-    """The changes that one answer lists. If these are not all, it says so."""
+    """The changes that an answer lists, and whether there are more."""
 
     changes: list[ChangeAnswer]
-    change_count: int | UnsetType  # how many there are
-    next_changes: int | UnsetType  # where the rest begins; absent if it has the last one
+    change_count: int | UnsetType  # the number of all changes; UNSET if all are listed
+    next_changes: int | UnsetType  # the index of the next change; UNSET if the last is listed
 
 
 def list_changes(
     changes: Sequence[LabelledChange], language: str, after: int, number: int | None = None
 ) -> ListedChanges:
-    """List as many changes as one answer has, without the first `after` ones.
+    """List the changes of one answer.
 
     Args:
-        number: How many the answer lists, if the caller knows it.
+        after: How many changes to skip at the beginning.
+        number: How many changes to list. None: as many as an answer may have.
     """
     if number is None:
         candidates = changes[after : after + budget.MAX_CHANGES]
@@ -163,7 +165,7 @@ def list_changes(
 
 
 def make_change(labelled_change: LabelledChange, language: str) -> ChangeAnswer:
-    """Make the answer of one change with the label of its field in this language."""
+    """Make the answer for one change, with the label of its field in this language."""
     change, label = labelled_change.change, labelled_change.label
     return ChangeAnswer(
         change.path,
@@ -187,7 +189,7 @@ class ListedLeaves(NamedTuple):
 
 
 def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) -> ListedLeaves:
-    """List as many leaves as one answer has, without the first `after` ones."""
+    """List as many leaves as an answer may have, without the first `after` ones."""
     candidates = leaves[after : after + budget.MAX_LEAVES]
     sizes = (
         len(blamed_leaf.path) + len(blamed_leaf.key_path) + len(dumps(blamed_leaf.value))
@@ -201,9 +203,10 @@ def list_leaves(leaves: Sequence[BlamedLeaf], output: AnswerFormat, after: int) 
 
 
 def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int | UnsetType]:
-    """Return how many entries a list has, and where its rest begins.
+    """Return the number of all entries, and the index of the next entry.
 
-    The answer has the entries from `after` to `end`. What it does not need to say is UNSET.
+    The answer has the entries from `after` to `end`. The number is UNSET if these are all, and the
+    index is UNSET if they include the last.
     """
     if not after and end >= count:
         return UNSET, UNSET
@@ -211,7 +214,7 @@ def _count_rest(after: int, end: int, count: int) -> tuple[int | UnsetType, int 
 
 
 def _get_origin_members(origin: ValueOrigin, output: AnswerFormat) -> dict[str, Any]:
-    """Return the members that say which version set a value."""
+    """Return the members of an answer that say which version set a value."""
     author = origin.author
     return {
         "version": origin.version,
@@ -237,8 +240,9 @@ def _make_leaf(leaf: BlamedLeaf, output: AnswerFormat) -> BlamedLeafEntry:
 
 
 def make_field_value(value: FieldValue, output: AnswerFormat) -> FieldValueEntry:
-    """Make the answer of a value that a field had. Without `value`, the snapshot had no such field
-    then.
+    """Make the answer for a value that a field had.
+
+    If the snapshot did not have the field at the time, the answer has no `value`.
     """
     origin = _get_origin_members(value.origin, output)
     return FieldValueEntry(
@@ -250,12 +254,12 @@ def make_field_value(value: FieldValue, output: AnswerFormat) -> FieldValueEntry
 
 
 def make_page_token(next_token: str | None) -> str | UnsetType:
-    """Return the nextPageToken of a list. The last page has none."""
+    """Return the nextPageToken of a page; UNSET for the last page."""
     return UNSET if next_token is None else next_token
 
 
 def list_damaged(places: Iterable[DamagedPlace]) -> list[DamagedVersion] | UnsetType:
-    """Return what a list lacks because it cannot be read; UNSET if it lacks nothing."""
+    """Return the versions that a list leaves out because they are damaged; UNSET if none are."""
     return [
         DamagedVersion(kind=entity.name, id=id, version=key.version if key else None)
         for entity, id, key in places
@@ -267,10 +271,11 @@ def list_uncertain(
     held_messages: Iterable[QuarantinedMessage],
     output: AnswerFormat,
 ) -> list[UncertainDocument]:
-    """Return what a state at a moment may lack.
+    """Return the documents whose state at a moment may have been different.
 
     Args:
-        next_versions: The first versions after the moment that have a gap before them.
+        next_versions: For each document, the first version after the moment, if versions are
+            missing before it.
         held_messages: The messages in quarantine that may have changed the state.
     """
     documents = {
@@ -308,7 +313,9 @@ def list_uncertain(
 
 
 def list_quarantined(messages: OpenMessages, output: AnswerFormat) -> list[HeldDocumentMessage]:
-    """Return the messages about what is shown that came and are in quarantine."""
+    """Return the `quarantined` of an answer: messages about its documents, at most
+    QUARANTINED_LISTED.
+    """
     return [
         HeldDocumentMessage(
             kind=message.entity,
@@ -325,10 +332,10 @@ def list_quarantined(messages: OpenMessages, output: AnswerFormat) -> list[HeldD
 def make_search_result(
     result: SearchResult, output: AnswerFormat, held_messages: Sequence[QuarantinedMessage]
 ) -> SearchResultEntry:
-    """Make the answer of an entity with the id, or of an application with the business key.
+    """Make the answer for one result of a search.
 
     Args:
-        held_messages: The messages about it that are in quarantine.
+        held_messages: The messages about the document that are in quarantine.
     """
     return SearchResultEntry(
         kind=result.entity.name,
@@ -344,7 +351,7 @@ def make_search_result(
 
 
 def make_fallback(state: FallbackState | None) -> FallbackOutcome | UnsetType:
-    """Return the `fallback` of an answer; UNSET if no old service was asked."""
+    """Return the `fallback` of an answer; UNSET if the old service was not asked."""
     if state is None:
         return UNSET
     return FallbackOutcome(
@@ -361,8 +368,9 @@ def make_completeness(
     """Make the `completeness` of an answer.
 
     Args:
-        versions: Those of a timeline's page.
-        messages: Those in quarantine about the document or application that was asked for.
+        versions: The versions on a timeline's page; None for other answers.
+        messages: The messages in quarantine about the requested document; None if the answer does
+            not count them.
     """
     return CompletenessAnswer(
         complete_to=output.format_moment_or_none(completeness.complete_to),
@@ -379,7 +387,7 @@ def make_completeness(
 
 
 class SingleRendererNegotiation(BaseContentNegotiation):
-    """Chooses the only renderer of a view, whatever the Accept header says."""
+    """Chooses the only renderer that a view has, and ignores the header Accept."""
 
     def select_parser(self, *_: Any) -> None:
         return None

@@ -1,4 +1,4 @@
-"""What every view of the API does: reads the request, answers in the envelope."""
+"""What all views of the API share: they read the request and answer in an envelope."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,13 +54,15 @@ from history.timeline import (
 from history.timeline.fallback.client import PAUSE_SECONDS
 from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackState, is_storable_id
 
-# What came of asking the old service; also on errors.
+# The header that says how the old service answered. Errors have it too.
 FALLBACK_HEADER = "X-Annals-Fallback"
 
 
 class ReadOnlyView(APIView):
-    """A view that is read only, and says so to OPTIONS. Before that it asks who asks, as for
-    GET."""
+    """A view that takes GET, HEAD and OPTIONS.
+
+    It answers OPTIONS with its methods, after the same checks of the login as for GET.
+    """
 
     http_method_names = ["get", "head", "options"]
 
@@ -76,21 +78,21 @@ class ApiRequest:
 
     parameters: QueryParameters
     output: AnswerFormat  # the format of the answer
-    address: Mapping[str, str]  # the parts of the path
+    address: Mapping[str, str]  # the variable parts of the path
     reader: HistoryReader
-    # gives the messages in quarantine about the document; call it after its versions were read
+    # returns the messages in quarantine about the document; call it after reading its versions
     open_messages: Callable[[], OpenMessages] = lambda: NO_OPEN_MESSAGES
-    # how complete the store was before anything was read; None if the answer does not say it
+    # how complete the store was before versions were read; None if the answer does not say it
     store_state: StoreCompleteness | None = None
 
     @property
     def id(self) -> str:
-        """The id of the entity or of the application."""
+        """The id in the address: of a document, or of an application."""
         return self.address.get("id") or self.address["productInstanceId"]
 
     @property
     def entity(self) -> EntityKind:
-        """The entity kind that the address names.
+        """The kind that the address names.
 
         Raises:
             UnknownEntityError: There is no kind of this name.
@@ -106,20 +108,23 @@ class ApiRequest:
 
     @property
     def kinds(self) -> Sequence[EntityKind]:
-        """The kinds that the answer may show: the one in the address or the parameters, or all."""
+        """The kinds that the answer may show: the kind in the address or a parameter, or all."""
         if "entity" in self.address:
             return [self.entity]
         kind = self.read_kind()
         return ENTITIES if kind is None else [kind]
 
     def read_kind(self) -> EntityKind | None:
-        """Return the kind that the parameter `entity` names; None if it is not given."""
+        """Return the kind that the parameter `entity` names, or None without the parameter."""
         name = self.parameters.read_text("entity")
         return None if name is None else find_kind(name)
 
     @property
     def about(self) -> OpenMessagesQuestion | None:
-        """The question for what is in quarantine; None where the address names no document."""
+        """The question which messages on the document are in quarantine.
+
+        None if the address does not name a document.
+        """
         if "entity" in self.address:
             return OpenMessagesQuestion.about(self.kinds, self.entity, self.id)
         if "productInstanceId" in self.address:
@@ -128,12 +133,12 @@ class ApiRequest:
 
     @property
     def fallback(self) -> FallbackOutcome | UnsetType:
-        """How the old service answered. Use it after everything was read."""
+        """How the old service answered. Use this after everything has been read."""
         return answers.make_fallback(self.reader.old.state)
 
     @property
     def quarantined(self) -> list[HeldDocumentMessage]:
-        """The messages in quarantine that the answer lists. Use it after the versions were read."""
+        """The messages in quarantine that the answer lists. Use this after reading versions."""
         return answers.list_quarantined(self.open_messages(), self.output)
 
     @property
@@ -142,16 +147,16 @@ class ApiRequest:
 
     @property
     def complete_to(self) -> datetime | None:
-        """The moment up to which the store was complete before the versions are read."""
+        """The moment up to which the store was complete before versions were read."""
         return self.store_state.complete_to if self.store_state else None
 
     def make_completeness(
         self, versions: Sequence[VersionAnswer] | None = None
     ) -> CompletenessAnswer:
-        """Return how complete the store is.
+        """Return the `completeness` of the answer.
 
         Args:
-            versions: Those of a timeline's page.
+            versions: The versions on a timeline's page; None for other answers.
         """
         if self.store_state is None:
             raise RuntimeError("the view has with_completeness = False")
@@ -165,12 +170,13 @@ class ApiRequest:
         return self.parameters.read_text("pageToken", TOKEN_LENGTH)
 
     def read_after(self, name: str) -> int:
-        """Return how many entries of a list the caller has already."""
+        """Return how many entries of a list the client already has."""
         return self.parameters.read_number(name, 0, MAX_VERSION) or 0
 
     def make_query(self, **more: Any) -> TimelineQuery:
-        """Return the timeline query of the request, with its filters. `more` has fields of
-        TimelineQuery.
+        """Return the timeline query of the request, with its filters.
+
+        `more` has further fields of TimelineQuery.
         """
         return TimelineQuery(
             id=self.id,
@@ -183,7 +189,7 @@ class ApiRequest:
         )
 
     def make_filters(self) -> VersionFilters:
-        """Return the filters of the request, as in a timeline."""
+        """Return the filters in the request's parameters."""
         parameters, zone = self.parameters, self.output.zone
         type_name = parameters.read_text("type")
         if type_name is not None and type_name not in ChangeType.__members__:
@@ -199,11 +205,10 @@ class ApiRequest:
 
 
 class ApiView(ReadOnlyView):
-    """A view of the API. describe.describe_call sets `accepts`, the names of its query
-    parameters.
-    """
+    """A view of the API."""
 
     permission: ClassVar[str] = access.READ_HISTORY
+    # the names of the query parameters; describe.describe_call sets them
     accepts: ClassVar[frozenset[str]] = frozenset()
     with_completeness: ClassVar[bool] = True
     expensive: ClassVar[bool] = (
@@ -214,7 +219,7 @@ class ApiView(ReadOnlyView):
     reader: HistoryReader | None = None
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add a header that says how the old service answered, also to errors."""
+        """Add the header that says how the old service answered, to errors too."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         state = self.reader.old.state if self.reader is not None else None
         if state is not None:
@@ -242,7 +247,7 @@ class ApiView(ReadOnlyView):
             worker_shares.count_login_request(request.user.pk),
             worker_shares.take_expensive_place(self.is_expensive(api_request)),
         ):
-            # Before the data: what is read in between may be in the answer, but is not promised.
+            # Read before the data, so that the answer has at least what its completeness promises.
             state, messages = _read_standing(api_request, with_completeness=self.with_completeness)
             api_request = replace(api_request, open_messages=messages, store_state=state)
             data = self.make_answer(api_request)
@@ -259,10 +264,10 @@ class ApiView(ReadOnlyView):
 
 
 def find_kind(name: str) -> EntityKind:
-    """Return the kind of this name, which the parameter `entity` has.
+    """Return the kind that the parameter `entity` names.
 
     Raises:
-        BadParameterError: There is no such kind.
+        BadParameterError: There is no kind of this name.
     """
     if name not in BY_NAME:
         raise BadParameterError("entity", explain_choices(BY_NAME))
@@ -272,8 +277,12 @@ def find_kind(name: str) -> EntityKind:
 def _read_standing(
     question: ApiRequest, *, with_completeness: bool
 ) -> tuple[StoreCompleteness | None, Callable[[], OpenMessages]]:
-    """Read how complete the store is, and what is in quarantine, in one round trip. The second is
-    told by the reader, once the versions were read."""
+    """Read in one round trip how complete the store is, and what is in quarantine.
+
+    Returns:
+        The completeness, or None without `with_completeness`; and a function that returns the
+        messages that the viewer may know of. Call it after reading versions.
+    """
     about = question.about
     if about is None or not is_storable_id(question.id):
         state = complete_to.read_completeness(question.kinds) if with_completeness else None
@@ -287,7 +296,13 @@ def _read_standing(
 
 
 def _check_address(request: Request, address: Mapping[str, str]) -> None:
-    """Refuse an id that no entity can have. Django would read the byte %FF as the text "%FF"."""
+    """Refuse an id that no document can have: not UTF-8, or with NUL.
+
+    Django would read the byte %FF as the text "%FF".
+
+    Raises:
+        BadParameterError: The id in the address is such an id.
+    """
     for name in address.keys() & {"id", "productInstanceId"}:
         try:
             request.META.get(RAW_PATH, "").encode("latin-1").decode()

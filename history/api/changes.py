@@ -54,7 +54,7 @@ class ChangesView(ApiView):
 def list_changed_versions(
     reader: HistoryReader, page: ChangesPage, output: AnswerFormat
 ) -> list[ChangedVersionAnswer]:
-    """Return the entries of a page, each with its application and the title of that."""
+    """Return the versions of a page, each with the id and title of its application."""
     applications = {
         version.product_instance_id or version.id
         for version in page.versions

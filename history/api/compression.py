@@ -1,4 +1,4 @@
-"""Compresses answers with gzip for clients that take it, as RFC 9110 reads `Accept-Encoding`."""
+"""Compresses answers with gzip if the header Accept-Encoding prefers that (RFC 9110)."""
 
 from typing import Final, NamedTuple
 
@@ -9,12 +9,12 @@ from django.utils.cache import patch_vary_headers
 from django.utils.text import compress_string
 
 _SMALLEST_BYTES: Final = 200
-# Random bytes in the header hide the length of the text: see django.middleware.gzip.
+# Random bytes in the gzip header hide the length of the text: see django.middleware.gzip.
 _MOST_RANDOM_BYTES: Final = GZipMiddleware.max_random_bytes
 
 
 class AcceptedCodings(NamedTuple):
-    """How much a client wants an answer as it is, and compressed: from 0 (not at all) to 1."""
+    """A client's weights, from 0 (not acceptable) to 1, for plain and for compressed answers."""
 
     identity: float
     gzip: float
@@ -25,14 +25,14 @@ class AcceptedCodings(NamedTuple):
 
 
 def read_accepted_codings(header: str) -> AcceptedCodings:
-    """Return what a header `Accept-Encoding` says. A weight that cannot be read counts as 0."""
+    """Parse a header `Accept-Encoding`. A weight that cannot be parsed counts as 0."""
     weights: dict[str, float] = {}
     for item in header.lower().split(","):
         coding, *parameters = (part.strip() for part in item.split(";"))
         weights[coding] = _weight(parameters)
     for_others = weights.get("*", 0.0)
     gzip = weights.get("gzip", weights.get("x-gzip", for_others))
-    # As it is, is acceptable without being named, but less than what is named.
+    # `identity` is acceptable even if the header does not name it, but less than what it names.
     identity = weights.get("identity", 0.0 if weights.get("*") == 0 else min(gzip, 0.001) or 1.0)
     return AcceptedCodings(identity, gzip)
 
@@ -53,15 +53,15 @@ class Compression:
     """Compresses an answer. For django.utils.decorators.decorator_from_middleware."""
 
     def __init__(self, get_response: object) -> None:
-        """Nothing is needed: the decorator calls process_response()."""
+        """Take the argument that the decorator passes. It then calls process_response()."""
 
     def process_response(
         self, request: HttpRequest, response: HttpResponseBase
     ) -> HttpResponseBase:
-        """Return the answer, compressed if the client prefers it and it gets smaller.
+        """Return the answer, compressed if the client prefers that and the answer gets smaller.
 
-        An answer that the client does not take as it is (`identity;q=0`) is always compressed. A
-        client that takes neither gets the answer as it is, as RFC 9110 allows.
+        If the client refuses plain answers (`identity;q=0`), the answer is always compressed. If
+        it refuses both, the answer stays plain, as RFC 9110 allows.
         """
         patch_vary_headers(response, ("Accept-Encoding",))
         accepted = read_accepted_codings(request.headers.get("Accept-Encoding", ""))

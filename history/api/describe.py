@@ -34,7 +34,7 @@ from history.timeline.query import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, FallbackSta
 
 V = TypeVar("V", bound=type[ApiView])
 
-# Without a greatest length: a path may be as long as an address can be.
+# A path may be as long as an address can be, so there is no maximum length.
 PathText: TypeAlias = Annotated[str, Meta(min_length=1, pattern="^/")]
 Identifier: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_LENGTH)]
 SearchText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=SEARCH_VALUE_LENGTH)]
@@ -206,11 +206,11 @@ _FALLBACK = OpenApiParameter(
 
 _CODES: dict[int, list[str]] = {}
 for _, _status, _code in errors.ERROR_KINDS:
-    # No call answers unknown_address: it is of addresses without one.
+    # Calls do not answer unknown_address, which is for addresses without a call.
     if _code not in ("unknown_address", *_CODES.get(_status, ())):
         _CODES.setdefault(_status, []).append(_code)
 
-# What the calls answer, in the order in which they are described.
+# The types of all answers, in the order in which the calls are described.
 ANSWERS: Final[list[type[Answer]]] = [ErrorAnswer]
 
 
@@ -222,11 +222,14 @@ def describe_call(
     may_be_missing: bool = True,
     has_etag: bool = False,
 ) -> Callable[[V], V]:
-    """Describe a call and its query parameters.
+    """Decorate a view with the description of its call.
 
     Args:
-        data: The `data` of the answer.
-        may_be_missing: Whether the call answers 404 if there is nothing.
+        name: The name of the call in the document.
+        summary: One sentence on what the call answers.
+        parameters: The parameters of the path and of the query.
+        data: The type of the answer's `data`.
+        may_be_missing: Whether the call may answer 404.
         has_etag: Whether the call may answer 304.
     """
     ANSWERS.append(data)

@@ -1,4 +1,4 @@
-"""The errors of the API, and how they are answered. See history.common.error_answers."""
+"""Answers the errors that only the API has. See history.common.error_answers for the others."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -21,14 +21,14 @@ from history.timeline import (
 
 
 class UnknownEntityError(LookupError):
-    """Raised when an address names a kind that does not exist."""
+    """Raised if an address names a kind that does not exist."""
 
 
 class UnknownAddressError(LookupError):
-    """Raised for an address that the API does not have."""
+    """Raised if the API does not have the address."""
 
 
-# These come first: NeedToKnowError is a PermissionDenied.
+# These come before the general kinds: NeedToKnowError is a subclass of PermissionDenied.
 _API_KINDS: Final = (
     ErrorKind((BadParameterError,), 400, "bad_parameter"),
     ErrorKind((OlderThanRetentionError,), 404, "older_than_retention"),
@@ -44,8 +44,8 @@ ERROR_KINDS: Final = (*_API_KINDS, *error_answers.ERROR_KINDS)
 
 
 def make_error_answer(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
-    """Make the answer to an exception in a view. The EXCEPTION_HANDLER of DRF."""
-    # The error may be a consequence of the end of the work, such as a cancelled statement.
+    """Make the answer to an exception in a view. DRF calls this as its EXCEPTION_HANDLER."""
+    # At the deadline a statement is cancelled: then the error only follows from the deadline.
     error = deadline.find_overrun() or error
     request = context["request"]
     kind = error_answers.find_error_kind(error, _API_KINDS)

@@ -1,4 +1,4 @@
-"""Query parameters. An unknown, repeated or malformed one is refused: 400 with its name."""
+"""Reads query parameters. Unknown, repeated and malformed ones are refused with 400."""
 
 import re
 from collections.abc import Iterable, Set
@@ -17,19 +17,28 @@ from history.timeline import BadParameterError
 E = TypeVar("E", bound=Enum)
 
 TEXT_LENGTH = 300
-TOKEN_LENGTH = 7000  # of the last page but one of a search; the others are short
+TOKEN_LENGTH = 7000  # the token of a search's last page but one is long; other tokens are short
 WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-# What the directory of zones has besides them: they are of no place.
+# Names in the directory of zones that are not time zones of a place.
 NO_ZONES = {"Factory", "localtime", "posixrules"}
-# A + that the client did not encode arrives as a space.
+# The sign of an offset that arrived as a space, because the client did not encode the +.
 UNENCODED_PLUS = re.compile(r" (?=\d{2}(:?\d{2})?$)")
 
 
 class QueryParameters:
-    """The parameters of one request. accepts: known names; another one is an error."""
+    """The query parameters of one request."""
 
     def __init__(self, values: QueryDict, accepts: Set[str], query: str) -> None:
-        """query: the encoded query string, of which `given` are the parameters."""
+        """Check the names and the encoding of the parameters.
+
+        Args:
+            values: The parameters.
+            accepts: The names of the parameters that the call has.
+            query: The encoded query string from which Django made `values`.
+
+        Raises:
+            BadParameterError: A name is not in `accepts`, or a parameter is not UTF-8.
+        """
         for name in sorted(set(values) - accepts):
             raise BadParameterError(name[:TEXT_LENGTH], _("is not a parameter of this call"))
         for name, value in parse_qsl(query, encoding="latin-1"):
@@ -37,8 +46,13 @@ class QueryParameters:
         self._given = values
 
     def read_text(self, name: str, length: int | None = TEXT_LENGTH) -> str | None:
-        """Return the value unchanged, with 1 to `length` characters (None: any); None if not
-        given.
+        """Return the value of a parameter unchanged, or None if the request does not have it.
+
+        Args:
+            length: How many characters the value may have. None: any number.
+
+        Raises:
+            BadParameterError: The parameter is repeated, empty, too long or has a NUL.
         """
         values = self._given.getlist(name)
         if not values:
@@ -49,7 +63,7 @@ class QueryParameters:
             raise BadParameterError(name, _("is empty"))
         if length is not None and len(values[0]) > length:
             raise BadParameterError(name, _("is longer than {n} characters").format(n=length))
-        if "\0" in values[0] and name != "path":  # a key of a document may have one
+        if "\0" in values[0] and name != "path":  # keys of a document may have a NUL
             raise BadParameterError(name, _("has a NUL character"))
         return values[0]
 
@@ -64,7 +78,7 @@ class QueryParameters:
         return None if value is None else parse_whole_number(name, value, low, high)
 
     def read_choice(self, name: str, words: type[E], default: E) -> E:
-        """Return the member of an enumeration that has this value."""
+        """Return the member of `words` whose value the parameter has, or `default` without it."""
         value = self.read_text(name)
         if value is None:
             return default
@@ -74,14 +88,17 @@ class QueryParameters:
         raise BadParameterError(name, explain_choices(str(word.value) for word in words))
 
     def read_flag(self, name: str) -> bool:
-        """Return True for `true`; False for `false` or if not given."""
+        """Return whether the parameter is `true`; False if the request does not have it."""
         value = self.read_text(name)
         if value not in (None, "true", "false"):
             raise BadParameterError(name, _("must be true or false"))
         return value == "true"
 
     def read_members(self, name: str, words: type[E]) -> frozenset[E]:
-        """Return members of an enumeration by their comma-separated values; all if not given."""
+        """Return the members of `words` that the parameter lists, separated by commas.
+
+        Without the parameter, return all members.
+        """
         value = self.read_text(name)
         if value is None:
             return frozenset(words)
@@ -93,7 +110,7 @@ class QueryParameters:
         return frozenset(members_by_value[word] for word in names)
 
     def read_zone(self) -> tzinfo:
-        """Return the time zone of `tz`; UTC if not given."""
+        """Return the time zone that `tz` names; UTC without this parameter."""
         name = self.read_text("tz")
         if name is None:
             return UTC
@@ -103,9 +120,9 @@ class QueryParameters:
         return ZoneInfo(name)
 
     def read_moment(self, name: str, zone: tzinfo) -> datetime | None:
-        """Return a moment in ISO 8601, truncated to microseconds, aware, in UTC.
+        """Return a moment in UTC, truncated to microseconds, or None without the parameter.
 
-        Without an offset the value is a time in `zone`.
+        The parameter is in ISO 8601. A value without an offset is a time in `zone`.
         """
         value = self.read_text(name)
         if value is None:
@@ -135,12 +152,16 @@ def _check_utf8(name: str, value: bytes) -> None:
 
 
 def explain_choices(words: Iterable[str]) -> str:
-    """Return what is wrong with a word that is none of these."""
+    """Return the message for a word that is not one of `words`."""
     return _("must be one of {words}").format(words=", ".join(words))
 
 
 def parse_whole_number(name: str, value: str, low: int, high: int) -> int:
-    """Return a whole number within bounds, both included."""
+    """Parse a whole number from `low` to `high`, both included.
+
+    Raises:
+        BadParameterError: The value is not such a number.
+    """
     number = int(value) if WHOLE_NUMBER.fullmatch(value) else low - 1
     if not low <= number <= high:
         text = _("must be a whole number from {low} to {high}")

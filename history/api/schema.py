@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page that shows it. Neither needs a login: they contain no data."""
+"""The OpenAPI document and the page that shows it. They need no login, as they have no data."""
 
 from functools import cache
 from typing import Any
@@ -19,7 +19,7 @@ from history.api.base_view import ReadOnlyView
 
 
 class PublicSchemaView(ReadOnlyView):
-    """A view for everybody, in English only, whatever language is asked for."""
+    """A view for everybody. It always answers in English."""
 
     authentication_classes = []
     permission_classes = [AllowAny]
@@ -42,7 +42,7 @@ class SchemaView(PublicSchemaView, SpectacularAPIView):
 
 @cache
 def make_openapi_document() -> bytes:
-    """Make the document, once in a process: it is large, and everybody may ask for it."""
+    """Make the OpenAPI document. Cached: it is large, and everybody may request it."""
     security_schemes: dict[str, Any] = {
         "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "session": {"type": "apiKey", "in": "cookie", "name": settings.SESSION_COOKIE_NAME},
@@ -68,6 +68,6 @@ def make_openapi_document() -> bytes:
 
 
 class DocsView(PublicSchemaView, SpectacularSwaggerSplitView):
-    """GET /api/docs/: Swagger UI, served from here, with its script in a separate file."""
+    """GET /api/docs/: Swagger UI, served by Annals itself, with its script in a separate file."""
 
     template_name = "history/swagger.html"

@@ -42,8 +42,8 @@ class TraceView(ApiView):
     with_completeness = False
 
     @property
-    def permission(self) -> str:  # type: ignore[override] # two questions, two kinds of reader
-        """The permission to read: of versions, for readers; of messages, for those who see
+    def permission(self) -> str:  # type: ignore[override]
+        """The required permission: for versions, to read the history; for messages, to read
         completeness.
         """
         query: Any = self.request.query_params

@@ -1,4 +1,4 @@
-"""The addresses under /api/v1/. An id may hold slashes, so the longer addresses come first."""
+"""The addresses under /api/v1/. An id may have slashes, so longer addresses come first."""
 
 from collections.abc import Callable
 
@@ -18,11 +18,11 @@ _compressed = decorator_from_middleware(Compression)
 
 
 def _make_view(view: type[ApiView]) -> Callable[..., HttpResponseBase]:
-    """Return the view, with its answers compressed if the client takes it."""
+    """Return the view function, which compresses its answers if the client prefers that."""
     return _compressed(view.as_view())
 
 
-# Where all kinds stand alone there are none.
+# An installation without a main kind has no applications, and none of these addresses.
 of_applications = [
     path(f"{APPLICATION}/history", _make_view(applications.ApplicationTimelineView)),
     path(f"{APPLICATION}/at", _make_view(applications.ApplicationAtView)),

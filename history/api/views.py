@@ -1,4 +1,4 @@
-"""The views about one entity."""
+"""The views about one document."""
 
 from dataclasses import replace
 from typing import Any
@@ -23,7 +23,7 @@ from history.api.parameters import parse_whole_number
 from history.documents.record import MAX_VERSION, ChangeType
 from history.timeline import Include, TimelinePage, TimelineSort
 
-LARGE_PAGE_SIZE = 100  # a larger one is expensive
+LARGE_PAGE_SIZE = 100  # a request for a larger page counts as expensive
 
 
 @describe.describe_call(
@@ -53,7 +53,7 @@ class TimelineView(ApiView):
 
 
 def make_timeline(request: ApiRequest, page: TimelinePage) -> TimelineAnswer:
-    """Make the answer of one page of a timeline."""
+    """Make the answer for one page of a timeline."""
     versions = [answers.make_version(version, request.output) for version in page.versions]
     return TimelineAnswer(
         history=versions,
@@ -248,7 +248,7 @@ class BlameView(ApiView):
 
 @extend_schema_view(get=extend_schema(exclude=True))
 class UnknownAddressView(ApiView):
-    """Every other address under /api/v1/, whatever its parameters."""
+    """All other addresses under /api/v1/, with any parameters."""
 
     def get(self, request: Request, **address: str) -> HttpResponse:  # noqa: ARG002
         raise UnknownAddressError

@@ -1,4 +1,4 @@
-"""The catalogue of labels in the database: names of the fields of snapshots."""
+"""The catalogue of labels: the database's names for the fields of snapshots, with their marks."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ from history.models import FieldLabel, LabelKind
 
 SHIPPED_FILE = Path(__file__).with_name("labels.json")
 FRESH_SECONDS = 5.0
-MAX_REMEMBERED_PATHS = 10_000  # places: the same few are looked up again and again
+MAX_REMEMBERED_PATHS = 10_000  # most look-ups are for the same few paths
 ANY_SEGMENT = "*"
 
-# Sent in the transaction of `annals labels load`, with `entity`, `path`, and whether the field was
-# marked as sensitive `before`, and is `after`.
+# Sent in the transaction of `annals labels load`. Arguments: `entity`, `path`, and whether the
+# field was marked as sensitive `before` and `after` the load.
 mark_changed: Final = Signal()
 
 
 @dataclass(frozen=True, slots=True)
 class FieldText:
-    """A field's name in both languages and how to read its values. kind: one of LabelKind.
-    # for "enum": the names of a value by language, {"NEW": {"ru": "Новая", "en": "New"}}
-    words: for "enum", a value's names by language, {"NEW": {"ru": "Новая", "en": "New"}}."""
+    """A field's name in both languages, and how its values are shown."""
 
     russian: str
     english: str
     kind: str  # one of LabelKind
+    # for kind "enum": by value, its name in each language: {"NEW": {"ru": "Новая", "en": "New"}}
     words: Mapping[str, Mapping[str, str]]
 
     @property
@@ -48,11 +47,11 @@ class FieldText:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Its names in both languages, case-folded."""
+        """The field's names in both languages, case-folded."""
         return self.russian.casefold(), self.english.casefold()
 
     def get_text(self, language: str) -> str:
-        """Return the name in this language (ru, en-gb), or else in the other one."""
+        """Return the name in a language (ru, en-gb). If it has none, return the other one."""
         if language.startswith("ru"):
             return self.russian or self.english
         return self.english or self.russian
@@ -67,13 +66,18 @@ class _PatternNode:
 
 
 class LabelCatalogue:
-    """All labels, to be looked up by path. An exact segment has priority over `*`, nearer the root
-    first; a label for one kind of entity has priority over one for every kind. What the file of
-    kinds marks as sensitive is marked, whatever the entries say."""
+    """All labels, to be looked up by path.
+
+    A label for one kind of entity has priority over a label for every kind. If several patterns
+    match a path, the pattern wins that has an exact segment where the others have `*`, compared
+    from the root on.
+
+    A field is marked as sensitive if an entry or the file of kinds marks it.
+    """
 
     def __init__(self, entries: Iterable[FieldLabel] = ()) -> None:
         self._trees: dict[str, _PatternNode] = {}
-        # Not of a method: a catalogue that is replaced would wait for a collection of cycles.
+        # Caching a method would make a cycle, and keep a replaced catalogue in memory for long.
         self.find: Final = lru_cache(MAX_REMEMBERED_PATHS)(partial(_find_label, self._trees))
         self._sensitive = {
             kind.name: {
@@ -100,10 +104,10 @@ class LabelCatalogue:
         return tuple(sorted(paths_of_all | paths_of_kind))
 
     def find_by_name(self, text: str, entities: Collection[str]) -> dict[str, FieldText]:
-        """Return the labels of fields with this name in either language, by path and in its order.
+        """Return the labels with this name in either language, by path, ordered by path.
 
-        If no field has exactly this name, return those with the text in their names, without
-        technical ones. Case does not matter.
+        If no label has exactly this name, return the labels whose names contain the text, but
+        not technical ones. Case does not matter.
         """
         search_text = text.strip().casefold()
         entries = (entry for entry in self._named if not entry[0] or entry[0] in entities)
@@ -116,7 +120,7 @@ class LabelCatalogue:
 
 
 def _find_label(trees: Mapping[str, _PatternNode], entity: str, path: str) -> FieldText | None:
-    """Return the label of the value at a pointer or key path in the snapshots of a kind."""
+    """Return the label for a pointer or key path in the snapshots of a kind."""
     segments = path.split("/")[1:]
     for tree in (trees.get(entity), trees.get("")):
         label = _descend(tree, segments) if tree else None
@@ -137,7 +141,7 @@ def _descend(node: _PatternNode, segments: list[str]) -> FieldText | None:
 
 
 class _CatalogueCache:
-    """Keeps the catalogue that was read last. Edits by other processes show after FRESH_SECONDS."""
+    """Keeps the catalogue for FRESH_SECONDS, after which edits by other processes show."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -160,7 +164,7 @@ _cache = _CatalogueCache()
 
 
 def get_catalogue() -> LabelCatalogue:
-    """Return the labels as they are now, or as they were up to FRESH_SECONDS ago."""
+    """Return the catalogue, read at most FRESH_SECONDS ago."""
     return _cache.get()
 
 
@@ -170,9 +174,7 @@ def forget_catalogue(**_: object) -> None:
 
 
 class LabelsFileError(ValueError):
-    """Raised for a file of labels that cannot be loaded. The message names the place and the
-    mistake.
-    """
+    """Raised if a file of labels cannot be loaded. The message says where and why."""
 
 
 class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -186,12 +188,12 @@ class _FileEntry(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
-    """Return the labels in a file, each with whether the file says if it is sensitive.
+    """Return pairs of a label and whether its entry in the file has the member `sensitive`.
 
     The file is a JSON list of objects with path, russian, english, entity, kind, words, sensitive.
 
     Raises:
-        LabelsFileError: The file is wrong.
+        LabelsFileError: The file is not such a list, or has a mistake.
     """
     try:
         entries = msgspec.json.decode(text.removeprefix(BOM_UTF8), type=list[_FileEntry])
@@ -212,7 +214,7 @@ def parse_labels_file(text: bytes) -> list[tuple[FieldLabel, bool]]:
 
 
 def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> list[str]:
-    """Return sentences that say what is wrong with a label. The admin's form uses this too."""
+    """Return a sentence for each mistake of a label. The admin's form uses this too."""
     problems = []
     if entity and entity not in BY_NAME:
         problems.append(f"there is no kind of entity {entity}")
@@ -226,9 +228,10 @@ def find_label_problems(entity: str, path: str, kind: str, sensitive: bool) -> l
 
 
 def load_labels(text: bytes) -> int:
-    """Add or change the labels of a file, all or nothing, and return how many it has.
+    """Add or change all labels of a file, or none, and return how many labels the file has.
 
-    Other labels stay. An entry without `sensitive` leaves the mark of a field as it is.
+    Labels that are not in the file stay. An entry without `sensitive` does not change whether the
+    field is marked.
     """
     entries = parse_labels_file(text)
     with transaction.atomic():
@@ -246,7 +249,7 @@ def load_labels(text: bytes) -> int:
 
 
 def _announce_mark_changes(entries: Iterable[tuple[FieldLabel, bool]]) -> None:
-    """Send mark_changed for each mark that these entries set or remove."""
+    """Send mark_changed for each field that these entries mark or unmark."""
     stored_labels = FieldLabel.objects.select_for_update()
     marks = {
         (stored_label.entity, stored_label.path): stored_label.sensitive

@@ -29,7 +29,7 @@ _SELECT_BY_LOGIN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NamedLogin:
-    """A login with its full name. An unknown login is its own name."""
+    """A login with its full name. The name of an unknown login is the login itself."""
 
     login: str
     name: str
@@ -37,13 +37,14 @@ class NamedLogin:
 
 
 def make_unnamed_login(login: str) -> NamedLogin:
-    """Make the author for a login without a known name."""
+    """Make a NamedLogin for a login without a known name."""
     return NamedLogin(login, login, "unknown")
 
 
 def fetch_named_logins(logins: Iterable[str | None]) -> dict[str, NamedLogin]:
-    """Return who each of these logins and client ids is. Runs at most one query. None is
-    ignored.
+    """Return the full names of logins and client ids, by login. Runs at most one query.
+
+    None among `logins` is ignored.
     """
     logins_to_find = {login for login in logins if login is not None}
     logins_by_name = {login: make_unnamed_login(login) for login in logins_to_find}
@@ -63,10 +64,10 @@ _ESCAPED: Final = r"\\\g<0>"
 
 
 def find_by_name(text: str) -> list[NamedLogin]:
-    """Return the people and services that a text may mean, at most 100. Runs one query.
+    """Return at most 100 people and services that a text may mean. Runs one query.
 
-    A person with this login is returned alone. Otherwise a full name has to contain each word of
-    the text, in any order. The text must not be empty.
+    If the text is a login, only that login is returned. Otherwise a full name matches if it
+    contains each word of the text, in any order. The text must not be empty.
     """
     words = _split_words(text)
     patterns = [f"%{_LIKE_SIGN.sub(_ESCAPED, word)}%" for word in sorted(words)]
@@ -83,7 +84,7 @@ def _split_words(name: str) -> set[str]:
 
 
 class PeopleFileError(ValueError):
-    """A file of people that cannot be imported; the message has a line for everything wrong."""
+    """Raised if a file of people cannot be imported. The message has a line for each mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +99,10 @@ class PeopleImport:
 def load_people(text: bytes) -> PeopleImport:
     """Add and change people from CSV in UTF-8 with a header line `login,full_name,kind`.
 
-    Nobody is removed. The file is loaded as a whole or not at all.
+    People who are not in the file stay. The file is loaded as a whole or not at all.
 
     Raises:
-        PeopleFileError: Names every line that is wrong.
+        PeopleFileError: The file has mistakes. The message names each wrong line.
     """
     people = _parse_file(_decode_file(text))
     with transaction.atomic():
@@ -156,7 +157,8 @@ def _parse_file(text: str) -> dict[str, Person]:
 
 
 def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
-    if None in row or None in row.values():  # DictReader's marks for a wrong number of values
+    # DictReader adds None as a key or a value if the number of values is wrong.
+    if None in row or None in row.values():
         yield f"must have {len(COLUMNS)} values"
         return
     login, name, kind = ((row[column] or "").strip() for column in COLUMNS)
@@ -175,11 +177,14 @@ def _generate_row_problems(row: dict[str, str | None]) -> Iterator[str]:
 
 
 def remember_login(login: str, full_name: str, identity: str) -> None:
-    """Note the full name of a person who logged in.
+    """Store the full name of a person who logged in.
 
-    It is noted only if the table has none, or one that a login of the same identity wrote: a login
-    does not rename a person whom the bank entered. `identity` has at most 40 characters. A name
-    that is too long for the table is left out.
+    The name is stored only if the table has no name for the login, or a name that an earlier login
+    of the same identity stored: a login does not rename a person whom the bank entered. A name
+    that is too long for the table is not stored.
+
+    Args:
+        identity: Who the identity provider says it is, in at most 40 characters.
     """
     if len(login) > AUTHOR_LENGTH or len(full_name) > NAME_LENGTH:
         return
@@ -193,5 +198,6 @@ def remember_login(login: str, full_name: str, identity: str) -> None:
             if not created:
                 Person.objects.filter(login=login, written_by=identity).update(full_name=full_name)
     except OperationalError:
-        # In a cluster each node has a copy, and one that is away must not keep people out.
-        log.warning("the name of %r is not noted: a node of the database does not answer", login)
+        # In a cluster each node has a copy of the table. A node that is away must not keep people
+        # from logging in.
+        log.warning("the name of %r is not stored: a node of the database does not answer", login)

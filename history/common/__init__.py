@@ -1,1 +1,1 @@
-"""Shared by all folders: the clock, deadlines, errors as sentences, tables, HTTP calls."""
+"""What all folders share: the clock, deadlines, sentences about errors, tables, HTTP calls."""

@@ -1,4 +1,4 @@
-"""The parts of an address that name an entity, for the API and for the screens."""
+"""Django's path converters for the kinds and ids in addresses of the API and the screens."""
 
 import re
 
@@ -9,7 +9,7 @@ from history.kinds.entities import BY_NAME, EntityKind
 
 
 class EntityName:
-    """`<entity:...>`: the name of a declared kind. Other names are left to other addresses."""
+    """Converts `<entity:...>`, the name of a declared kind. Does not match other names."""
 
     regex = "|".join(re.escape(name) for name in BY_NAME)
 
@@ -21,9 +21,12 @@ class EntityName:
 
 
 class Id:
-    """`<id:...>`: an id with any characters, also slashes and line breaks; declare longer addresses
-    before shorter ones. Clients take the segments . and .. out of an address: they are written as
-    33 and 34 dots, longer than any id."""
+    """Converts `<id:...>`, an id with any characters, also slashes and line breaks.
+
+    Because an id can have slashes, declare longer addresses before shorter ones. The ids . and ..
+    are written as 33 and 34 dots, which are longer than any id: clients remove the segments . and
+    .. from an address.
+    """
 
     regex = r"[\s\S]+"
 
@@ -41,7 +44,7 @@ _WRITTEN = {dots: written for written, dots in _DOTS.items()}
 register_converter(EntityName, "entity")
 register_converter(Id, "id")
 
-# In request.META: the path before Django decodes it, its bytes as characters up to 255.
+# The key in request.META of the path before Django decodes it, as characters up to 255.
 RAW_PATH = "annals.path"
 KIND = "<entity:entity>"
 ID = "<id:id>"

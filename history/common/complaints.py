@@ -1,4 +1,4 @@
-"""Mistakes in files and declarations, as sentences for people. Pure, except that it reads files."""
+"""Explains mistakes in files and declarations in sentences for people."""
 
 import errno
 import getpass
@@ -14,11 +14,14 @@ from history.common.valid_values import explain_valid_values
 
 
 class ExplainedError(Exception):
-    """An error for people: what is wrong, where, what to do. One line, no password."""
+    """An error whose message is for people: what is wrong, where, and what to do.
+
+    The message has one line and no password.
+    """
 
 
 class FileError(ExplainedError, ValueError):
-    """A file cannot be read as text."""
+    """Raised if a file cannot be read, or does not have the expected content."""
 
 
 def read_bytes(file: Path) -> bytes:
@@ -48,8 +51,13 @@ def read_text(file: Path) -> str:
 
 
 def refuse_open_secret(file: Path) -> None:
-    """Raise FileError if a file that holds a secret is one that everybody on this machine may read
-    or change. Its group may read it: so Kubernetes mounts a Secret."""
+    """Check that not every user of this machine may read or change a file that has a secret.
+
+    The file's group may read it, because Kubernetes mounts a Secret so.
+
+    Raises:
+        FileError: Every user may read or change the file.
+    """
     try:
         mode = file.stat().st_mode
     except OSError as error:
@@ -57,7 +65,7 @@ def refuse_open_secret(file: Path) -> None:
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         raise FileError(
             f"{file} has mode {stat.S_IMODE(mode):04o}, so every user of this machine can reach "
-            f"the secret in it: chmod 600 {file}"
+            f"the secret in it. Run: chmod 600 {file}"
         )
 
 
@@ -65,14 +73,14 @@ def explain_file_error(error: OSError, file: object = None) -> str:
     """Explain why a file could not be read or written.
 
     Args:
-        file: The name of the file, if the error does not have it.
+        file: The name of the file, used if the error does not name it.
     """
     name = error.filename if file is None else file
     if isinstance(name, bytes):
         name = os.fsdecode(name)
     problem = error.strerror or type(error).__name__
     if error.errno in (errno.EACCES, errno.EPERM):
-        problem = f"not open to the user {_get_user()}, as which this process runs"
+        problem = f"permission denied for {_get_user()}, the user of this process"
     return problem if name is None or isinstance(name, int) else f"{name}: {problem}"
 
 
@@ -88,7 +96,7 @@ def _get_user() -> str:
         return str(os.getuid())
 
 
-# msgspec names the types of Python.
+# Words for people, by the name that msgspec gives to a type.
 _KINDS: Final = {
     "int": "a whole number",
     "float": "a number",
@@ -104,17 +112,18 @@ _KINDS: Final = {
 def explain_declaration_error(
     error: Exception, form: str, shape: Any = None, declared: Any = None
 ) -> str:
-    """Explain in sentences, without the last period, why msgspec cannot read a text as its type.
+    """Explain why msgspec cannot read a text as a type, in sentences without the last period.
 
     Args:
         form: The format of the text, such as `JSON`.
-        shape: The type that it should have, to name what would be valid. None: not named.
-        declared: The values that were read before the mistake; see valid_values.
+        shape: The expected type, from which the explanation names valid values. None: it names
+            none.
+        declared: The declaration as plain values. See explain_valid_values.
     """
     if isinstance(error, UnicodeDecodeError):
         return f"it {explain_text_error(error)}"
     if isinstance(error, RecursionError):
-        return f"it is not {form} that can be read: it is nested too deep"
+        return f"the {form} is nested too deep"
     if isinstance(error, msgspec.ValidationError):
         text = re.sub(r" matching regex .*?(?= - at |$)", " of another form", str(error))
         problem = re.sub(r"(Expected|got) `([^`]+)`", _describe_kind, text)

@@ -1,4 +1,4 @@
-"""Who is silent about a topic partition, and since when: for screens, alerts and commands."""
+"""Finds out for how long a topic partition has had no news, and who is the cause."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -8,10 +8,10 @@ SILENT: Final = timedelta(minutes=1)
 
 
 class Silence(NamedTuple):
-    """How long the store has had no news of its topics.
+    """A time without news of a topic partition.
 
     Attributes:
-        brokers: Whether a consumer reports and the brokers do not answer it. Otherwise no consumer
+        brokers: True if a consumer reports but the brokers do not answer it. False if no consumer
             reports.
     """
 
@@ -19,18 +19,18 @@ class Silence(NamedTuple):
     since: datetime
 
     def __str__(self) -> str:
-        """Describe the silence for the output of commands."""
+        """Return the silence as the output of commands shows it."""
         event = "no answer from Kafka" if self.brokers else "no consumer"
         return f"{event} since {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -> Silence | None:
-    """Return the silence, or None if it is not longer than SILENT.
+    """Return the silence about a topic partition, or None if it is shorter than SILENT.
 
     Args:
         seen: When a consumer last reported.
-        end_known_at: When the brokers last answered the consumer. A stopped consumer does not ask
-            them.
+        end_known_at: When the brokers last told a consumer the end of the topic partition. Without
+            a running consumer they are not asked.
     """
     if now - seen > SILENT:
         return Silence(False, seen)
@@ -40,8 +40,9 @@ def find_silence(seen: datetime, end_known_at: datetime | None, now: datetime) -
 
 
 def find_longest_silence(silences: Iterable[Silence | None]) -> Silence | None:
-    """Return the longest silence.
+    """Return the most important silence, or None if there is none.
 
-    A missing consumer counts first: only a consumer asks the brokers.
+    A missing consumer comes before brokers that do not answer: only a consumer asks the brokers.
+    Among equal ones the longest silence is returned.
     """
     return min(filter(None, silences), default=None)

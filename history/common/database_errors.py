@@ -1,4 +1,4 @@
-"""Sentences about PostgreSQL: no connection, a login that is refused, rights, tables, disk."""
+"""Explains errors of PostgreSQL: no connection, a refused login, missing rights or tables."""
 
 import re
 from collections.abc import Mapping
@@ -12,23 +12,24 @@ from psycopg_pool import PoolTimeout
 
 from history.common.error_text import describe, iterate_causes
 
-# Texts for a failed connection: refused for good, or away. {said} is the server's message.
+# The sentence for a failed connection, by an expression that matches the server's message. The
+# first table: the server refuses this connection until somebody changes a setting. The second: the
+# server does not answer now. {said} is the server's message.
 _REFUSED: Final[Mapping[str, str]] = {
-    r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, and none is "
-    "given. Write it into DATABASE_URL, or as {place}:{name}:{user}:PASSWORD into a file of mode "
-    "0600 that PGPASSFILE names",
+    r"no password supplied": "PostgreSQL at {place} asks for the password of {user}, but "
+    "DATABASE_URL has none. Write the password into DATABASE_URL, or the line "
+    "{place}:{name}:{user}:PASSWORD into a file of mode 0600 that PGPASSFILE names",
     r"authentication failed|role .*(does not exist|is not permitted)": "PostgreSQL at {place} "
     "refuses the login {user}: its password is wrong, or there is no such login. Correct user and "
     "password in {where}",
     r"database .*does not exist": "PostgreSQL at {place} has no database {name}. Correct its name "
     "in DATABASE_URL, or create it",
     r"pg_hba.conf|SSL|certificate|invalid .*(value|option)|unsupported startup parameter": (
-        "PostgreSQL at {place}: {said}. Correct DATABASE_URL, or what pg_hba.conf admits"
+        "PostgreSQL at {place}: {said}. Correct DATABASE_URL or pg_hba.conf"
     ),
 }
 _AWAY: Final[Mapping[str, str]] = {
-    r"failed to resolve host|could not translate host name": "no server has the name of the host "
-    "{host}",
+    r"failed to resolve host|could not translate host name": "no server has the host name {host}",
     r"Connection refused": "no PostgreSQL listens at {place}",
     r"timeout expired|timed out": "PostgreSQL at {place} did not answer within {seconds} seconds",
 }
@@ -36,7 +37,7 @@ _NEXT: Final = "Check DATABASE_URL and whether PostgreSQL runs"
 
 
 def explain_database_error(error: BaseException) -> str | None:
-    """Return a sentence about an error of the database, or None for any other error."""
+    """Return a sentence about a database error, or None for any other error."""
     from history.common import schema
 
     database_errors = [
@@ -63,10 +64,10 @@ def explain_database_error(error: BaseException) -> str | None:
 
 
 def explain_no_connection(error: BaseException) -> str | None:
-    """Explain why a connection failed, or return None for another error.
+    """Return a sentence about a failed connection, or None for any other error.
 
-    The connection pool waits only after its backend has asked the server
-    (history.store.database.base).
+    A PoolTimeout means that all connections were busy: before the pool waits, the database backend
+    has checked that the server answers (history.store.database.base).
     """
     if isinstance(error, PoolTimeout):
         return (
@@ -87,15 +88,16 @@ def explain_no_connection(error: BaseException) -> str | None:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return whether the server refuses the settings of DATABASE_URL for good."""
+    """Return whether the server refuses DATABASE_URL, so that trying again cannot help."""
     return _is_connection_error(error) and any(
         re.search(pattern, str(error)) for pattern in _REFUSED
     )
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Return whether a connection could not be made. Such an error does not have a code of the
-    server.
+    """Return whether a connection could not be made.
+
+    Such an error is recognized by its text: it does not have an SQLSTATE.
     """
     if not isinstance(error, psycopg.OperationalError) or error.sqlstate is not None:
         return False

@@ -1,5 +1,6 @@
-"""The work for one request, and when it must end. Whatever can take long calls `check`
-regularly.
+"""The work for one request, and when it must end.
+
+Code that can take long calls `check` regularly.
 """
 
 import math
@@ -10,7 +11,7 @@ from contextvars import ContextVar
 
 
 class TooLongError(RuntimeError):
-    """The work takes longer than a request may, and ends here."""
+    """Raised if the work for a request takes longer than it may."""
 
     def __init__(self) -> None:
         super().__init__("the answer takes longer than a request may")
@@ -20,11 +21,11 @@ class RequestWork:
     """The work for one request.
 
     Attributes:
-        until: The time.monotonic() at which it ends.
-        login: Whose request it is, once that is known.
-        expensive: Whether it has asked for a place among the expensive ones.
-        placed: Whether it has such a place.
-        also: Called at each deadline check.
+        until: The time.monotonic() at which the work must end.
+        login: The login that made the request; None until it is known.
+        expensive: Whether the work has asked for a place among the expensive requests.
+        placed: Whether the work has such a place.
+        also: Called at each deadline check, if it is not None.
     """
 
     __slots__ = ("also", "began", "expensive", "login", "placed", "until")
@@ -39,7 +40,7 @@ class RequestWork:
 
     @property
     def seconds(self) -> float:
-        """How long the work has lasted."""
+        """How many seconds the work has lasted so far."""
         return time.monotonic() - self.began
 
     @property
@@ -51,13 +52,13 @@ _current: ContextVar[RequestWork | None] = ContextVar("work", default=None)
 
 
 def get_current_work() -> RequestWork:
-    """Return the work of this thread; a new one without an end if the thread answers no request."""
+    """Return this thread's work. Outside of a request, return new work without a deadline."""
     return _current.get() or RequestWork()
 
 
 @contextmanager
 def run_as_work(work: RequestWork) -> Iterator[None]:
-    """Run the block as this work, in this thread."""
+    """Run the `with` block as this work, in this thread."""
     token = _current.set(work)
     try:
         yield
@@ -66,10 +67,11 @@ def run_as_work(work: RequestWork) -> Iterator[None]:
 
 
 def check() -> None:
-    """Check that the present request may go on. Cheap.
+    """Check that the current request may go on. This is cheap.
 
     Raises:
-        TooLongError: It must end. `RequestWork.also` may raise other errors.
+        TooLongError: The request has reached its deadline. `RequestWork.also` may raise other
+            errors.
     """
     work = _current.get()
     if work is None:
@@ -81,5 +83,5 @@ def check() -> None:
 
 
 def find_overrun() -> TooLongError | None:
-    """Return why the present request must end; None as long as it may go on."""
+    """Return the error with which the current request must end, or None if it may go on."""
     return TooLongError() if get_current_work().is_over else None

@@ -1,4 +1,4 @@
-"""Errors as answers: {"status": "error", "error": {"code", "message", "requestId"}}.
+"""Turns errors into answers: {"status": "error", "error": {"code", "message", "requestId"}}.
 
 | HTTP | code |
 |---|---|
@@ -10,8 +10,9 @@
 | 500 | internal_error, damaged |
 | 503 | unavailable, archive_unavailable, journal_unavailable, busy, with Retry-After; too_long |
 
-Here are the texts of all codes, and the errors that any address can have. history.api.errors
-answers those of the API, and the middleware for damaged versions its own.
+This module has the texts of all codes, and answers the errors that any address can have.
+history.api.errors answers the errors that only the API has. The middleware for damaged versions
+answers the code `damaged`.
 """
 
 import logging
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class ErrorDetails(Answer, kw_only=True):
-    """The error: a code for programs and a message for people."""
+    """An error in an answer: a code for programs and a message for people."""
 
     code: str
     message: str
@@ -64,25 +65,25 @@ class ErrorAnswer(Answer, kw_only=True):
 
 
 class JournalUnavailableError(RuntimeError):
-    """The access journal cannot be written, so nothing may be shown."""
+    """Raised if the access journal cannot be written, so that nothing may be shown."""
 
 
 class UnavailableError(exceptions.APIException):
-    """Something that an answer needs cannot be reached now. The message says what."""
+    """Raised if a server that an answer needs cannot be reached now. The message names it."""
 
 
 class ErrorKind(NamedTuple):
-    """How errors of some classes are answered."""
+    """The status and code with which errors of some classes are answered."""
 
     errors: tuple[type[Exception], ...]
     status: int
     code: str
 
 
-# The database cannot be reached, or fails.
+# The errors that are raised if the database cannot be reached, or fails.
 DATABASE_OUTAGES: Final = (OperationalError, InterfaceError, PoolTimeout)
 
-# The first kind that fits counts.
+# The first kind that has the class of an error is used.
 ERROR_KINDS: Final = (
     ErrorKind((TooLongError,), 503, "too_long"),
     ErrorKind((BusyError,), 503, "busy"),
@@ -92,8 +93,8 @@ ERROR_KINDS: Final = (
         (exceptions.NotAuthenticated, exceptions.AuthenticationFailed), 401, "not_authenticated"
     ),
     ErrorKind((PermissionDenied, exceptions.PermissionDenied), 403, "no_permission"),
-    # UnsupportedMediaType comes from the body of a POST with a session, where Django looks for the
-    # CSRF token.
+    # Django looks for the CSRF token in the body of a POST with a session, and raises
+    # UnsupportedMediaType if it cannot read the body.
     ErrorKind(
         (exceptions.MethodNotAllowed, exceptions.UnsupportedMediaType), 405, "method_not_allowed"
     ),
@@ -102,7 +103,7 @@ ERROR_KINDS: Final = (
 )
 _INTERNAL_ERROR: Final = ErrorKind((Exception,), 500, "internal_error")
 
-# The texts by code. An error of a code that is not here has a message of its own.
+# The message by code. An error with another code has a message of its own.
 MESSAGES: Final[Mapping[str, Promise]] = {
     "bad_request": _("the request is malformed: its host, its size or its parameters"),
     "need_to_know": _(
@@ -130,13 +131,13 @@ MESSAGES: Final[Mapping[str, Promise]] = {
 
 
 def is_api_request(request: HttpRequest) -> bool:
-    """Return whether the request is answered as one to the API, and not with a page."""
+    """Return whether the request is for the API, and not for a page."""
     return f"{request.path_info}/".startswith("/api/")
 
 
 def make_error_answer(request: HttpRequest, error: Exception) -> HttpResponse:
     """Answer an error that any address can have."""
-    # The error may be a consequence of the end of the work, such as a cancelled statement.
+    # At the deadline a statement is cancelled: then the error only follows from the deadline.
     error = deadline.find_overrun() or error
     kind = find_error_kind(error, ERROR_KINDS) or _INTERNAL_ERROR
     message = "" if kind.code in MESSAGES else str(error)
@@ -162,10 +163,10 @@ def answer_error(
     message: str = "",
     parameter: str | UnsetType = UNSET,
 ) -> HttpResponse:
-    """Answer an error, and log it if somebody has to look after it.
+    """Answer an error, and log it if an operator has to know of it.
 
     Args:
-        message: If it is empty, the text of the code.
+        message: The message of the answer; empty for the usual message of `code`.
         parameter: The name of the parameter that is wrong.
     """
     if status >= 500 and not isinstance(error, TooLongError | BusyError):
@@ -181,7 +182,7 @@ def answer_error(
 
 
 def _ends_with_slash(path: str) -> bool:
-    """Return whether the address of a call ends with a slash, which none does."""
+    """Return whether an unknown address of the API ends with a slash. No known one does."""
     return path.startswith(_CALLS) and path.rstrip("/") + "/" != _CALLS and path.endswith("/")
 
 
@@ -192,7 +193,7 @@ def _make_response(
     message: str = "",
     parameter: str | UnsetType = UNSET,
 ) -> HttpResponse:
-    # A refused host may come here before the middleware that gives requests their id and language.
+    # A refused host is answered before a middleware gives the request its id and language.
     request_id = request.META.setdefault(REQUEST_ID, uuid.uuid4().hex)
     language = choose_language(request)
     with translation.override(language):
@@ -204,7 +205,7 @@ def _make_response(
 
 
 def encode_answer(envelope: Answer, language: str, status: int = 200) -> HttpResponse:
-    """Encode an answer of the API. `language` is that of its texts."""
+    """Encode an answer of the API. `language` is the language of the texts in it."""
     response = HttpResponse(dumps(envelope), status=status, content_type="application/json")
     response.headers["Content-Language"] = language
     patch_vary_headers(response, _VARY)
@@ -214,7 +215,11 @@ def encode_answer(envelope: Answer, language: str, status: int = 200) -> HttpRes
 def make_error_handler(
     status: int, code: str, page: Callable[..., HttpResponse]
 ) -> Callable[..., HttpResponse]:
-    """Make a Django error handler: JSON under /api/, otherwise a page; 503 without a database."""
+    """Make an error handler for Django.
+
+    It answers requests for the API with JSON and others with a page. If the database cannot be
+    reached, it answers 503.
+    """
 
     def handle(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         cause = sys.exception() if status == 500 else None
@@ -230,9 +235,7 @@ def make_error_handler(
 
 
 def make_unavailable_page(request: HttpRequest) -> HttpResponse:
-    """Make the page that says that the database cannot be reached. It has the id under which the
-    log has more.
-    """
+    """Make the page that says that the database cannot be reached, with the request's id."""
     context = {"request_id": request.META.get(REQUEST_ID, "")}
     page = render_to_string("history/unavailable.html", context, request=None)
     return HttpResponse(page, status=503, headers={"Retry-After": str(RETRY_SECONDS)})

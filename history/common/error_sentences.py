@@ -1,20 +1,17 @@
-"""One sentence about any error. The only place that decides which one."""
+"""Chooses the sentence that describes an error to people."""
 
 from history.common.complaints import ExplainedError, explain_file_error, explain_text_error
 from history.common.error_text import describe, iterate_causes
 
 
 def explain_error(error: BaseException) -> str:
-    """Describe any error in one line, without the content of a document and without a password."""
+    """Describe any error in one line, without passwords and without the content of documents."""
     text = explain_known_error(error)
     return f"unexpected error: {describe(error)}" if text is None else text
 
 
 def explain_known_error(error: BaseException) -> str | None:
-    """Return a sentence about an error caused by settings, servers or files of this installation.
-
-    Returns None for any other error.
-    """
+    """Describe an error that settings, servers or files caused; return None for other errors."""
     for cause in iterate_causes(error):
         if isinstance(cause, ExplainedError):
             return str(cause)

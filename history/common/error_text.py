@@ -1,4 +1,4 @@
-"""The text of an error, for logs and terminals. It never contains a row or a document."""
+"""Describes errors for logs and terminals, without quoting a row or a document."""
 
 import traceback
 from collections.abc import Iterator
@@ -6,25 +6,28 @@ from collections.abc import Iterator
 import psycopg
 from django.db import Error as DjangoDatabaseError
 
-# A message of these classes of SQLSTATE can quote a value: data, constraints, triggers.
-_QUOTING = ("22", "23", "P0")
+# The first two characters of the SQLSTATEs whose messages can quote a value of a row: errors of
+# data, of constraints and of triggers.
+_CLASSES_QUOTING_VALUES = ("22", "23", "P0")
 
 
 def describe(error: BaseException) -> str:
     """Describe an error in one line.
 
-    A database error gives its SQLSTATE, and its message only if the message cannot quote a value.
-    DETAIL and CONTEXT are left out: they quote the failed row.
+    For an error of the database server this is its SQLSTATE, and its message if the message cannot
+    quote a value. DETAIL and CONTEXT, which quote the failed row, are always left out.
     """
     name = type(error).__name__
     cause = error.__cause__ if isinstance(error, DjangoDatabaseError) else error
     if isinstance(cause, psycopg.Error):
-        state = cause.sqlstate
-        if state is None:  # raised by the client: connection refused or lost
+        sqlstate = cause.sqlstate
+        if sqlstate is None:  # raised by the client, for example for a lost connection
             return f"{name}: {_get_first_line(cause)}"
-        # Without a message of the server the error was raised by Annals or by psycopg.
+        if sqlstate.startswith(_CLASSES_QUOTING_VALUES):
+            return f"{name}: SQLSTATE {sqlstate}"
+        # An error that Annals or psycopg raises with an SQLSTATE has no message of the server.
         text = (cause.diag.message_primary or str(cause)).split("\n", 1)[0]
-        return f"{name}: SQLSTATE {state}" + ("" if state[:2] in _QUOTING else f": {text}")
+        return f"{name}: SQLSTATE {sqlstate}: {text}"
     if isinstance(error, DjangoDatabaseError):
         return f"{name}: {_get_first_line(error)}"
     text = str(error)
@@ -32,7 +35,10 @@ def describe(error: BaseException) -> str:
 
 
 def format_trace(error: BaseException | None) -> str:
-    """Format the stack of an error and its causes, oldest first, each described; "" for None."""
+    """Format the stack traces of an error and its causes, oldest first; "" for None.
+
+    Each trace ends with the description of its error. See `describe`.
+    """
     parts = [
         "".join(traceback.format_tb(e.__traceback__)) + describe(e) for e in _iterate_chain(error)
     ]
@@ -40,7 +46,7 @@ def format_trace(error: BaseException | None) -> str:
 
 
 def is_of_database(error: BaseException) -> bool:
-    """Return whether the error or one of its causes is a database error."""
+    """Return whether the error, or an error that led to it, is a database error."""
     return any(isinstance(e, psycopg.Error | DjangoDatabaseError) for e in _iterate_chain(error))
 
 
@@ -49,19 +55,19 @@ def is_forbidden(error: BaseException) -> bool:
     return any(isinstance(e, psycopg.errors.InsufficientPrivilege) for e in iterate_causes(error))
 
 
-def _get_first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
-
-
 def iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and the errors that it was raised from, newest first."""
+    """Yield the error and the errors that it was explicitly raised from, newest first."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
+def _get_first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
 def _iterate_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes, newest first, as the interpreter would print them."""
+    """Yield the error and all errors that the interpreter would print with it, newest first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Calls to other servers: bounded in time and size, and never redirected."""
+"""Calls other servers over HTTP with limits of time and size, without following redirects."""
 
 import time
 from collections.abc import Collection
@@ -14,15 +14,15 @@ CHUNK: Final = 65_536
 
 
 class TooLargeError(Exception):
-    """The answer is larger than it may be."""
+    """Raised if an answer is larger than allowed."""
 
 
 def read_token(file: Path) -> str:
     """Return the Bearer token in a file.
 
     Raises:
-        FileError: The file cannot be read or does not have a token. The message quotes nothing of
-            it.
+        FileError: The file cannot be read, or does not have a token. The message does not quote
+            the file.
     """
     token = read_text(file).strip()
     if not (token.isascii() and token.isprintable()) or not token or " " in token:
@@ -31,7 +31,12 @@ def read_token(file: Path) -> str:
 
 
 class HttpSession(requests.Session):
-    """Calls to one server. ca_file: who signs its certificate; None: who signs all others."""
+    """Calls to one server.
+
+    Args:
+        ca_file: The certificates that sign the server's certificate. None: the usual ones of this
+            machine.
+    """
 
     def __init__(self, ca_file: Path | None = None) -> None:
         super().__init__()
@@ -49,7 +54,7 @@ class HttpSession(requests.Session):
     ) -> tuple[int, bytes]:
         """Return the status of an answer, and its body if the status is one of `statuses`.
 
-        See read_body for `max_bytes`, `until` and the errors.
+        See read_body for `max_bytes`, `until` and the errors raised.
         """
         options |= {"verify": self._verify, "allow_redirects": False, "stream": True}
         with self.request(method, address, **options) as answer:
@@ -57,10 +62,10 @@ class HttpSession(requests.Session):
             return answer.status_code, read_body(answer, max_bytes, until) if is_expected else b""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None, so that requests does not follow a redirect.
+        """Return None, so that requests does not see a redirect.
 
-        Otherwise requests would read the whole body of a redirect, however large, also if it may
-        not follow it and the answer is to be streamed.
+        Setting allow_redirects to False is not enough: then requests still reads the whole body of
+        a redirect, however large it is.
         """
 
 
@@ -69,7 +74,7 @@ def read_body(answer: requests.Response, max_bytes: int, until: float) -> bytes:
 
     Args:
         max_bytes: How many bytes the body may have.
-        until: The moment of time.monotonic() at which reading ends.
+        until: The time.monotonic() at which reading must end.
 
     Raises:
         TooLargeError: The body has more than `max_bytes`.
@@ -78,8 +83,8 @@ def read_body(answer: requests.Response, max_bytes: int, until: float) -> bytes:
     """
     content = bytearray()
     try:
-        # Whatever has come: the next read may wait as long as the time limit of the request.
-        # Not decoded: urllib3 reads on until compressed bytes give something, and past our limits.
+        # read1 returns the bytes that have arrived: a full read may wait for the time limit of the
+        # request. The bytes stay encoded: to decode them, urllib3 reads on, past our limits.
         while part := answer.raw.read1(CHUNK, decode_content=False):
             content += part
             if len(content) > max_bytes:

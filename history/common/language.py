@@ -6,10 +6,11 @@ from django.utils import translation
 
 
 def choose_language(request: HttpRequest) -> str:
-    """Return the code of one of `settings.LANGUAGES`, in which to answer the request.
+    """Return the code of the language, one of `settings.LANGUAGES`, in which to answer.
 
-    At screens the cookie decides, then `ANNALS_LANGUAGE`. The header Accept-Language counts only if
-    that setting is "auto": it says how the browser was installed, and not what its user reads.
+    For screens, the cookie decides first, then `ANNALS_LANGUAGE`. The header Accept-Language
+    counts only if that setting is "auto": the header says how the browser was installed, not which
+    language its user reads.
     """
     if f"{request.path_info}/".startswith("/api/"):
         return translation.get_language_from_request(request)

@@ -1,4 +1,4 @@
-"""How a process keeps the memory that it freed."""
+"""Limits the memory that a process keeps after it was freed."""
 
 import ctypes
 
@@ -8,10 +8,10 @@ MIB = 1 << 20
 
 
 def limit_heaps() -> None:
-    """Make glibc use two heaps, and give free memory back.
+    """Make glibc use two heaps, and return free memory to the system.
 
-    With a heap for each of many threads, memory would grow for hours. Large blocks are allocated
-    outside of the heaps. Call this before other threads begin.
+    With a heap for each of many threads, the memory of a process would grow for hours. Large
+    objects are allocated outside of the heaps. Call this before other threads start.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):

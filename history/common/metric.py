@@ -1,6 +1,6 @@
-"""Makes metrics and keeps what each one is. docs/metrics.md is generated from that.
+"""Makes metrics and keeps their descriptions, from which docs/metrics.md is generated.
 
-The register of an app, with all its metrics, is in its `metrics.py`.
+Each app has a register with all its metrics in its `metrics.py`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from itertools import product
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 
-# They would be a second series for each counter.
+# The client library would add a second series, `_created`, for each counter.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -23,9 +23,9 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OpenValues:
-    """The values of a label that configuration or data decide."""
+    """The values of a label, if configuration or data decide them."""
 
-    description: str  # a phrase that says which values there can be
+    description: str  # a phrase that says which values are possible
 
 
 Values = Sequence[str] | OpenValues
@@ -33,25 +33,27 @@ Values = Sequence[str] | OpenValues
 
 @dataclass(frozen=True, slots=True)
 class MetricDescription:
-    """A metric as Prometheus sees it. name: with `_total` for a counter. unit: in the plural. text:
-    one sentence. labels: all values of each; Prometheus adds `job` and `instance`."""
+    """A metric as Prometheus sees it."""
 
-    name: str
+    name: str  # for a counter with `_total`
     kind: MetricKind
-    unit: str
-    text: str
-    labels: dict[str, Values]
+    unit: str  # in the plural
+    text: str  # one sentence
+    labels: dict[str, Values]  # all values of each label; Prometheus adds `job` and `instance`
 
     def list_sample_names(self) -> tuple[str, ...]:
-        """Return the names that queries use."""
+        """Return the names by which queries find the series of this metric."""
         if self.kind is MetricKind.HISTOGRAM:
             return tuple(f"{self.name}_{ending}" for ending in ("bucket", "sum", "count"))
         return (self.name,)
 
 
 class MetricRegister:
-    """The metrics of an app. Its methods are the only place where metrics are made. where: a phrase
-    that says which process gives them."""
+    """The metrics of an app. All metrics are made by methods of this class.
+
+    Args:
+        where: A phrase that says which process exposes these metrics.
+    """
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -86,7 +88,7 @@ class MetricRegister:
     def add_collected_gauge(
         self, name: str, unit: str, text: str, **labels: Values
     ) -> Callable[[], GaugeMetricFamily]:
-        """Register a gauge that a collector fills at each scrape. The result makes its family."""
+        """Register a gauge that a collector fills at each scrape; return what makes its family."""
         self._describe(MetricDescription(name, MetricKind.GAUGE, unit, text, labels))
         return lambda: GaugeMetricFamily(name, text, labels=list(labels))
 
@@ -99,7 +101,11 @@ class MetricRegister:
 def fill_family(
     make: Callable[[], GaugeMetricFamily], samples: Iterable[tuple[Sequence[str], float]]
 ) -> GaugeMetricFamily:
-    """Return the family of a metric with these samples: the values of its labels, and the value."""
+    """Return the family of a metric with its samples.
+
+    Args:
+        samples: Pairs of the values of the labels and the value of the metric.
+    """
     family = make()
     for labels, value in samples:
         family.add_metric(labels, value)

@@ -1,4 +1,4 @@
-"""Moments on pages, in the reader's zone. annals.js shows the same, in fewer words."""
+"""Shows moments on pages in the viewer's zone. annals.js then shortens them."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,8 @@ def when(moment: datetime | None, form: str = "full") -> SafeString:
     """Return a time element with the exact moment as its title.
 
     Args:
-        form: What annals.js shows of it: full; near, without the date of today; clock; date.
+        form: How annals.js shows the moment: full; near, without the date if it is today; clock,
+            only the time; date, only the date.
     """
     if moment is None:
         return SafeString("—")
@@ -32,7 +33,7 @@ def when(moment: datetime | None, form: str = "full") -> SafeString:
 
 
 def format_day(local_moment: datetime) -> str:
-    """Format the date of a moment like dates in documents."""
+    """Format the date of a moment in the same way as the dates in documents."""
     return _("{year}-{month}-{day}").format(
         year=local_moment.year, month=f"{local_moment:%m}", day=f"{local_moment:%d}"
     )

@@ -1,21 +1,22 @@
-"""Text of other people for people: on one line, with nothing in it that cannot be seen."""
+"""Makes texts from outside safe to show: on one line, all visible, not run by a spreadsheet."""
 
 import re
 from typing import Final
 
-# Letters by Unicode, and nothing on the screen: the fillers of Hangul.
+# The fillers of Hangul: letters according to Unicode, but invisible.
 _FILLERS: Final = frozenset("\u115f\u1160\u3164\uffa0")
 # A spreadsheet takes these characters for the beginning of a formula.
 _FORMULA_SIGNS: Final = "=+-@＝＋－＠"
 _PHONE: Final = r"\+\s?\d[\d\s().-]{4,}"
-# A signed number with its unit, and phone numbers: no spreadsheet can run anything of them.
+# Signed numbers with a unit, and phone numbers. A spreadsheet cannot run these as a formula.
 _SIGNED_NUMBER: Final = re.compile(
     rf"(?:[+-]\s?\d[\d\s.,]*(?:[eE][+-]?\d+)?|{_PHONE}(?:[,;/]\s*{_PHONE})*)"
     r"(?:\s*[%‰°₽$€£¥])?(?:\s*[^\W\d_][\w\s.]*)?"
 )
 _LONGEST_NUMBER: Final = 100
-# A function, a program (`cmd|' /C calc'!A0`) or a cell of another file, after a sign of a formula
-# and after the separator of a file that a spreadsheet reads with another separator than ours.
+# What is dangerous after a separator and the sign of a formula: a function, a program
+# (`cmd|' /C calc'!A0`) or a cell of another file. The separator may be any, because a spreadsheet
+# may read the file with another separator than ours.
 _CALL_AFTER_SEPARATOR: Final = re.compile(
     rf"(?<=[;,|\t\r\n])(?=[^\S\t\r\n]*[{re.escape(_FORMULA_SIGNS)}][^;,\t\r\n]*?"
     r"(?:(?<!\w)[^\W\d]\w*\(|\||['\]\w]!\$?\w|#\$))"
@@ -23,10 +24,10 @@ _CALL_AFTER_SEPARATOR: Final = re.compile(
 
 
 def escape_formulas(text: str) -> str:
-    """Return the text so that no spreadsheet runs it as a formula.
+    """Return the text with apostrophes where a spreadsheet could run it as a formula.
 
-    A text that begins like a formula gets an apostrophe; numbers, phone numbers and dashes stay as
-    they are. Inside of a text only calls and references after a separator get one: a spreadsheet
+    A text that begins like a formula gets an apostrophe, unless it is a number, a phone number or
+    dashes. Inside a text, calls and references after a separator get an apostrophe: a spreadsheet
     that reads the file with another separator would begin a cell there.
     """
     begin = text.lstrip()
@@ -36,7 +37,7 @@ def escape_formulas(text: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text with the sign of a formula is a number, a phone number or dashes."""
+    """Return whether a text that begins like a formula is a number, a phone number or dashes."""
     if not text.strip("-－ "):
         return True
     return len(text) <= _LONGEST_NUMBER and _SIGNED_NUMBER.fullmatch(text.rstrip()) is not None
@@ -52,7 +53,7 @@ def to_one_line(text: str, keep: str = "") -> str:
 
 
 def count_letters(text: str) -> int:
-    """Count the letters and digits of the text that can be seen."""
+    """Count the visible letters and digits of the text."""
     return sum(character.isalnum() and character not in _FILLERS for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Files that only their owner reads, written whole or not at all; and locks."""
+"""Writes files that only their owner can read, whole or not at all. Also holds lock files."""
 
 import fcntl
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextmanager
 def hold_file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`. Of two processes that want it at once, one waits."""
+    """Hold the lock file `path` during the `with` block. Waits while another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -18,12 +18,13 @@ def hold_file_lock(path: Path) -> Iterator[None]:
 
 
 def write_private_file(path: Path, text: str, owner: os.stat_result | None = None) -> Path:
-    """Write `text` to the file `path`, which only its owner can read, and replace an older file.
+    """Write `text` to the file `path` so that only its owner can read it.
 
-    Never writes through a link. If the disk is full, writes nothing.
+    An older file is replaced, or stays as it is if the write fails. A link is replaced, never
+    followed.
 
     Args:
-        owner: The owner of the file, if this process runs as root. None: root.
+        owner: Who will own the file, if this process runs as root. None: root.
     """
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)

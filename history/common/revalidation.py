@@ -1,4 +1,4 @@
-"""Answers that a client may keep, if it asks each time whether they are still right."""
+"""Lets a client keep an answer, if it checks before each use whether the answer changed."""
 
 import hashlib
 from typing import Final
@@ -13,13 +13,13 @@ _KEPT_HEADERS: Final = ("Cache-Control", "Content-Language", "ETag", "Vary")
 
 
 def revalidated(request: Request, answer: HttpResponse) -> HttpResponse:
-    """Return the answer with its ETag, or 304 without it if the client has the same one.
+    """Return the answer with an ETag, or 304 without a body if the client has the same answer.
 
-    The ETag is a digest of the whole answer, which was made for this login, its masks and its
-    language. So it changes with everything that changes what this login sees.
+    The ETag is a digest of the whole answer. The answer was made for this login, its masks and its
+    language, so the ETag changes whenever this login would see something else.
     """
     answer.headers["Cache-Control"] = REVALIDATED
-    # Weak: compressed and as it is, it is the same answer.
+    # A weak ETag, because the compressed answer is the same answer.
     digest = f'"{hashlib.sha256(answer.content).hexdigest()[:32]}"'
     answer.headers["ETag"] = f"W/{digest}"
     known = parse_etags(request.headers.get("If-None-Match", ""))

@@ -1,6 +1,6 @@
-"""Checks that the tables are those of this release: the database must have all its migrations.
+"""Checks that the database has the tables of this release, that is, all its migrations.
 
-Migrations of the next release are allowed: each leaves tables with which the release before works.
+Further migrations, of the next release, are allowed: this release works with their tables too.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ MigrationName = tuple[str, str]
 """App and name of a migration."""
 
 APPLIED: Final[LiteralString] = "SELECT app, name FROM django_migrations"
-# PostgreSQL's errors where the tables are not those of this release.
+# The errors of PostgreSQL if tables are not as in this release.
 _OTHER_TABLES: Final = (errors.UndefinedTable, errors.UndefinedColumn)
 
 
@@ -41,7 +41,7 @@ def find_missing_migrations(applied: Collection[MigrationName]) -> list[Migratio
 
 
 def explain_missing_migrations(applied: Collection[MigrationName]) -> str | None:
-    """Explain why this release cannot work with these migrations and what to do; None if it can."""
+    """Explain what to do if the database lacks migrations, or return None if it has all."""
     if missing_migrations := find_missing_migrations(applied):
         return (
             "The database lacks migrations of this release "
@@ -67,9 +67,10 @@ FROM unnest(%s::text[]) AS given(name)
 
 
 def explain_kind_tables(cursor: SchemaCursor) -> str | None:
-    """Explain how the tables differ from the declared kinds and what to do; None if they do not.
+    """Explain what to do if the tables do not fit the declared kinds, or return None if they fit.
 
-    Raises the errors of the database.
+    Raises:
+        django.db.Error, psycopg.Error: The database fails.
     """
     cursor.execute(_KINDS, [[entity.table for entity in ENTITIES]])
     tables = {name: (exists, with_parent) for name, exists, with_parent in cursor.fetchall()}
@@ -84,24 +85,27 @@ def explain_kind_tables(cursor: SchemaCursor) -> str | None:
         if with_parent is (entity.parent is None):
             has, declared = ("a", "none") if with_parent else ("no", "one")
             return (
-                f"The table {entity.table} has {has} column for the parent, and the kind "
-                f"{entity.name} declares {declared}. A kind keeps what it had when its table was "
-                "made: declare it so again, or under another name. See docs/kinds.md."
+                f"The table {entity.table} has {has} column for the parent, but the kind "
+                f"{entity.name} declares {declared}. This cannot change once the table exists: "
+                "declare the kind as it was before, or under another name. See docs/kinds.md."
             )
     return None
 
 
 def explain_older_tables(error: BaseException) -> str | None:
-    """Explain what to do if tables of another release caused the error; else None. Runs a query."""
+    """Explain what to do if tables of another release caused the error, or return None.
+
+    Runs a query.
+    """
     if not any(isinstance(cause, _OTHER_TABLES) for cause in iterate_causes(error)):
         return None
     return explain_database()
 
 
 def explain_database() -> str | None:
-    """Explain what to do if the database lacks the tables, or has tables of another release.
+    """Explain what to do if the database does not have the tables of this release.
 
-    Asks the database. Returns None if the tables are right.
+    Asks the database. Returns None if it has them.
     """
     try:
         with psycopg.connect(**connection.get_connection_params()) as own_connection:
@@ -111,14 +115,21 @@ def explain_database() -> str | None:
 
 
 def explain_tables(cursor: SchemaCursor) -> str | None:
-    """Explain what to do if the tables are not the tables of this release, or return None."""
+    """Explain what to do if the database does not have the tables of this release, or return None.
+
+    See `explain_database`, which opens a cursor for it.
+    """
     return explain_missing_migrations(load_applied_migrations(cursor)) or explain_kind_tables(
         cursor
     )
 
 
 def load_applied_migrations(cursor: SchemaCursor) -> list[MigrationName]:
-    """Return the migrations that the database has, or none if it is new. Raises its errors."""
+    """Return the migrations that the database has; an empty list if the database is new.
+
+    Raises:
+        django.db.Error, psycopg.Error: The database fails.
+    """
     cursor.execute("SELECT to_regclass('django_migrations') IS NOT NULL")
     if list(cursor.fetchall()) != [(True,)]:
         return []
@@ -127,7 +138,7 @@ def load_applied_migrations(cursor: SchemaCursor) -> list[MigrationName]:
 
 
 def format_names(migrations: Collection[MigrationName], limit: int = 3) -> str:
-    """Format the first migrations for a sentence."""
+    """Format migrations for a sentence: the first `limit`, and how many more there are."""
     listed = [f"{app}.{name}" for app, name in migrations]
     more = len(listed) - limit
     return ", ".join(listed[:limit]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Signals for code that records, counts or prevents what happens to documents."""
+"""Signals for code that records, counts or prevents access to documents."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ from django.dispatch import Signal
 
 from history.common.complaints import ExplainedError
 
-# Sent before the first row is read, with `entity`, `days` (history.retention.export.days.Day) and
-# `options` of the command.
+# Sent before an export reads its first row. Arguments: `entity`, `days` (a list of
+# history.retention.export.days.Day) and the `options` of the command.
 begins: Final = Signal()
 
-# Sent for the first page of a `user`. A receiver returns the kinds and ids that it opened before,
-# newest first.
+# Sent when a `user` opens the first page. A receiver returns the kinds and ids of the documents
+# that the user opened before, newest first.
 looks_back: Final = Signal()
 
 
 class NotJournaledError(ExplainedError, RuntimeError):
-    """A receiver raises it: what the signal is about must not happen. The message says why."""
+    """Raised by a receiver to prevent the action that a signal announces. The message says why."""

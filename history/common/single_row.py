@@ -1,4 +1,4 @@
-"""Rows of statements that always return one."""
+"""Gets the row of a statement that always returns one row."""
 
 from typing import TypeVar
 
@@ -6,14 +6,14 @@ Row = TypeVar("Row")
 
 
 class MissingRowError(RuntimeError):
-    """Raised if a statement returned no row although it always returns one: a program error."""
+    """Raised if a statement that always returns a row returned none, which is a program error."""
 
 
 def require_row(row: Row | None) -> Row:
-    """Return the row of an aggregate, or of another statement that always returns one.
+    """Return the row of a statement that always returns one, such as an aggregate.
 
     Raises:
-        MissingRowError: There is no row.
+        MissingRowError: `row` is None.
     """
     if row is None:
         raise MissingRowError("a statement that always returns a row returned none")

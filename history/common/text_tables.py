@@ -1,4 +1,4 @@
-"""A number and its noun, and tables, in what commands print. The screens have ngettext."""
+"""Formats tables, and numbers with their nouns, for the output of commands."""
 
 import shutil
 from collections.abc import Collection
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
-# The width of a file or pipe, so that the table is as wide as it needs.
+# The width if the output is a file or a pipe: the table becomes as wide as it needs.
 NO_WIDTH = 10_000
 
 
 def build_table(*names: str, right: Collection[str] = ()) -> "Table":
-    """Return a table; its add_row() takes a text for each column.
+    """Return an empty table with these columns. Its add_row() takes a text for each column.
 
     Args:
-        right: The columns of numbers, which are aligned to the right.
+        right: The columns that are aligned to the right.
     """
     from rich.table import Table
 
@@ -27,7 +27,7 @@ def build_table(*names: str, right: Collection[str] = ()) -> "Table":
 
 
 def print_table(out: TextIOBase, table: "Table") -> None:
-    """Write the table to a command's output; on a terminal in its width."""
+    """Write the table to a command's output; on a terminal, within the terminal's width."""
     from rich.console import Console
 
     width = shutil.get_terminal_size().columns if out.isatty() else NO_WIDTH
@@ -40,6 +40,6 @@ def pluralize(count: int, singular: str, plural: str = "") -> str:
     """Return a count with its noun: `1 day`, `1,234 days`.
 
     Args:
-        plural: The noun for other counts than 1; by default `singular` and an s.
+        plural: The noun for counts other than 1; by default `singular` with an s.
     """
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"

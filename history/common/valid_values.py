@@ -1,4 +1,4 @@
-"""Finds the values that would be valid at the place where msgspec found a mistake."""
+"""Names the values that would be valid where msgspec found a mistake in a declaration."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,13 @@ from msgspec import inspect
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
 _ENUM: Final = re.compile(r"Invalid enum value (?:'([^']*)'|(\S+))")
 _PLACE: Final = re.compile(r" - at `\$([^`]*)`")
-# The steps of a place: `.name` of a field, `[0]` of a list, `[...]` of a table with free keys.
+# A step of the path to a mistake: `.name` into a field, `[0]` into a list, `[...]` into a table
+# whose keys are free.
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
 def find_nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of these names that somebody probably meant, or None."""
+    """Return the name among `names` that a misspelt `name` probably means, or None."""
     matches = get_close_matches(name, list(names), 1)
     return matches[0] if matches else None
 
@@ -24,14 +25,15 @@ def find_nearest(name: str, names: Iterable[str]) -> str | None:
 def explain_valid_values(
     error: msgspec.ValidationError, shape: Any, declared: Any = None
 ) -> str | None:
-    """Say which names or values are valid where a declaration has another one.
+    """Say which names or values are valid at the place of a mistake.
 
     Args:
-        shape: the type that the declaration should have.
-        declared: the declaration, which names the key of a table with free keys; None: unknown.
+        shape: The type that the declaration should have.
+        declared: The declaration as plain values, to name the key of a table whose keys are free.
+            None if it is not known.
 
     Returns:
-        Sentences without the last period, or None where the error says it all.
+        Sentences without the last period, or None if there is nothing to add to the error.
     """
     text = str(error)
     place = _PLACE.search(text)
@@ -43,7 +45,7 @@ def explain_valid_values(
     if (match := _ENUM.search(text)) is not None:
         valid = [str(value) for t in types for value in _list_values(t)]
         choices = _list_choices(match[1] or match[2], valid, "It must be one of")
-        return choices if key is None or choices is None else f'It is that of "{key}". {choices}'
+        return choices if key is None or choices is None else f'The key is "{key}". {choices}'
     return None
 
 
@@ -63,7 +65,7 @@ def _split_steps(place: str) -> Iterator[str]:
 def _walk(
     types: list[inspect.Type], steps: list[str], declared: Any
 ) -> tuple[list[inspect.Type], str | None]:
-    """Return the types at a place, and the last free key on the way to it."""
+    """Return the possible types at the end of `steps`, and the last free key on the way."""
     key = None
     types = list(_flatten(types))
     for step in steps:
@@ -87,7 +89,7 @@ def _walk(
 
 
 def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
-    """Yield the types themselves, without unions and descriptions around them."""
+    """Yield the types inside unions and metadata."""
     for kind in types:
         if isinstance(kind, inspect.UnionType):
             yield from _flatten(kind.types)
@@ -98,7 +100,7 @@ def _flatten(types: Iterable[inspect.Type]) -> Iterator[inspect.Type]:
 
 
 def _find_bad_key(kind: inspect.DictType, declared: Any) -> str | None:
-    """Return the first key of a table with a value, or a part of a value, that is not valid."""
+    """Return the first key of a table whose value is not valid, or contains an invalid part."""
     if not isinstance(declared, dict):
         return None
     for key, value in declared.items():

@@ -1,7 +1,7 @@
-"""How the threads of one web process are shared between logins.
+"""Shares the threads of one web process between logins.
 
-Each limit holds in each process alone, with no word between processes: a login that has at most
-half of the places of every process has at most half of all places.
+Processes do not coordinate: a login that has at most half of the places of every process also has
+at most half of all places.
 """
 
 import math
@@ -17,13 +17,13 @@ from history import metrics
 from history.common import deadline
 from history.common.deadline import RequestWork
 
-EXPENSIVE_PLACES: Final = 4  # of the 16 threads of a process
+EXPENSIVE_PLACES: Final = 4  # a process has 16 threads
 WAIT_S: Final = 2.0
-# A question that has computed for this long is expensive, whatever it asks: sizes differ.
+# A request that has computed for this long counts as expensive, whatever it asks for.
 MAX_CHEAP_S: Final = 0.1
-# Requests of one login at a time, half of the threads of a process.
+# The most requests of one login at a time: half of the threads of a process.
 MAX_REQUESTS_OF_LOGIN: Final = 8
-# A request that has lasted this long may last much longer, so no other one waits for its thread.
+# A request that has lasted this long may last much longer, so other requests do not wait for it.
 QUICK_S: Final = 1.0
 
 P = ParamSpec("P")
@@ -31,10 +31,10 @@ R = TypeVar("R")
 
 
 class BusyError(RuntimeError):
-    """Raised for a request that does not get a place among the expensive requests.
+    """Raised if a request is refused because too many requests run at once.
 
     Args:
-        by_same_login: Whether the same login has all places that one login may have.
+        by_same_login: Whether requests of the same login are the reason.
     """
 
     def __init__(self, *, by_same_login: bool = False) -> None:
@@ -43,7 +43,7 @@ class BusyError(RuntimeError):
 
 
 class _Waiter:
-    """A request that waits for a place. `called` is set when it has one, or is refused one."""
+    """A request that waits for a place. `called` is set when it gets one, or is refused."""
 
     def __init__(self, owner: object) -> None:
         self.owner = owner
@@ -52,16 +52,16 @@ class _Waiter:
 
 
 class PlacePool:
-    """Places that are taken for the time of a block, and a fair queue for them.
+    """A number of places, and a fair queue of requests that wait for one.
 
-    An owner has at most half of the places and half of the queue, also while they are free: a block
-    cannot be stopped when another owner comes. The next place goes to the owner with the fewest
-    places, and among equal ones to the request that waits longest. A full queue makes room for an
-    owner with fewer requests: it refuses the newest request of the owner with most.
+    An owner gets at most half of the places and half of the queue, even if the rest is free: a
+    running request cannot be stopped when another owner comes. A free place goes to the owner with
+    the fewest places; among these to the request that has waited longest. If the queue is full, it
+    refuses the newest request of the owner with the most requests.
 
     Args:
-        size: How many blocks run at a time.
-        waiting: How many blocks wait, each for `WAIT_S` at most; by default twice as many as run.
+        size: How many requests run at a time.
+        waiting: How many requests may wait, each for at most `WAIT_S`; by default twice `size`.
     """
 
     def __init__(self, size: int, waiting: int | None = None) -> None:
@@ -72,16 +72,19 @@ class PlacePool:
         self._lock = threading.Lock()
 
     @property
-    def count_queued(self) -> int:
-        """How many blocks wait now."""
+    def queue_length(self) -> int:
+        """How many requests are waiting now."""
         return len(self._queue)
 
     @contextmanager
     def take_place(self, owner: object = None) -> Iterator[None]:
-        """Run the block on a place of this owner. None: an owner of its own.
+        """Hold a place during the `with` block.
+
+        Args:
+            owner: Who gets the place. None: an owner without other requests.
 
         Raises:
-            BusyError: At once if the queue is full, otherwise after `WAIT_S` at most.
+            BusyError: No place became free within `WAIT_S`. Raised at once if the queue is full.
         """
         waiter = _Waiter(_SingleOwner() if owner is None else owner)
         self._join_queue(waiter)
@@ -96,7 +99,7 @@ class PlacePool:
         finally:
             with self._lock:
                 self._held[waiter.owner] -= 1
-                self._held += Counter()  # forget owners that have none
+                self._held += Counter()  # remove owners without places
                 self._give_places()
 
     def _join_queue(self, waiter: _Waiter) -> None:
@@ -133,7 +136,7 @@ class PlacePool:
             waiter.called.set()
 
     def _count_of_owner(self, waiter: _Waiter) -> int:
-        """Return how many requests the owner has, on places and in the queue."""
+        """Return how many requests the waiter's owner has, running and waiting."""
         queued = sum(queued_waiter.owner == waiter.owner for queued_waiter in self._queue)
         return self._held[waiter.owner] + queued
 
@@ -142,28 +145,28 @@ class PlacePool:
 
 
 class _SingleOwner:
-    """The owner of one block."""
+    """The owner of a single request."""
 
 
 def _compute_half(number: int) -> int:
-    """Return half of the places, at least one where there is any."""
+    """Return half of a number, rounded down, but at least 1 unless the number is 0."""
     return min(number, max(1, number // 2))
 
 
 EXPENSIVE_POOL: Final = PlacePool(EXPENSIVE_PLACES)
-# Requests without a login, for example to the documents of the API, count as one login.
+# Requests without a login, for example for the API's documentation, share one owner.
 _ANONYMOUS: Final = "nobody"
-# The requests of logins that this process answers at the moment.
+# The requests that this process answers now, and whose login is known.
 _answered_work: Final[set[RequestWork]] = set()
 _work_ended: Final = threading.Condition()
 
 
 @contextmanager
 def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
-    """Take a place for the block, if it answers an expensive question.
+    """Hold a place for expensive requests during the `with` block, if `is_expensive`.
 
     Raises:
-        BusyError: No place became free in WAIT_S.
+        BusyError: No place became free within WAIT_S.
     """
     work = deadline.get_current_work()
     if not is_expensive or work.placed:
@@ -187,17 +190,18 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
 
 @contextmanager
 def count_login_request(login: object) -> Iterator[None]:
-    """Count the block as a request of this login, which has at most MOST_BESIDE at a time.
+    """Count the `with` block as a request of this login.
 
-    A further one waits while all of these are quick: a program that asks many cheap questions in
-    parallel gets all its answers. It is refused at once if one of them is expensive or has lasted
-    for QUICK_S, because the threads that wait for it would be missing for others.
+    A login may have MAX_REQUESTS_OF_LOGIN requests at a time. A further request waits as long as
+    all of these are quick, so that a program that sends many cheap requests in parallel gets all
+    its answers. The further request is refused if one of them is expensive or has lasted QUICK_S:
+    if it waited, its thread would be missing for other logins.
 
     Raises:
-        BusyError: after QUICK_S at most.
+        BusyError: The request is refused, after at most QUICK_S.
     """
     work = deadline.get_current_work()
-    if work in _answered_work:  # the block is part of a counted request
+    if work in _answered_work:  # this request is counted already
         yield
         return
     with _work_ended:
@@ -226,17 +230,18 @@ def count_login_request(login: object) -> Iterator[None]:
 
 @contextmanager
 def meter_cost(work: RequestWork) -> Iterator[None]:
-    """Measure what the block computes, and take a place once it has computed for MAX_CHEAP_S.
+    """Take a place for expensive requests once the `with` block has computed for MAX_CHEAP_S.
 
-    The time counts from the first deadline check on, so a password for example does not count. The
-    check at which the time is over raises BusyError if no place becomes free in WAIT_S.
+    The time counts from the first deadline check on: checking a password, for example, comes
+    before it and does not count. The deadline check that takes the place raises BusyError if no
+    place becomes free within WAIT_S.
     """
     until, earliest = math.inf, 0.0
 
-    def look() -> None:
+    def measure() -> None:
         nonlocal until, earliest
         now = time.monotonic()
-        if now < earliest:  # asked often, and the clock of a thread is a call of the system
+        if now < earliest:  # this is called often, and reading a thread's clock is a system call
             return
         computed = time.thread_time()
         if until == math.inf:
@@ -248,7 +253,7 @@ def meter_cost(work: RequestWork) -> Iterator[None]:
         earliest = now + until - computed
 
     with ExitStack() as place:
-        work.also = look
+        work.also = measure
         try:
             yield
         finally:
@@ -256,7 +261,7 @@ def meter_cost(work: RequestWork) -> Iterator[None]:
 
 
 def mark_expensive(view: Callable[P, R]) -> Callable[P, R]:
-    """Decorate an expensive view: it takes a place before it runs."""
+    """Decorate an expensive view, so that it holds a place while it runs."""
 
     @wraps(view)
     def run_in_share(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""The time zone of the reader: the browser's, Moscow or UTC."""
+"""The time zone in which a viewer reads times: the browser's, Moscow or UTC."""
 
 from functools import cache
 from typing import Final
@@ -20,19 +20,19 @@ def list_zone_names() -> frozenset[str]:
 
 
 def get_choice(request: HttpRequest) -> str:
-    """Return the choice of the request, one of CHOICES."""
+    """Return the zone that the viewer chose, one of CHOICES."""
     choice = request.COOKIES.get(CHOICE_COOKIE, "")
     return choice if choice in CHOICES else "mine"
 
 
 def find_zone(request: HttpRequest) -> ZoneInfo:
-    """Return the zone in which times are shown; UTC if the browser has not named one."""
+    """Return the zone in which to show times; UTC if the browser's zone is not known yet."""
     name = CHOICES[get_choice(request)] or request.COOKIES.get(BROWSER_COOKIE, "")
     return ZoneInfo(name if name in list_zone_names() else "UTC")
 
 
 def remember_choice(request: HttpRequest) -> HttpResponse:
-    """Remember the choice of a form and go back to its page."""
+    """Store the zone that a form chooses in a cookie, and go back to the page of the form."""
     next_address = request.POST.get("next", "")
     is_ours = url_has_allowed_host_and_scheme(
         next_address, {request.get_host()}, request.is_secure()

@@ -1,6 +1,6 @@
-"""Up to which moment everything that was sent has been read, by the ledger of ingest.
+"""Says up to which moment everything that was sent has been read, according to the ledger.
 
-What was read and not stored is in quarantine.
+Messages that were read but could not be stored are in quarantine.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ class StoreCompleteness:
     """How complete the store is for some kinds. Retired topics do not count."""
 
     complete_to: datetime | None  # everything sent up to this moment was read; None if not known
-    lag_messages: int | None  # sent and not read yet; None if not known
-    halted: bool  # reading stopped because of too many bad messages
-    silence: Silence | None  # the longest
-    retention_start: datetime  # nothing older is kept
-    read_at: datetime
-    stored: bool = True  # nothing of these kinds that was read is in quarantine
+    lag_messages: int | None  # how many messages are sent but not read yet; None if not known
+    halted: bool  # whether reading stopped because of too many bad messages
+    silence: Silence | None  # the longest silence about the topics of these kinds
+    retention_start: datetime  # versions before this moment are not kept
+    read_at: datetime  # when this was read from the database
+    stored: bool = True  # whether no message of these kinds is in quarantine
 
     @property
     def lag_seconds(self) -> float | None:
@@ -41,13 +41,14 @@ class StoreCompleteness:
 
     @property
     def late(self) -> bool:
-        """Whether messages have been unread for longer than SILENT."""
+        """Whether messages have been waiting to be read for longer than SILENT."""
         lag = self.lag_seconds
         return bool(self.lag_messages) and (lag is None or lag > SILENT.total_seconds())
 
 
-# One row with nothing known: never read. Of a topic that was created again the newest row counts.
-# A topic that did not exist when a consumer asked had nothing to read until then.
+# A topic that was never read has one row of NULLs. If a topic was deleted and created again, its
+# newest row counts. A topic that did not exist when a consumer asked for it counts as read up to
+# that moment.
 _LEDGER = """
     SELECT DISTINCT ON (t.topic, l.partition)
         CASE WHEN a.topic IS NULL THEN l.high_watermark - l.next_offset ELSE 0 END,
@@ -64,7 +65,7 @@ _LEDGER = """
 
 
 def read_completeness(entities: Iterable[EntityKind]) -> StoreCompleteness:
-    """Return how complete the store is for these kinds: the worst of their topic partitions."""
+    """Return how complete the store is for these kinds: as complete as the worst partition."""
     return _find_worst(prepared.fetch_rows(*_make_ledger_query(entities)))
 
 
@@ -73,7 +74,7 @@ def read_completeness_and_messages(
 ) -> tuple[StoreCompleteness, prepared.FetchedRows]:
     """Return the completeness for the kinds of a question, and the rows for select_open_messages.
 
-    Both are read in one round trip: what was read up to then is stored, or among these messages.
+    One round trip reads both, so every message up to `complete_to` is stored or in these rows.
     """
     ledger, messages = prepared.fetch_pipelined(
         [_make_ledger_query(question.kinds), question.statement]
@@ -109,11 +110,11 @@ def _find_worst(rows: prepared.FetchedRows) -> StoreCompleteness:
 def _find_complete_to(
     lag: int | None, newest: datetime | None, end_known_at: datetime | None, halted: bool
 ) -> datetime | None:
-    """Return up to which moment one topic partition is complete.
+    """Return the moment up to which one topic partition is complete.
 
-    At its end it is the moment at which this was the end. Before it, it is the moment of the newest
-    message that was read, but not a later one than that at which the end was known, whatever time a
-    producer gave to the message.
+    If everything was read, this is the moment at which the broker last told the end. Otherwise it
+    is the timestamp of the newest message that was read, but at most the former moment: a producer
+    can give a message any timestamp.
     """
     if lag is not None and lag <= 0 and not halted and end_known_at is not None:
         return end_known_at

@@ -1,7 +1,8 @@
 """Matches the items of a new list with the items of the old list.
 
-Removed and added items without keys that are probably the same are paired by DeepDiff's distance.
-That takes a third of a millisecond each, so only few are paired so (docs/decisions/0011).
+A removed and an added item without keys may be one item that changed. DeepDiff measures how similar
+they are. That takes a third of a millisecond a pair, so few pairs are measured
+(docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ IndexPairs = list[tuple[int, int]]
 
 
 def find_longest_chain(pairs: IndexPairs) -> IndexPairs:
-    """Return a longest chain of the pairs in which both numbers grow strictly.
+    """Return a longest subsequence of the pairs in which both numbers grow strictly.
 
     The pairs must be sorted by the first number ascending, then by the second descending.
     """
@@ -79,14 +80,14 @@ Items = list[Json]
 
 @dataclass(slots=True)
 class ListAlignment:
-    """The origin of every item of a new list."""
+    """Where every item of a new list comes from."""
 
     source: list[int]  # the old index by new index, -1 for an added item
     removed: list[int]  # old indexes of removed items, ascending
     moved: set[int]  # new indexes of items that changed their order
     unsure: Container[int]  # new indexes of items that may differ from their source
     key: str = ""  # the field that identifies all items, or ""
-    names: list[str] | None = None  # values of the key, or segments of key paths
+    names: list[str] | None = None  # the items' values of the key, or their key path segments
     old_names: list[str] | None = None  # the same for the old list
 
     def get_segment(self, index: int) -> str:
@@ -109,7 +110,7 @@ def _make_segment(key: str, names: list[str] | None, index: int) -> str:
 def align_lists(
     old: Items, new: Items, keys: tuple[str, ...], similarity: SimilarItems
 ) -> ListAlignment:
-    """Match the items by the first key that all have, or each by its own key, or by content."""
+    """Match the items by the first key that all items have; else by their own keys and content."""
     deadline.check()
     for key in keys:
         old_names = _list_key_values(old, key)
@@ -125,7 +126,7 @@ def align_lists(
 
 
 def _list_key_values(items: Items, key: str) -> list[str] | None:
-    """Return the value of the key in every item; None if an item lacks it or two share a value."""
+    """Return each item's value of the key, or None if an item lacks it or two items share one."""
     values: list[str] = []
     for item in items:
         if type(item) is not dict:
@@ -147,7 +148,7 @@ def _align_by_own_key(
     similarity: SimilarItems,
     matched: identity.KeyMatches,
 ) -> ListAlignment:
-    """Align the items that have a key of their own as they match, and the rest by content."""
+    """Align the items that `matched` pairs by their own keys, and the rest by content."""
     source = [matched.source.get(index, -1) for index in range(len(new))]
     matched_origins = set(matched.source.values())
     old_rest = [index for index in range(len(old)) if index not in matched_origins]
@@ -190,7 +191,7 @@ def _find_movers(source: list[int]) -> set[int]:
 def _align_by_value(
     old: Items, new: Items, keys: tuple[str, ...], similarity: SimilarItems
 ) -> ListAlignment:
-    if old == new:  # to Python, which takes 1.0 as 1: each is compared with the one in its place
+    if old == new:  # Python takes 1.0 as 1, so items in the same place are still compared
         return ListAlignment([*range(len(new))], [], set(), range(len(new)))
     head, tail = _count_equal_ends(old, new)
     old_end, new_end = len(old) - tail, len(new) - tail
@@ -228,8 +229,9 @@ def _pair_similar(
     keys: tuple[str, ...],
     similarity: SimilarItems,
 ) -> Iterator[tuple[int, int]]:
-    """Generate old and new indexes of items that are one changed item, those without a key
-    first.
+    """Generate pairs of an old and a new index that are one changed item.
+
+    Items without a key come first.
     """
     if keys:
         plain_left = [i for i in removed if not identity.has_key(old[i], keys)]
@@ -249,8 +251,9 @@ def _pair_similar(
 
 
 def _count_equal_ends(old: Items, new: Items) -> tuple[int, int]:
-    """Return how many items are identical at the front and at the back. No item is counted
-    twice.
+    """Return how many items are identical at the front and at the back.
+
+    No item is counted twice.
     """
     shorter = min(len(old), len(new))
     head = 0
@@ -265,7 +268,7 @@ def _count_equal_ends(old: Items, new: Items) -> tuple[int, int]:
 def _find_moved(
     old_prints: list[str | bytes], new_prints: list[str | bytes], stays: IndexPairs
 ) -> IndexPairs:
-    """Return pairs of equal items outside the common order whose value occurs once on each side."""
+    """Return pairs of items that moved: equal, not in `stays`, and of a value that is unique."""
     removed = _index_single_values(old_prints, {i for i, _ in stays})
     added = _index_single_values(new_prints, {j for _, j in stays})
     return [(i, added[value]) for value, i in removed.items() if value in added]
@@ -283,18 +286,18 @@ def _index_single_values(values: list[str | bytes], without: set[int]) -> dict[s
     return {value: index for value, index in indexes.items() if value not in repeated_values}
 
 
-# Pairs of objects that DeepDiff compares at most: 12 take 5 ms, 72 take 23 ms.
+# The most pairs of objects that DeepDiff compares: 12 take 5 ms, 72 take 23 ms.
 _MAX_PAIRS = 12
 _MAX_BYTES = 4096
 # Objects at a greater distance than this are different items.
 _MAX_DISTANCE = 0.6
-# A deeper part counts as one text: at 90 levels DeepDiff takes three seconds.
+# Deeper parts are compared as one text: with 90 levels DeepDiff takes three seconds.
 _MAX_LEVELS = 8
 _WHOLE_ITEM_REPORTS = ("iterable_item_added", "iterable_item_removed")
 
 
 class SimilarItems:
-    """Pairs similar items. One comparison of two snapshots gives DeepDiff few pairs in total."""
+    """Pairs similar items, with a limit on the pairs that DeepDiff measures in one comparison."""
 
     __slots__ = ("_left",)
 
@@ -302,8 +305,9 @@ class SimilarItems:
         self._left = _MAX_PAIRS
 
     def pair_items(self, removed: list[Json], added: list[Json]) -> IndexPairs:
-        """Return indexes of removed and added items that are one changed item, each index at most
-        once.
+        """Return pairs of a removed and an added index that are one changed item.
+
+        No index occurs twice.
         """
         product = len(removed) * len(added)
         if (
@@ -317,9 +321,9 @@ class SimilarItems:
 
 
 def _pair_by_distance(removed: list[Json], added: list[Json]) -> IndexPairs:
-    from deepdiff import DeepDiff  # the import takes a third of a second; few need it
+    from deepdiff import DeepDiff  # imported late: it takes a third of a second
 
-    # Only texts: DeepDiff finds true close to 1, and reads numbers as floats.
+    # Values become texts first: DeepDiff takes true as close to 1, and numbers as floats.
     difference = DeepDiff(
         [_to_texts(item) for item in removed],
         [_to_texts(item) for item in added],

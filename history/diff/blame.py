@@ -18,19 +18,21 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _UnblamedPart:
-    """A part of the newest snapshot with leaves that are not blamed yet. path: its pointer there.
-    parts: its remaining parts by key or index in the snapshot reached so far; None as long as
-    nothing in it has changed."""
+    """A part of the newest snapshot with leaves that are not blamed yet."""
 
-    path: str
+    path: str  # its pointer in the newest snapshot
+    # the parts inside that still have such leaves, by key or index in the snapshot that the walk
+    # has reached; None as long as nothing in the part has changed
     parts: dict[str | int, _UnblamedPart] | None = None
 
 
 class BlameWalk(Generic[V]):
     """Walks from the newest snapshot to older ones and reports who changed each leaf last.
 
-    The move of an item does not change its leaves. `report` is called with the pointer of a leaf
-    and the version that is blamed.
+    Moving a list item does not count as a change of its leaves.
+
+    Args:
+        report: Called with the pointer of each leaf and the version that last changed it.
     """
 
     def __init__(
@@ -49,20 +51,20 @@ class BlameWalk(Generic[V]):
         return self._root is None
 
     def blame_version(self, older: Json, version: V) -> None:
-        """Go back by one version: blame `version` for every leaf that the older snapshot lacks."""
+        """Blame `version` for every leaf that the snapshot before it, `older`, does not have."""
         self._similarity = SimilarItems()
         if self._root is not None and not self._walk(self._root, self._reached, older, version):
             self._root = None
         self._reached = older
 
     def blame_rest(self, version: V) -> None:
-        """Blame the oldest version for the leaves that are left."""
+        """Blame `version`, the oldest one, for all remaining leaves."""
         if self._root is not None:
             self._blame_part(self._root, self._reached, version)
             self._root = None
 
     def _walk(self, part: _UnblamedPart, new: Json, old: Json, version: V) -> bool:
-        """Return whether any leaf of the part is older than `version`."""
+        """Blame `version` for the changed leaves of a part; return whether any leaf is older."""
         if is_identical(old, new) or is_equal_number(old, new):
             return True
         if len(part.path) > self._longest:
@@ -103,7 +105,7 @@ class BlameWalk(Generic[V]):
 
 
 def _generate_leaves(value: Json, path: str, longest: int) -> Iterator[tuple[str, Json]]:
-    """Generate pointer and value of every leaf, in document order."""
+    """Generate the pointer and value of every leaf, in document order."""
     if type(value) not in (dict, list) or not value or len(path) > longest:
         yield path, value
         return

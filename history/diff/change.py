@@ -6,7 +6,7 @@ import msgspec
 
 from history.documents.exactjson import Json
 
-# The value is absent, which is not null. msgspec omits such fields when it encodes a ValueChange.
+# Stands for a value that is absent, not null. msgspec omits such fields of a ValueChange.
 MISSING = msgspec.UNSET
 MaybeJson: TypeAlias = "Json | msgspec.UnsetType"
 
@@ -15,23 +15,25 @@ Operation = dict[str, Any]
 
 
 class ValueChange(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One difference as a person sees it. `path`: an RFC 6901 pointer into the new snapshot; for
-    "removed", into the old one. `key_path`: with list items named by their key, see docs/diff.md.
-    `old` is MISSING for "added", `new` for "removed". "moved" items have both indexes; a change
-    inside the item is another one. Do not modify the values, which are the snapshots' own."""
+    """One difference as a person sees it.
 
-    path: str
-    key_path: str
+    A change inside a moved item is a ValueChange of its own. Do not modify the values: they are
+    parts of the snapshots.
+    """
+
+    path: str  # RFC 6901 pointer into the new snapshot; for "removed", into the old one
+    key_path: str  # the path with list items named by their key, see docs/diff.md
     kind: ChangeKind
-    old: MaybeJson = MISSING
-    new: MaybeJson = MISSING
-    from_index: int | msgspec.UnsetType = MISSING
-    to_index: int | msgspec.UnsetType = MISSING
+    old: MaybeJson = MISSING  # MISSING for "added"
+    new: MaybeJson = MISSING  # MISSING for "removed"
+    from_index: int | msgspec.UnsetType = MISSING  # for "moved"
+    to_index: int | msgspec.UnsetType = MISSING  # for "moved"
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """Both results of one comparison. `changes`: in document order of the new snapshot, a removed
-    value at its old position; empty if equal as JSON. `patch`: RFC 6902, exact to the digit."""
+    """The results of one comparison, for people and for programs."""
 
+    # in document order of the new snapshot, with removed values at their old position; empty if
+    # the snapshots are equal as JSON
     changes: tuple[ValueChange, ...]
-    patch: list[Operation]
+    patch: list[Operation]  # RFC 6902; the result is exact to the digit

@@ -1,4 +1,4 @@
-"""Fast exact comparison of JSON values; the walk skips what is identical."""
+"""Compares JSON values exactly and fast, so that the walk can skip identical parts."""
 
 from decimal import Decimal
 
@@ -8,14 +8,13 @@ from history.diff.change import MISSING, MaybeJson
 from history.documents import exactjson
 from history.documents.exactjson import Json, Numeral, canonical, dumps
 
-# Python's == is not enough for these types: 1.0 == 1.00, [1] == [True].
+# Types for which Python's == is too lax: 1.0 == 1.00, [1] == [True].
 COMPARED_AS_TEXT = frozenset((dict, list, Decimal, Numeral))
 _NUMBERS = (int, Decimal, Numeral)
 
 
 def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
-    """Return whether both have the same JSON text, also where Python takes true as 1, and 1.0 as
-    1.00.
+    """Return whether both values have the same JSON text: true is not 1, and 1.0 is not 1.00.
 
     May be False if only the order of keys differs.
     """
@@ -28,8 +27,9 @@ def is_identical(old: MaybeJson, new: MaybeJson) -> bool:
 
 
 def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
-    """Return whether both are numbers with the same value, as 1, 1.0 and 1.00. True is not a
-    number.
+    """Return whether both are numbers with the same value, such as 1, 1.0 and 1.00.
+
+    True is not a number.
     """
     if type(old) is Raw and type(new) is Raw:
         return exactjson.has_equal_numbers(bytes(old), bytes(new))
@@ -37,19 +37,25 @@ def is_equal_number(old: "Json | Raw", new: "Json | Raw") -> bool:
 
 
 def make_fingerprint(value: Json) -> str | bytes:
-    """Return a hashable form of a value. Two values with the same fingerprint are identical."""
+    """Return a hashable value that is the same only for identical values."""
     return value if type(value) is str else canonical(value)
 
 
-# An object's key with its old and its new value.
+# A key of an object, its old value and its new value.
 ChangedKey = tuple[str, MaybeJson, MaybeJson]
 
 
 def find_changed_keys(
     old: dict[str, Json], new: dict[str, Json], prune: bool
 ) -> tuple[list[ChangedKey], bool]:
-    """Return the keys of `new` that are added or not identical, and whether `new` has every old
-    key.
+    """Find the keys of `new` that were added or changed.
+
+    Args:
+        prune: Whether to leave out containers with the same text. Otherwise they are returned, for
+            the caller to compare.
+
+    Returns:
+        These keys with their values, and whether `new` has every key of `old`.
     """
     changed: list[ChangedKey] = []
     old_values: list[
@@ -86,7 +92,7 @@ def find_changed_keys(
 def insert_removed_keys(
     old: dict[str, Json], new: dict[str, Json], changed: list[ChangedKey]
 ) -> list[ChangedKey]:
-    """Insert the removed keys at their old position: after the key that preceded them."""
+    """Insert each removed key into `changed` at its old position, after the key before it."""
     rank = {key: index for index, key in enumerate(new)}
     ranked = [(rank[entry[0]], 0, entry) for entry in changed]
     behind = -1

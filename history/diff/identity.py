@@ -1,4 +1,4 @@
-"""The fields that identify list items across snapshots: of a whole list, or of single items."""
+"""Identifies the items of lists across snapshots by their key fields."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,10 +13,10 @@ class ListIdentity:
     """Key fields by which the items of lists are matched.
 
     `places` has pairs of a pattern and its key fields. The first pattern that matches the pointer
-    of a list decides; `*` matches any segment. Without key fields items are matched by content.
+    of a list decides; `*` matches any segment. A list without key fields is matched by content.
 
-    A key is usable if every item on both sides is an object with a text or integer under it, and
-    the items of one side have different values.
+    A whole list is matched by a key if every item in the old and the new list is an object with a
+    text or integer under the key, and all these values in one list differ.
     """
 
     keys: tuple[str, ...] = ("pid", "id")
@@ -49,15 +49,15 @@ DEFAULT_IDENTITY = ListIdentity()
 
 
 Items = list[Json]
-# For each key field: the value in every item, None where an item has none.
+# For each key field: its value in every item, or None if the item does not have it.
 _KeyValues = dict[str, list[str | None]]
-# For each key field: the index of the one item that has the value.
+# For each key field: by value, the index of the only item that has the value.
 _KeyIndexes = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMatches:
-    """The items of two lists with the same key."""
+    """The items of an old and a new list that are matched because they have the same key."""
 
     source: dict[int, int]  # the old index by new index
     names: list[str]  # the segment of each item in key paths, "" without a key
@@ -65,9 +65,9 @@ class KeyMatches:
 
 
 def match_by_keys(old: Items, new: Items, keys: tuple[str, ...]) -> KeyMatches | None:
-    """Match the items whose key is unique on both sides, key by key in the order of `keys`.
+    """Match the items whose key is unique in both lists, trying `keys` in their order.
 
-    None if no item of either side has a key.
+    Returns None if no item of either list has a key.
     """
     old_values, values = _collect_key_values(old, keys), _collect_key_values(new, keys)
     if not old_values and not values:
@@ -102,7 +102,7 @@ def has_key(item: Json, keys: tuple[str, ...]) -> bool:
 
 
 def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
-    """Return whether the first key that both items have says that they are different items."""
+    """Return whether the first key that both items have has different values."""
     for key in keys:
         old_value, new_value = _get_key_value(old, key), _get_key_value(new, key)
         if old_value is not None and new_value is not None:
@@ -111,8 +111,8 @@ def has_conflict(old: Json, new: Json, keys: tuple[str, ...]) -> bool:
 
 
 def _collect_key_values(items: Items, keys: tuple[str, ...]) -> _KeyValues:
-    """Return the values of each key in every item; nothing if no item has any of the keys."""
-    if dict not in set(map(type, items)):  # lists of texts and numbers are many, and long
+    """Return the values of each key in every item; empty if no item has any of the keys."""
+    if dict not in set(map(type, items)):  # a shortcut for long lists of texts and numbers
         return {}
     values_by_key = {key: [_get_key_value(item, key) for item in items] for key in keys}
     return {
@@ -126,7 +126,7 @@ def _get_key_value(item: Json, key: str) -> str | None:
 
 
 def _index_unique_values(values: _KeyValues) -> _KeyIndexes:
-    """Return the indexes of the items that share their value with no other item."""
+    """Return the indexes of the items whose value no other item has."""
     indexes: _KeyIndexes = {}
     for key, item_values in values.items():
         counts = Counter(item_values)

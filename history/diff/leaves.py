@@ -1,4 +1,4 @@
-"""The leaves of a snapshot, and the paths by which they are shown and asked for."""
+"""Generates the leaves of a snapshot with the paths that address them."""
 
 import sys
 from collections.abc import Iterator
@@ -8,20 +8,21 @@ from history.diff.identity import ListIdentity, list_item_segments
 from history.diff.path import escape_key, name_key
 from history.documents.exactjson import Json
 
-# Characters of all paths of one comparison, or of all leaves of one document.
+# The most characters that all paths of one comparison, or of one document's leaves, may have.
 MAX_PATH_CHARACTERS = 16_000_000
 NO_LIMIT = sys.maxsize
-# Where there are more: a part with a longer pointer is one leaf.
+# If a document has more: parts with a pointer longer than this are not divided into leaves.
 SHORT_POINTER = 200
 
 
 class LongPathsError(Exception):
-    """The paths of a comparison are longer than MOST."""
+    """Raised if the paths of a comparison have more than MAX_PATH_CHARACTERS."""
 
 
 def measure_longest_pointer(document: Json, identity: ListIdentity) -> int:
-    """Return how long the pointer of a part may be before it counts as one leaf: NO_LIMIT or
-    SHORT.
+    """Return how long the pointer of a part may be for the part to be divided into leaves.
+
+    Returns NO_LIMIT, or SHORT_POINTER if the paths of all leaves would be too long.
     """
     total = 0
     stack: list[tuple[Json, int]] = [(document, 0)]
@@ -42,7 +43,7 @@ def measure_longest_pointer(document: Json, identity: ListIdentity) -> int:
 
 
 def _measure_item_name(item: Json, identity: ListIdentity) -> int:
-    """Return how long the segment of a list item in a key path can be."""
+    """Return the greatest possible length of a list item's segment in a key path."""
     if type(item) is not dict:
         return 0
     values = [item.get(key) for key in identity.all_keys]
@@ -50,13 +51,15 @@ def _measure_item_name(item: Json, identity: ListIdentity) -> int:
 
 
 class SnapshotLeaf(NamedTuple):
-    """A scalar, an empty object or list, or a part nested too deep (msgspec.Raw) or with a pointer
-    that is too long (long_paths). path: RFC 6901 pointer. key_path: with list items named by their
-    unique key. history_path: the part of it before the first item without a key."""
+    """A part of a snapshot that is not divided further.
 
-    path: str
-    key_path: str
-    history_path: str
+    It is a scalar, an empty object or list, or a part that is nested too deep (msgspec.Raw) or has
+    a pointer that is too long.
+    """
+
+    path: str  # RFC 6901 pointer
+    key_path: str  # the path with list items named by their unique key
+    history_path: str  # the beginning of the key path, up to the first item without a key
     value: Json
 
 

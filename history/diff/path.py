@@ -1,5 +1,9 @@
-"""Pointers: RFC 6901, and key paths, which name list items by `[field=value]`. There `~2` is a `[`
-at the start of an object's key, `~3` a `=` in a key field's name, `~4` a key `*`."""
+"""Reads and writes the segments of RFC 6901 pointers and of key paths.
+
+A key path is a pointer that names list items by `[field=value]`. Besides the escapes of a pointer
+it has `~2` for a `[` at the start of an object's key, `~3` for a `=` in the name of a key field,
+and `~4` for an object's key `*`.
+"""
 
 
 def escape_key(key: str) -> str:
@@ -23,7 +27,7 @@ def split_path(pointer: str) -> list[str]:
 
 
 def name_key(segment: str) -> str:
-    """Return the key path segment for an object's key, which is given as a pointer segment."""
+    """Return the key path segment for an object's key. `segment` is the key's pointer segment."""
     if segment == "*":
         return "~4"
     if segment[:1] == "[":

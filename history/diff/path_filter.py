@@ -1,4 +1,4 @@
-"""Paths of requests (`path=/rate`): what they select, and whether a version changed that."""
+"""Filters versions and changes by the path of a request, such as `path=/rate`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from history.documents.exactjson import Json, open_raw
 
 
 class PathFault(Enum):
-    """The mistakes that make a text not a path."""
+    """The mistakes that a path can have."""
 
     SLASH = "a path starts with a slash"
-    TILDE = "after ~ comes a digit from 0 to 4"
+    TILDE = "a ~ is followed by a digit from 0 to 4"
     ITEM = "a list item is written [field=value]"
 
 
 class BadPathError(ValueError):
-    """The text is not a path. part: the part of it that is wrong."""
+    """Raised if a text is not a path. `part` is the wrong part of the text."""
 
     def __init__(self, fault: PathFault, part: str) -> None:
         super().__init__(f"{fault.value}: {part!r}")
@@ -33,11 +33,11 @@ class BadPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PathSegment:
-    """One step of a path: any (`*`), an item by its key field, or an object's key or an index."""
+    """One step of a path: to any value, to an item by its key field, or to a key or an index."""
 
     text: str
-    field: str = ""
-    kind: str = "key"  # "any", "item", "key"
+    field: str = ""  # the key field of an "item"
+    kind: str = "key"  # "any" (`*`), "item" (`[field=value]`) or "key" (also an index)
 
 
 ParsedPath = tuple[PathSegment, ...]
@@ -74,7 +74,7 @@ def _parse_segment(segment: str) -> PathSegment:
 def is_touched(
     path: str | ParsedPath, old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> bool:
-    """Return whether the step from snapshot `old` to `new` changed something at the path."""
+    """Return whether something at the path changed between the snapshots `old` and `new`."""
     steps = parse_path(path) if isinstance(path, str) else path
     if is_different(steps, old, new, identity):
         return True
@@ -89,8 +89,9 @@ def is_different(
 ) -> bool:
     """Return whether the values that the path selects differ between two snapshots.
 
-    An item named by its key is compared with the items of the same key, in order. An index means a
-    place. With `*`, items are matched as in the diff. See find_values.
+    If the path names an item by its key, the items with that key are compared in order. If it has
+    an index, the items at that index are compared. At a `*`, items are matched as in the diff.
+    See find_values.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pairs: list[_SelectedPair] = [(old, new, "")]
@@ -99,7 +100,7 @@ def is_different(
     return any(_is_different(old_value, new_value, identity) for old_value, new_value, _ in pairs)
 
 
-# The values that a path selects in the old and the new snapshot, and the pointer in the new one.
+# A selected value in the old snapshot, the same in the new one, and the pointer in the new one.
 _SelectedPair = tuple[MaybeJson, MaybeJson, str]
 
 
@@ -135,10 +136,11 @@ def _is_different(old: MaybeJson, new: MaybeJson, identity: ListIdentity) -> boo
 
 
 def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
-    """Return whether the path leads to this change, or to something above it.
+    """Return whether a change is at the path, below it, or changes a value at the path.
 
-    A step fits a list item by its key or its index. A path into what was added, removed or replaced
-    fits if what it selects differs. A move changes nothing inside.
+    A step matches a list item by key or by index. If a whole part was added, removed or replaced,
+    a path into the part matches if the selected values differ. A move changes nothing inside the
+    moved item.
     """
     steps = parse_path(path) if isinstance(path, str) else path
     pointer_segments, names = split_path(change.path), split_path(change.key_path)
@@ -152,7 +154,7 @@ def is_matching(path: str | ParsedPath, change: ValueChange) -> bool:
 
 
 def order_matching_first(path: str, all_changes: Sequence[ValueChange]) -> tuple[ValueChange, ...]:
-    """Return the changes with those first that match the path; otherwise in their order."""
+    """Return the changes that match the path, then all others, each group in its order."""
     steps = parse_path(path)
     return tuple(sorted(all_changes, key=lambda change: not is_matching(steps, change)))
 
@@ -162,14 +164,14 @@ def _is_matching_step(step: PathSegment, pointer_segment: str, name: str) -> boo
         return True
     if step.kind == "item":
         return name == name_item(step.field, step.text)
-    # If a removed field was in a moved item, the pointer has the old index, the key path the new.
+    # A field removed from a moved item has the old index in its pointer, the new in its key path.
     return unescape_segment(pointer_segment) == step.text or (
         name[:1] != "[" and unescape_segment(name) == step.text
     )
 
 
 def find_values(path: str | ParsedPath, document: MaybeJson) -> list[tuple[str, Json]]:
-    """Return pointer and value of all that the path selects in a snapshot, in document order."""
+    """Return the pointer and value of each part that the path selects, in document order."""
     values: list[tuple[str, Json]] = [] if document is MISSING else [("", document)]
     for step in parse_path(path) if isinstance(path, str) else path:
         values = [

@@ -1,4 +1,4 @@
-"""Walks over two snapshots at once and collects their changes and the patch."""
+"""Compares two snapshots in one walk that collects the changes and the patch."""
 
 from collections.abc import Iterable, Iterator
 
@@ -24,8 +24,8 @@ def generate_list_operations(
 ) -> Iterator[Operation]:
     """Generate the operations that put every item at its new index, in O(n log n).
 
-    These are removals from the back, then additions and moves from the front. What is inside
-    matched items stays.
+    Removals come first, from the back, then additions and moves, from the front. The content of
+    matched items stays as it is in the old list.
     """
     for index in reversed(alignment.removed):
         yield {"op": "remove", "path": f"{path}/{index}"}
@@ -38,9 +38,7 @@ def generate_list_operations(
 
 
 def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Iterator[Operation]:
-    """Generate operations that put each added or moved item directly after the one that it
-    follows.
-    """
+    """Generate operations that put each added or moved item directly after its predecessor."""
     left_slots, target_slots, occupied = _assign_slots(alignment)
     count = _SlotCounter(occupied)
     for index, origin in enumerate(alignment.source):
@@ -58,11 +56,11 @@ def _generate_moves(path: str, alignment: ListAlignment, new: list[Json]) -> Ite
 
 
 def _assign_slots(alignment: ListAlignment) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Number the places of moved and added items in one order.
+    """Number the slots that items leave and take while the list is reordered.
 
     Returns:
-        The places that moved items leave, by old index; the places that moved and added items take,
-        by new index; and for every place 1 if it is taken at the beginning.
+        The slots that moved items leave, by old index; the slots that moved and added items take,
+        by new index; and for every slot 1 if it is taken at the beginning, otherwise 0.
     """
     movers = sorted(alignment.source[index] for index in alignment.moved)
     waiting = iter(movers)
@@ -111,16 +109,18 @@ class _SlotCounter:
             node += node & -node
 
 
-# Near the top, measuring a part before the walk enters it saves time; in deep chains it would not.
+# Down to this level a part is compared as text before the walk enters it. Deeper, it does not pay.
 _DEEP_LEVELS = 24
-# The least bytes of an item: lengths are compared only if the operations could be longer.
+# The fewest bytes of an item. Lengths are measured only if the operations could be longer.
 _LEAST_ITEM = 8
 
-# So few operations need no comparison. Each has at least this many bytes besides its path.
+# Up to this number of operations, lengths are not compared. An operation has at least
+# _LEAST_OPERATION bytes besides its path.
 _FEW_OPERATIONS = 16
 _LEAST_OPERATION = 29
 
-# The pointers into the new and the old snapshot, and the key path; one object if they are equal.
+# The pointer into the new snapshot, the pointer into the old one, and the key path. Equal paths
+# are the same object.
 PathTriple = tuple[str, str, str]
 
 
@@ -131,7 +131,7 @@ def compare_snapshots(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDE
         if type(new) in (dict, list) or not is_identical(old, new):
             walk.compare_values(old, new, ("", "", ""), 0)
     except (RecursionError, LongPathsError):
-        # Nested too deep to walk, or too many long paths: report a change of the whole snapshot.
+        # Too deep to walk, or too many long paths: report one change of the whole snapshot.
         walk = _DiffWalk(identity)
         walk.report_replaced(old, new, "", "")
     return Diff(tuple(walk.changes), walk.patch)
@@ -140,21 +140,17 @@ def compare_snapshots(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDE
 def list_changes(
     old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY
 ) -> tuple[ValueChange, ...]:
-    """Return what changed, in document order of the new snapshot. Removals stand where they
-    were.
-    """
+    """Return the changes between two snapshots. See `Diff.changes`."""
     return compare_snapshots(old, new, identity).changes
 
 
 def make_patch(old: Json, new: Json, identity: ListIdentity = DEFAULT_IDENTITY) -> list[Operation]:
-    """Return RFC 6902 operations (add, remove, replace, move) that turn `old` into exactly
-    `new`.
-    """
+    """Return RFC 6902 operations (add, remove, replace, move) that make exactly `new` of `old`."""
     return compare_snapshots(old, new, identity).patch
 
 
 class _DiffWalk:
-    """One walk over two snapshots, with the changes and the patch that it has collected."""
+    """A walk over two snapshots, with the changes and the patch collected so far."""
 
     __slots__ = ("changes", "identity", "left", "patch", "similarity")
 
@@ -163,10 +159,10 @@ class _DiffWalk:
         self.similarity = SimilarItems()
         self.changes: list[ValueChange] = []
         self.patch: list[Operation] = []
-        self.left = MAX_PATH_CHARACTERS  # characters of paths
+        self.left = MAX_PATH_CHARACTERS  # how many characters the paths to come may have
 
     def compare_values(self, old: Json, new: Json, paths: PathTriple, depth: int) -> None:
-        """Compare two values that are not identical, or containers that may be."""
+        """Compare two values and collect their changes. Values that are not containers differ."""
         if type(old) is dict and type(new) is dict:
             self.compare_objects(old, new, paths, depth)
         elif type(old) is list and type(new) is list:
@@ -214,10 +210,10 @@ class _DiffWalk:
             self.replace_if_shorter(first_operation, path, new, depth)
 
     def spend_path_characters(self, length: int) -> None:
-        """Count characters of paths.
+        """Subtract the length of a path from the characters that are left.
 
         Raises:
-            LongPathsError: The paths of all changes together are too long.
+            LongPathsError: No characters are left.
         """
         self.left -= length
         if self.left < 0:
@@ -252,9 +248,7 @@ class _DiffWalk:
 
     @staticmethod
     def is_shorter_rewritten(path: str, alignment: ListAlignment, new: list[Json]) -> bool:
-        """Return whether the operations that move items are certainly longer than the whole
-        list.
-        """
+        """Return whether moving the items is certainly longer than writing the whole list."""
         count = len(alignment.removed) + len(alignment.moved) + alignment.source.count(-1)
         if count <= _FEW_OPERATIONS:
             return False
@@ -306,9 +300,7 @@ class _DiffWalk:
         self.patch.append({"op": "replace", "path": path, "value": new})
 
     def add_renames(self, changed: list[ChangedKey], path: str) -> set[str]:
-        """Add a move for every value that changed its key in an object, and return all these
-        keys.
-        """
+        """Add a move for every value that changed its key; return the old and the new keys."""
         removed_keys = {
             make_fingerprint(before): key
             for key, before, after in changed
@@ -327,7 +319,7 @@ class _DiffWalk:
     def replace_if_shorter(
         self, first_operation: int, path: str, new: dict[str, Json] | list[Json], depth: int
     ) -> None:
-        """Replace the whole container if that is shorter than the operations inside it."""
+        """Replace the operations inside a container by one, if writing it whole is shorter."""
         count = len(self.patch) - first_operation
         if depth >= _DEEP_LEVELS or count * (45 + len(path)) < _LEAST_ITEM * len(new):
             return
@@ -337,7 +329,10 @@ class _DiffWalk:
 
 
 def _group_removed(alignment: ListAlignment) -> dict[int, list[int]]:
-    """Return the removed old indexes by the new index of the item before them; -1 at the front."""
+    """Return the old indexes of removed items, by the new index of the item before them.
+
+    Items removed at the front are under -1.
+    """
     stays = [
         (origin, index)
         for index, origin in enumerate(alignment.source)

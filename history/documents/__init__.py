@@ -1,1 +1,1 @@
-"""JSON documents, read and written exactly; what JSONB cannot hold; values at a pointer."""
+"""JSON documents: reads and writes them exactly, stores them as JSONB, finds values in them."""

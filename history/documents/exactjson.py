@@ -1,5 +1,8 @@
-"""JSON text to Python values and back, every digit kept. A whole number is an int (a Decimal beyond
-the interpreter's limit), every other one a Decimal. What is nested too deep stays text."""
+"""Converts JSON text to Python values and back without losing a digit.
+
+A whole number becomes an int, or a Decimal if it has more digits than the interpreter converts.
+Every other number becomes a Decimal. Parts that are nested too deep stay text.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ import msgspec
 
 Json: TypeAlias = "bool | int | Decimal | str | list[Json] | dict[str, Json] | None"
 
-# Python refuses to convert longer text to int and back, because that takes quadratic time.
+# Python refuses to convert longer texts to int and back, because that takes quadratic time.
 _INT_DIGITS = 4300
 
 
 class Numeral(Decimal):
-    """A number that Decimal would write differently, as 0.0000001 or 1e2; str() is the input."""
+    """A number that Decimal would write in another form, as 0.0000001 or 1e2. Keeps its text."""
 
     __slots__ = ("_text",)
     _text: str
@@ -62,13 +65,13 @@ _canonical = msgspec.json.Encoder(
 
 
 def loads(text: bytes | str) -> Json:
-    """Return the value of a JSON text with exact numbers. Of a repeated key the last value counts.
+    """Return the value of a JSON text with exact numbers. If a key is repeated, the last one wins.
 
-    `dumps` writes the numbers as in the text, except that -0 becomes 0.
+    `dumps` writes the numbers as they are in the text, except that -0 becomes 0.
 
     Raises:
-        ValueError: The text is not JSON. This includes NaN, lone surrogates, nesting beyond the
-            recursion limit, and exponents beyond the limits of Decimal.
+        ValueError: The text is not JSON, or has NaN, lone surrogates, nesting beyond the recursion
+            limit, or exponents beyond the limits of Decimal.
     """
     try:
         return cast(Json, _decoder.decode(text))
@@ -82,7 +85,7 @@ def loads(text: bytes | str) -> Json:
 
 # Compact UTF-8 JSON of a value that `loads` returned; keys keep their order.
 dumps: Callable[[object], bytes] = _encoder.encode
-# The same, with the keys of every object sorted.
+# Compact UTF-8 JSON with the keys of every object sorted.
 canonical: Callable[[object], bytes] = _canonical.encode
 
 
@@ -139,14 +142,18 @@ def loads_shallow(text: bytes) -> Json:
 
 
 class SnapshotCache:
-    """Parses snapshots that are compared with one another, each once.
+    """Parses snapshots that are compared with one another, each snapshot once.
 
-    If two of them have the same text under a key, both get the same object there, and a comparison
-    does not look into it. `parse_whole` parses a text that is not an object, is nested too deep, or
-    has a number that Python cannot hold.
+    If two snapshots have the same text under a top-level key, both get the same object there, so
+    that a comparison does not look into it.
+
+    Args:
+        parse_whole: Parses a text that is not an object, is nested too deep, or has a number that
+            Python cannot hold.
     """
 
-    MAX_BYTES = 4 * 1024 * 1024  # bytes of texts in memory; beyond these, of two that are compared
+    # The texts in memory, in bytes. If there are more, only the two that are compared stay.
+    MAX_BYTES = 4 * 1024 * 1024
 
     def __init__(self, parse_whole: Callable[[bytes], Json]) -> None:
         self._whole = parse_whole
@@ -186,12 +193,12 @@ class SnapshotCache:
 
 
 def open_raw(value: object) -> object:
-    """Return the value inside a msgspec.Raw, again shallow; any other value as it is."""
+    """Return the value inside a msgspec.Raw, parsed by `loads_shallow`; any other value as is."""
     return loads_shallow(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 
 def has_equal_numbers(old: bytes, new: bytes) -> bool:
-    """Return whether two well-formed JSON texts differ at most in how their numbers are written."""
+    """Return whether two well-formed JSON texts are equal except for the notation of numbers."""
     token_pairs = zip_longest(_TOKENS.findall(old), _TOKENS.findall(new), fillvalue=b"")
     return all(
         old_token == new_token
@@ -216,7 +223,7 @@ def is_deeper(text: bytes, levels: int) -> bool:
 
 
 def format_indented(text: bytes) -> str:
-    """Return a well-formed JSON text with two spaces a level."""
+    """Return a well-formed JSON text, indented by two spaces for each level."""
     if not is_deeper(text, MAX_PARSED_LEVELS):
         return msgspec.json.format(text, indent=2).decode()
     parts: list[bytes] = []
@@ -252,7 +259,7 @@ class _ShallowParser:
 
     def __init__(self) -> None:
         self._open: list[Any] = []  # the containers around the current token, outermost first
-        self._keys: list[str] = []  # for each open object the key whose value comes next
+        self._keys: list[str] = []  # the key whose value comes next, for each open object
         self._whole: Any = None
 
     def parse(self, text: bytes) -> Json:

@@ -1,4 +1,4 @@
-"""Values at a few JSON pointers, taken out of JSON text without parsing the rest. Pure."""
+"""Reads the values at a few JSON pointers out of JSON text without parsing the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 
 def split_pointer(pointer: str) -> list[str]:
-    """Return the members that a JSON pointer names, from the outside in; none for the whole text.
+    """Return the names in a JSON pointer, from the outermost; an empty list for the whole text.
 
     Raises:
         ValueError: The text is not a JSON pointer.
@@ -23,7 +23,7 @@ def split_pointer(pointer: str) -> list[str]:
 
 
 def as_pointer(name_or_pointer: str) -> str:
-    """Return the name of a member as a pointer. A pointer stays as it is."""
+    """Return a member's name as a pointer, or return a pointer unchanged."""
     if not name_or_pointer or name_or_pointer.startswith("/"):
         return name_or_pointer
     return "/" + name_or_pointer.replace("~", "~0").replace("/", "~1")
@@ -31,17 +31,15 @@ def as_pointer(name_or_pointer: str) -> str:
 
 @dataclass(slots=True)
 class _PointerNode:
-    """A member that is wanted (number: which), or on the way to one that is."""
+    """A member of an object that lies on the way to a requested value, or is one itself."""
 
-    number: int | None = None
-    kind: Any = None
+    number: int | None = None  # the position of the requested value among the results
+    kind: Any = None  # its type
     members: dict[str, _PointerNode] = field(default_factory=dict)
 
 
 class PointerLookup:
-    """Looks up values at JSON pointers. Made once for pointers and types, then called for each
-    text.
-    """
+    """Looks up the values at fixed JSON pointers. Create it once, and call it for each text."""
 
     def __init__(self, pointers: Sequence[tuple[str, Any]]) -> None:
         root = _PointerNode()
@@ -51,14 +49,15 @@ class PointerLookup:
                 node = node.members.setdefault(segment, _PointerNode())
             node.number, node.kind = number, kind
         self._size = len(pointers)
-        # What is wanted of a text, in an object that msgspec can encode. Raises as a call does.
+        # Returns the requested part of a text as an object that msgspec can encode. Raises the
+        # errors of __call__.
         self.decode: Callable[[bytes | memoryview | Raw], Any] = msgspec.json.Decoder(
             _make_node_type(root)
         ).decode
         self._collect = _make_collector(root)
 
     def __call__(self, text: bytes | memoryview | Raw) -> list[Any]:
-        """Return the values in the order of the pointers; UNSET for what is not there.
+        """Return the values in the order of the pointers; UNSET if a text lacks the member.
 
         Raises:
             msgspec.ValidationError: A value has another type.
@@ -67,7 +66,7 @@ class PointerLookup:
         return self.collect_values(self.decode(text))
 
     def collect_values(self, decoded: Any) -> list[Any]:
-        """Return the values of what `decode` returned. See `__call__`."""
+        """Return the values from an object that `decode` returned. See `__call__`."""
         values: list[Any] = [UNSET] * self._size
         self._collect(decoded, values)
         return values
@@ -90,10 +89,10 @@ def _make_node_type(node: _PointerNode) -> Any:
 
 
 def _make_collector(node: _PointerNode) -> Callable[[Any, list[Any]], None]:
-    """Make the function that puts the values of a decoded node into their places."""
+    """Make a function that copies the values of a decoded node into the list of results."""
     number = node.number
     if not node.members:
-        if number is None:  # without pointers nothing is looked up
+        if number is None:  # there are no pointers at all
             return lambda _value, _found: None
 
         def collect_leaf(value: Any, values: list[Any]) -> None:

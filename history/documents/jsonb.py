@@ -1,5 +1,6 @@
-"""Texts with NUL and numbers with an exponent, which JSONB cannot hold, or only at a great
-length.
+"""Stores in JSONB what it cannot hold directly: texts with NUL, and numbers with an exponent.
+
+JSONB writes a number with an exponent with all its digits, which can be very long.
 """
 
 import re
@@ -8,34 +9,34 @@ import msgspec
 
 from history.documents.exactjson import canonical, loads
 
-# PostgreSQL returns 1e131071 with all digits, and no text of 1 GB: so the digits are limited.
+# PostgreSQL returns 1e131071 with all its digits, but no text of 1 GB, so the digits are limited.
 MAX_DIGITS = 64 * 1024 * 1024
-MAX_BEFORE_POINT, MAX_AFTER_POINT = 131_072, 16_383  # of a numeric
+MAX_BEFORE_POINT, MAX_AFTER_POINT = 131_072, 16_383  # the digits of PostgreSQL's numeric
 
-# A document of this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
+# A document up to this size cannot exceed the limit: 1e131071 and a comma are nine bytes.
 _SMALL_BYTES = 9 * (MAX_DIGITS // MAX_BEFORE_POINT)
 # Two patterns: the search for a literal first byte is several times faster.
 _EXPONENTS = (re.compile(rb"e([+-]?)0*(\d{2,})"), re.compile(rb"E([+-]?)0*(\d{2,})"))
 _STRING = rb'"(?:[^"\\]|\\.)*"'
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _MAYBE_LONG = re.compile(rb"[eE][+-]?[0-9]{4}")
-# Begins where a number begins: tried at each digit, a long number takes its square.
+# Matches only from the start of a number. Tried at each digit, it would take quadratic time.
 _LONG_EXPONENT = re.compile(rb"(?<![0-9.+-])[0-9.+-]++[eE][+-]?[0-9]{4,}")
 
-# Shorter texts are left alone: to search them would cost every reader, and save little.
+# Shorter texts are not shortened: the search would cost every request, and save little.
 MIN_SHORTENED_BYTES = 64 * 1024
 MIN_ZEROS = 64
 
 _ZEROS = b"0" * MIN_ZEROS
-# A number as a whole: with its zeros in the expression each digit would be tried as a beginning.
+# Matches whole numbers. An expression for the zeros alone would be tried at each digit.
 _TOKEN = re.compile(_STRING + rb"|[0-9.eE+-]+", re.DOTALL)
 
 
 def count_excess_digits(text: bytes | memoryview) -> int:
-    """Return how many digits the exponents stand for if these exceed MAX_DIGITS; otherwise 0."""
+    """Return how many digits the exponents of a text stand for, or 0 if at most MAX_DIGITS."""
     if len(text) <= _SMALL_BYTES:
         return 0
-    # To count the letters is several times faster than to search for exponents.
+    # Counting the letters is several times faster than searching for exponents.
     text = bytes(text)
     if text.count(b"e") + text.count(b"E") < MAX_DIGITS // MAX_BEFORE_POINT:
         return 0
@@ -47,21 +48,19 @@ def count_excess_digits(text: bytes | memoryview) -> int:
 
 
 def _count_digits(text: bytes) -> int:
-    """Return how many digits PostgreSQL adds at most when it writes all numbers with an
-    exponent.
-    """
+    """Return how many digits PostgreSQL adds at most when it writes the exponents out."""
     digits = 0
     for pattern in _EXPONENTS:
         for sign, exponent in pattern.findall(text):
             max_digits = MAX_AFTER_POINT if sign == b"-" else MAX_BEFORE_POINT
-            # A longer exponent than six digits is beyond both limits.
+            # An exponent of more than six digits is beyond both limits.
             digits += min(int(exponent[:7]), max_digits)
     return digits
 
 
 def can_be_stored(text: bytes) -> bool:
     """Return whether PostgreSQL stores the numbers of a well-formed JSON text."""
-    if _MAYBE_LONG.search(text) is None:  # several times faster, as it asks for less
+    if _MAYBE_LONG.search(text) is None:  # several times faster than the exact expression
         return not count_excess_digits(text)
     numbers = _LONG_EXPONENT.findall(_STRINGS.sub(b'""', text))
     return all(map(_is_storable_number, numbers)) and not count_excess_digits(text)
@@ -79,7 +78,7 @@ def _is_storable_number(number: bytes) -> bool:
 
 
 def shorten_zeros(text: bytes) -> bytes:
-    """Return the JSON text of a document with exponents in the place of long rows of zeros."""
+    """Return the JSON text of a document with long runs of zeros replaced by exponents."""
     if len(text) < MIN_SHORTENED_BYTES or _ZEROS not in text:
         return text
     return _TOKEN.sub(_shorten_number, text)
@@ -103,20 +102,20 @@ def _shorten_number(token: re.Match[bytes]) -> bytes:
 
 QUOTE = ord('"')
 _BACKSLASH, _ESCAPE = b"\\", rb"\u0000"
-# The backslash of the escape is not itself escaped.
+# An even number of backslashes before: otherwise the escape's own backslash is escaped.
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def may_have_nul(text: bytes) -> bool:
-    """Return whether the text may have a NUL: False for nearly all, after a search for one byte."""
+    """Return whether the text may have a NUL. Fast: most texts need a search for one byte."""
     return _BACKSLASH in text and _ESCAPE in text
 
 
 def to_store(text: bytes) -> bytes:
     """Return the JSON text to store for a document.
 
-    It is the text itself, or if it has a NUL, one with sorted keys and no spaces: so two texts of
-    one document are stored equally.
+    A text without NUL is stored as it is. A text with NUL is rewritten with sorted keys and no
+    spaces, so that two texts of the same document are stored as the same text.
     """
     if _NUL.search(text) is None:
         return text
@@ -128,7 +127,7 @@ def to_store(text: bytes) -> bytes:
 
 
 def from_store(text: bytes) -> bytes:
-    """Return the JSON text of a document, given the text of the stored JSONB."""
+    """Return the JSON text of a document from the text of its stored JSONB."""
     if text[:2] != b'"{':
         return text
     return msgspec.json.decode(text, type=str).encode()

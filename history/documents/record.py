@@ -1,4 +1,4 @@
-"""The contract of the *_aud tables: one record is one version of one entity."""
+"""A version that is ready to be stored in a *_aud table, and the limits of its columns."""
 
 from enum import IntEnum
 
@@ -8,7 +8,7 @@ ID_LENGTH = 32
 CLIENT_ID_LENGTH = 64
 AUTHOR_LENGTH = 64
 MAX_VERSION = 2_147_483_647
-# No row of ingest_unstored covers more offsets than this, so that an index finds an offset.
+# The most offsets that a row of ingest_unstored covers. The limit lets an index find an offset.
 UNSTORED_SPAN = 100_000
 
 
@@ -21,7 +21,7 @@ class ChangeType(IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One version of one entity, checked, ready to be stored."""
+    """One version of one document, checked against the contract and ready to be stored."""
 
     entity: str
     id: str

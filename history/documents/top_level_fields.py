@@ -1,4 +1,4 @@
-"""A few fields of a document, taken out of its JSON text without parsing the rest. Pure."""
+"""Reads a few top-level fields of a document out of its JSON text without parsing the rest."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cache
 
 import msgspec
 
-# A larger value is left out: no title is that long.
+# Larger values are left out. The fields are used for titles, which are shorter.
 FIELD_BYTES = 8 * 1024
-# A text that cannot be read without parsing it is small enough to be parsed.
+# A text up to this size is returned whole if its fields cannot be selected.
 _SMALL_BYTES = 64 * 1024
 
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -18,13 +18,13 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
     """Return the JSON text of a document with only these of its top-level fields.
 
-    Large values are left out. The `null` of a deletion stays. Another text that is not an object
-    stays if it is small, and becomes an empty object if it is not.
+    A value larger than FIELD_BYTES is left out. The `null` of a deletion is returned unchanged. So
+    is any other text that is not an object, if it is small; a large one becomes an empty object.
     """
     if text == b"null":
         return text
     try:
-        values = _make_decoder(names)(text)
+        values = _make_field_reader(names)(text)
     except _UNREADABLE:
         return text if len(text) <= _SMALL_BYTES else b"{}"
     fields = (
@@ -36,8 +36,9 @@ def select_fields(text: bytes, names: tuple[str, ...]) -> bytes:
 
 
 @cache
-def _make_decoder(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
-    attributes = [f"field{number}" for number in range(len(names))]
+def _make_field_reader(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
+    """Make a function that returns the JSON text of each field; b"" if the document lacks it."""
+    attributes = [f"field{number}" for number in range(len(names))]  # a name may be any text
     empty = msgspec.Raw(b"")
     document = msgspec.defstruct(
         "Document",
@@ -46,8 +47,8 @@ def _make_decoder(names: tuple[str, ...]) -> Callable[[bytes], list[bytes]]:
     )
     decode = msgspec.json.Decoder(document).decode
 
-    def read(text: bytes) -> list[bytes]:
+    def read_fields(text: bytes) -> list[bytes]:
         decoded = decode(text)
         return [bytes(getattr(decoded, attribute)) for attribute in attributes]
 
-    return read
+    return read_fields

@@ -16,11 +16,11 @@ __all__ = [
     "get_root",
 ]
 
-# Characters of the longest business key. Longer values are not searched for.
+# The longest business key, in characters. Annals does not search for longer values.
 SEARCH_VALUE_LENGTH = 100
 
 ENTITIES = load_kinds()
-# The main kind, which is the application itself; None where all kinds stand alone.
+# The main kind, whose documents are the applications; None if all kinds stand alone.
 ROOT = next((entity for entity in ENTITIES if entity.root), None)
 CHILDREN = tuple(entity for entity in ENTITIES if entity.parent is not None)
 # The kinds that make up an application.
@@ -31,7 +31,7 @@ BY_TOPIC = {topic: entity for entity in ENTITIES for topic in entity.topics}
 
 
 def get_root() -> EntityKind:
-    """Return the main kind, for code that is reached only if there is one.
+    """Return the main kind. Only for code that runs in installations with a main kind.
 
     Raises:
         LookupError: No main kind is declared.

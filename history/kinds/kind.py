@@ -1,4 +1,4 @@
-"""One kind of entity, and what seals must know about the rows of a table of UTC days."""
+"""What defines a kind of entity, and how the rows of a table with UTC days are sealed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
 class CanonicalForm(Enum):
-    """How a column becomes canonical bytes."""
+    """The canonical bytes that a column's values become, over which seals are computed."""
 
     TEXT = "text"
     NUMBER = "number"  # never NULL
@@ -21,23 +21,28 @@ class CanonicalForm(Enum):
 
 
 class CanonicalColumn(NamedTuple):
-    """A column of a table, and its canonical form."""
+    """A column of a table, and the canonical form of its values."""
 
     name: str
     form: CanonicalForm
 
 
 class DayClosing(NamedTuple):
-    """When the days of a table get no more rows."""
+    """When the days of a table are sealed and dropped, if they get no rows after their end."""
 
-    kept_days: int  # retention drops a day when it is older
-    seal_after: int  # days after its end when a day is sealed; 0: never
+    kept_days: int  # retention drops a day that is older than this
+    seal_after: int  # how many days after its end a day is sealed; 0: never
 
 
 class DayRows(Protocol):
-    """The rows of a table that is partitioned by UTC day. columns: in the canonical order. order:
-    the unique columns by which rows are sorted, a text by its bytes. called: SQL of a text and of
-    an integer by which people find a row. closed: None where rows may come into a day later."""
+    """The rows of a table that is partitioned by UTC day.
+
+    Attributes:
+        columns: The sealed columns, in the canonical order.
+        order: The unique columns by which rows are sorted; texts are sorted by their bytes.
+        called: Two SQL expressions, a text and an integer, by which people find a row.
+        closed: None if a day may get rows after its end.
+    """
 
     @property
     def table(self) -> str: ...
@@ -55,16 +60,16 @@ class DeclaredLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The label of a field in the snapshots of a kind."""
 
     path: Annotated[str, Meta(max_length=300)]  # with * for any item or key
-    en: Text | None = None  # at least one of en and ru is given
+    en: Text | None = None  # a label has en, ru or both
     ru: Text | None = None
     kind: Literal["text", "money", "percent", "date", "enum", "person", "technical"] = "text"
-    # for kind "enum": the names of each value by language
+    # for kind "enum": by value, its name in each language
     words: dict[str, dict[Literal["en", "ru"], Text]] = {}
     sensitive: bool = False
 
 
 class EnvelopeForm(StrEnum):
-    """The form in which messages wrap a document."""
+    """The envelope in which messages carry a document."""
 
     PLAIN = "plain"
     CLOUDEVENTS = "cloudevents"
@@ -73,41 +78,46 @@ class EnvelopeForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeDeclaration:
-    """Where the messages of a kind have the fields of the contract."""
+    """Where the messages of a kind have the fields of the message contract."""
 
     form: EnvelopeForm
-    # by the contract's names: JSON pointers into the message, or Debezium's row
+    # each field by its name in the contract, with its JSON pointer into the message, or into the
+    # row of a Debezium event
     places: tuple[tuple[str, str], ...]
-    types: tuple[tuple[str, str], ...]  # by spelling: CREATE, UPDATE or DELETE
-    time_unit: str | None = None  # of an updatedAt that is a number; None: ISO 8601
-    client: str | None = None  # the clientId of all messages; None if they say it
-    placeholder: str | None = None
+    # each word that messages use, with the type that it means: CREATE, UPDATE or DELETE
+    types: tuple[tuple[str, str], ...]
+    time_unit: str | None = None  # the unit of a numeric updatedAt; None: ISO 8601
+    client: str | None = None  # the clientId of all messages; None if messages have the field
+    placeholder: str | None = None  # what Debezium writes for a value that it does not have
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # each is one object, and often a key
+# Compared by identity: each kind is one object, and often the key of a dictionary.
+@dataclass(frozen=True, slots=True, eq=False)
 class EntityKind:
-    """One kind of entity: its name in addresses and tables, and its title for people."""
+    """A kind of entity, as it is declared in the file of kinds."""
 
     name: str
     title: str
     title_ru: str
     topics: tuple[str, ...]  # the live topic and its migration twin, if any
-    root: bool = False  # the main kind, the application itself
-    # the field that names the application; None for the main kind and one that stands alone
+    root: bool = False  # whether this is the main kind, whose documents are the applications
+    # the field that names the application; None for the main kind and a kind that stands alone
     parent: str | None = None
-    # business keys: name and JSON pointer; a name may have several
+    # the business keys: pairs of a name and a JSON pointer; a name may have several pointers
     search: tuple[tuple[str, str], ...] = ()
     # fields that identify the items of lists in comparisons
     list_keys: tuple[str, ...] = ("pid", "id")
-    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()  # the same for lists at given places
-    created_at: str = "createdAt"  # field of the snapshot
-    closed_at: str | None = None  # field of the snapshot
+    # the same for single lists: pairs of the list's pointer and its fields
+    list_places: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    created_at: str = "createdAt"  # the field of the snapshot with the moment of creation
+    closed_at: str | None = None  # the field of the snapshot with the moment of closing
     labels: tuple[DeclaredLabel, ...] = ()
-    envelope: EnvelopeDeclaration | None = None  # of its messages; None: that of the contract
+    # the envelope of this kind's messages; None: the envelope of the message contract
+    envelope: EnvelopeDeclaration | None = None
 
     @property
     def alone(self) -> bool:
-        """Whether its documents do not belong to an application."""
+        """Whether documents of this kind do not belong to an application."""
         return not self.root and self.parent is None
 
     @property
@@ -120,7 +130,7 @@ class EntityKind:
 
     @property
     def columns(self) -> tuple[CanonicalColumn, ...]:
-        """The columns of its table, in the canonical order; see DayRows."""
+        """The columns of this kind's table, in the canonical order. See DayRows."""
         child = (
             ()
             if self.parent is None
@@ -147,4 +157,4 @@ class EntityKind:
 
     @property
     def closed(self) -> None:
-        """A message may bring a version of any day."""
+        """None: a message may bring a version of any day, so days get rows after their end."""

@@ -1,4 +1,4 @@
-"""Reads the file of kinds: the shipped one, or that of ANNALS_ENTITIES_FILE."""
+"""Reads the file of kinds: the one that ANNALS_ENTITIES_FILE names, or else the shipped one."""
 
 import os
 import re
@@ -20,7 +20,7 @@ VARIABLE: Final = "ANNALS_ENTITIES_FILE"
 SHIPPED: Final = Path(__file__).with_name("kinds.toml")
 PRESETS: Final = Path(__file__).with_name("envelopes.toml")
 SEE_DOCS: Final = "See docs/kinds.md."
-# Addresses and arguments of Annals that a kind would hide.
+# Words that Annals uses in addresses and arguments; a kind of this name would hide them.
 RESERVED_NAMES: Final = (
     "person",
     "fieldlabel",
@@ -41,14 +41,14 @@ ChangeWord: TypeAlias = Literal["CREATE", "UPDATE", "DELETE"]
 
 
 class KindsError(ExplainedError, ValueError):
-    """The declaration of the kinds is wrong."""
+    """Raised if the kinds are declared wrongly. The message says where, and what to write."""
 
     def __init__(self, text: str) -> None:
         super().__init__(to_one_line(text))
 
 
 class _FileTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    """A TOML table of the file of kinds."""
 
 
 class _TitleTable(_FileTable, frozen=True):
@@ -75,9 +75,11 @@ class _EnvelopePreset(_FileTable, frozen=True):
     """The defaults of an envelope form.
 
     Attributes:
-        fixed: The keys that the form decides itself.
+        places: The default place of each field, by its key in the file of kinds.
+        fixed: The keys that the file must not have, because the form itself decides them.
         required: The keys that the file must have.
-        types: The form's own words for the types of changes.
+        types: The type of change for each word that the form uses.
+        only_these_types: Whether the file may declare no words besides those of the form.
     """
 
     places: dict[str, FieldPlace]
@@ -88,7 +90,7 @@ class _EnvelopePreset(_FileTable, frozen=True):
 
 
 class _KindTable(_FileTable, frozen=True):
-    # Part of the names of tables, which have at most 63 bytes, and stored in columns.
+    # The name is part of table names, which have at most 63 bytes, and is stored in columns.
     name: Annotated[str, Meta(max_length=40)]
     title: Annotated[str, Meta(min_length=1, max_length=100)] | _TitleTable
     topic: Annotated[str, Meta(max_length=249)]
@@ -110,10 +112,10 @@ class _KindsFile(_FileTable, frozen=True):
 
 
 def load_kinds(environ: Mapping[str, str] = os.environ) -> tuple[EntityKind, ...]:
-    """Load the kinds of the file that ANNALS_ENTITIES_FILE names, or else the shipped ones.
+    """Load the kinds from the file that ANNALS_ENTITIES_FILE names, or else the shipped ones.
 
     Raises:
-        KindsError: The file is wrong.
+        KindsError: The file cannot be read, or has a mistake.
     """
     name = environ.get(VARIABLE, "").strip()
     if not name:
@@ -126,24 +128,36 @@ def load_kinds(environ: Mapping[str, str] = os.environ) -> tuple[EntityKind, ...
 
 @cache
 def load_shipped_kinds() -> tuple[EntityKind, ...]:
-    """Load the kinds that come with Annals, whatever is declared."""
+    """Load the kinds that come with Annals, also if ANNALS_ENTITIES_FILE names another file."""
     return _read_kinds(SHIPPED, ())
 
 
 def read_kinds_file(path: Path) -> tuple[EntityKind, ...]:
-    """Read the kinds of a file, after the shipped ones if it extends these.
+    """Read the kinds of a file. If the file extends the shipped kinds, these come first.
 
     Raises:
-        KindsError: The file is wrong.
+        KindsError: The file cannot be read, or has a mistake.
     """
     return _read_kinds(path, load_shipped_kinds())
+
+
+def find_mark_problems(path: str) -> Iterator[str]:
+    """Generate a sentence for each mistake in the path of a sensitive field."""
+    path_segments = path.split("/")[1:]
+    if "" in path_segments:
+        yield "the path of a sensitive field must not have an empty segment or end with a slash"
+    for segment in path_segments:
+        if segment.startswith("["):
+            yield f"{segment} selects nothing in the path of a sensitive field; write * instead"
+        elif segment.isdigit():
+            yield f"{segment} is one place of a list, but items move; write * instead"
 
 
 def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[EntityKind, ...]:
     """Read the kinds of a file.
 
     Args:
-        shipped_kinds: The kinds that come with Annals; empty while these are read.
+        shipped_kinds: The kinds that come with Annals; empty while the shipped file is read.
     """
     try:
         file = msgspec.convert(tomllib.loads(path.read_bytes().decode()), _KindsFile)
@@ -151,7 +165,7 @@ def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[Entity
             _convert_kind(values, number) for number, values in enumerate(file.kind, 1)
         )
         kinds = (*(shipped_kinds if file.extends else ()), *own_kinds)
-        _check_together(kinds, own_kinds, shipped_kinds)
+        _check_combination(kinds, own_kinds, shipped_kinds)
     except OSError as error:
         raise KindsError(f"{path} cannot be read: {error.strerror}.") from None
     except KindsError as error:
@@ -163,63 +177,11 @@ def _read_kinds(path: Path, shipped_kinds: Sequence[EntityKind]) -> tuple[Entity
     return kinds
 
 
-def _check_together(
-    kinds: Sequence[EntityKind],
-    own_kinds: Sequence[EntityKind],
-    shipped_kinds: Sequence[EntityKind],
-) -> None:
-    if not own_kinds:
-        raise KindsError("declares no kind. Write one [[kind]] for each.")
-    names: set[str] = set()
-    topics: dict[str, str] = {}
-    for kind in kinds:
-        if kind.name in names:
-            raise _make_error(
-                kind, "name", "is declared twice. Each kind, and its table, is there once"
-            )
-        names.add(kind.name)
-        for topic in kind.topics:
-            if topic in topics:
-                raise _make_error(
-                    kind, "topic", f'"{topic}" is a topic of kind "{topics[topic]}" too'
-                )
-            topics[topic] = kind.name
-    main = [kind for kind in kinds if kind.root]
-    if len(main) > 1:
-        raise _make_error(
-            main[1], "main", f'kind "{main[0].name}" is the main kind already. One is'
-        )
-    for kind in kinds:
-        if kind.parent is not None and not main:
-            raise _make_error(
-                kind,
-                "parent",
-                "there is no main kind that could be its parent. Declare one kind with "
-                "main = true, or leave parent out: then the kind stands alone",
-            )
-    shipped_by_name = {kind.name: kind for kind in shipped_kinds}
-    for kind in own_kinds:
-        shipped_kind = shipped_by_name.get(kind.name, kind)
-        if (shipped_kind.parent is None) is not (kind.parent is None):
-            verb = "needs" if shipped_kind.parent is not None else "cannot have"
-            raise _make_error(
-                kind,
-                "parent",
-                f"this name and its table come with Annals, and the kind {verb} a parent "
-                "there. "
-                "Use another name",
-            )
-
-
-def _make_error(kind: EntityKind, key: str, problem: str) -> KindsError:
-    return KindsError(f'kind "{kind.name}": {key}: {problem}.')
-
-
 def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
-    """Convert one [[kind]] of the file. `number` says which, beginning with 1.
+    """Convert the `number`-th [[kind]] of the file, counted from 1.
 
     Raises:
-        KindsError: The declaration is wrong.
+        KindsError: The declaration of this kind has a mistake.
     """
     name = values.get("name")
     where = f'kind "{name}"' if isinstance(name, str) else f"kind {number}"
@@ -236,17 +198,17 @@ def _convert_kind(values: Mapping[str, Any], number: int) -> EntityKind:
 def _make_kind(table: _KindTable) -> EntityKind:
     if not _NAME.fullmatch(table.name):
         raise KindsError(
-            "name: must be small Latin letters and digits, in words with hyphens in between, and "
-            'begin with a letter: "order-item". It becomes the name of a table'
+            "name must have words of small Latin letters and digits with hyphens between them, "
+            'and begin with a letter, as in "order-item". It becomes the name of a table'
         )
     if table.name in RESERVED_NAMES:
-        raise KindsError("name: is an address of Annals itself. Use another name")
+        raise KindsError("name is a word that Annals uses in addresses. Use another name")
     title = table.title
     english, russian = (title, title) if isinstance(title, str) else (title.en, title.ru)
     if not english and not russian:
-        raise KindsError('title: is empty: write a text, or { en = "Order", ru = "Заказ" }')
+        raise KindsError('title is empty. Write a text, or { en = "Order", ru = "Заказ" }')
     if table.main and table.parent is not None:
-        raise KindsError("parent: the main kind has no parent. Remove parent, or main = true")
+        raise KindsError("the main kind cannot have a parent. Remove parent, or main = true")
     if table.parent is not None:
         _to_field_pointer("parent", table.parent)
     _check_labels(table.label)
@@ -275,11 +237,11 @@ def _list_topics(table: _KindTable) -> tuple[str, ...]:
     for topic in topics:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
             raise KindsError(
-                f'topic: "{topic}" is no name of a Kafka topic: these have Latin letters, digits, '
+                f'"{topic}" cannot be the name of a Kafka topic. A name has Latin letters, digits, '
                 '".", "_" and "-"'
             )
     if table.topic == table.migration_topic:
-        raise KindsError("migration_topic: must differ from topic. Without one, leave it out")
+        raise KindsError("migration_topic must differ from topic. If there is none, remove it")
     return topics
 
 
@@ -288,14 +250,15 @@ def _generate_search_keys(keys: Mapping[str, str | tuple[str, ...]]) -> Iterator
     for name, value in keys.items():
         if not _KEY.fullmatch(name) or name == "id":
             raise KindsError(
-                f"search: {name}: a search key has 1 to 40 Latin letters, digits, _ and -, begins "
-                'with a letter, and is not "id", by which everything is found'
+                f'"{name}" in search cannot be a business key. A key has 1 to 40 Latin letters, '
+                'digits, _ and -, begins with a letter, and is not "id", by which every document '
+                "is found"
             )
         for pointer in (value,) if isinstance(value, str) else value:
             if pointer in seen:
-                raise KindsError(f'search: "{pointer}" is declared twice')
+                raise KindsError(f'search has "{pointer}" twice')
             seen.add(pointer)
-            yield name, _check_pointer(f"search: {name}", pointer)
+            yield name, _check_pointer(f"search.{name}", pointer)
 
 
 def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
@@ -304,38 +267,24 @@ def _check_labels(tables: Sequence[DeclaredLabel]) -> None:
         where = f'label "{table.path}"'
         _check_pointer(where, table.path)
         if not table.en and not table.ru:
-            raise KindsError(f'{where}: has no text: write en = "...", ru = "...", or both')
+            raise KindsError(f'{where} has no text. Write en = "...", ru = "...", or both')
         for problem in find_mark_problems(table.path) if table.sensitive else ():
             raise KindsError(f"{where}: {problem}")
         if table.words and table.kind != "enum":
-            raise KindsError(f'{where}: words: are for kind = "enum" only')
+            raise KindsError(f'{where} has words, which need kind = "enum"')
         if table.path in paths:
-            raise KindsError(f"{where}: is declared twice")
+            raise KindsError(f"{where} is declared twice")
         paths.add(table.path)
 
 
-def find_mark_problems(path: str) -> Iterator[str]:
-    """Generate sentences that say what is wrong with the path of a sensitive field."""
-    path_segments = path.split("/")[1:]
-    if "" in path_segments:
-        yield "the path of a sensitive field has no empty segment and no slash at its end"
-    for segment in path_segments:
-        if segment.startswith("["):
-            yield f"{segment} selects nothing in the path of a sensitive field: write *"
-        elif segment.isdigit():
-            yield f"{segment} is one place of a list, and items move: write *"
-
-
-@cache
-def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
-    return msgspec.toml.decode(PRESETS.read_bytes(), type=dict[EnvelopeForm, _EnvelopePreset])
-
-
 def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> EnvelopeDeclaration | None:
-    """Make the envelope of a kind.
+    """Make the envelope of a kind from its table, or None if the kind declares none.
 
     Args:
         parent: The field that names the parent.
+
+    Raises:
+        KindsError: The table has a mistake.
     """
     if table is None:
         return None
@@ -343,14 +292,21 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
     places = _find_places(table, preset)
     types: dict[str, ChangeWord] = dict(preset.types) if table.types is None else table.types
     if not types:
-        raise KindsError('envelope: types: is empty: { "order.created" = "CREATE" }')
+        raise KindsError(
+            'envelope.types is empty. Write for example { "order.created" = "CREATE" }'
+        )
     if preset.only_these_types:
         if unknown := sorted(types.keys() - preset.types.keys()):
             words = ", ".join(preset.types)
-            raise KindsError(f"envelope: types: {unknown[0]}: is no word of {table.form}: {words}")
+            raise KindsError(
+                f'envelope.types has "{unknown[0]}", but the words of {table.form} are {words}'
+            )
         types = {**preset.types, **types}
     if table.time_unit is not None and "updated_at" not in places:
-        raise KindsError(f"envelope: time_unit: needs updated_at: the time of {table.form} has one")
+        raise KindsError(
+            "envelope.time_unit needs envelope.updated_at: the unit of the time that "
+            f"{table.form} itself has is known"
+        )
     _check_placeholder(table)
     contract_places = {_name_contract_field(key): place for key, place in places.items()}
     if parent is not None:
@@ -365,65 +321,129 @@ def _make_envelope(table: _EnvelopeTable | None, parent: str | None) -> Envelope
     )
 
 
-def _check_placeholder(table: _EnvelopeTable) -> None:
-    placeholder = table.unavailable_value_placeholder
-    if placeholder is None:
-        return
-    if table.form is not EnvelopeForm.DEBEZIUM:
-        raise KindsError(
-            'envelope: unavailable_value_placeholder: is for form = "debezium" only. Leave it out'
-        )
-    digits = placeholder.removeprefix("hex:")
-    if digits != placeholder and not _OCTETS.fullmatch(digits):
-        raise KindsError(
-            "envelope: unavailable_value_placeholder: after hex: there are pairs of hexadecimal "
-            'digits, as in the setting of the connector: "hex:FF"'
-        )
+@cache
+def _load_presets() -> dict[EnvelopeForm, _EnvelopePreset]:
+    return msgspec.toml.decode(PRESETS.read_bytes(), type=dict[EnvelopeForm, _EnvelopePreset])
 
 
 def _find_places(table: _EnvelopeTable, preset: _EnvelopePreset) -> dict[str, str]:
-    """Return where the fields are, by the keys of the file."""
+    """Return the place of each field in a message, by its key in the file of kinds.
+
+    Raises:
+        KindsError: A key is missing, or must not be there.
+    """
     places = dict(preset.places)
     for key in ("id", "version", "type", "updated_at", "client_id", "author", "data"):
         value = getattr(table, key)
         if value is None:
             continue
         if key in preset.fixed:
-            raise KindsError(f"envelope: {key}: is decided by {table.form}. Leave it out")
+            raise KindsError(f"envelope.{key} is decided by {table.form}. Remove it")
         places[key] = (
-            "" if key == "data" and not value else _to_field_pointer(f"envelope: {key}", value)
+            "" if key == "data" and not value else _to_field_pointer(f"envelope.{key}", value)
         )
     for key in preset.required:
         if key not in places and getattr(table, key) is None:
-            raise KindsError(f"envelope: {key}: is missing: {table.form} has none of its own")
+            raise KindsError(f"envelope.{key} is missing, and {table.form} has no default for it")
     if table.client is not None:
         if table.client_id is not None:
-            raise KindsError("envelope: client: is declared together with client_id. Remove one")
+            raise KindsError("envelope has both client and client_id. Remove one")
         places.pop("client_id", None)
     return places
 
 
 def _name_contract_field(key: str) -> str:
-    """Return the contract's name of a key: `updatedAt` for `updated_at`."""
+    """Return the name that the message contract has for a key: `updatedAt` for `updated_at`."""
     first_word, *other_words = key.split("_")
     return first_word + "".join(word.title() for word in other_words)
 
 
+def _check_placeholder(table: _EnvelopeTable) -> None:
+    placeholder = table.unavailable_value_placeholder
+    if placeholder is None:
+        return
+    if table.form is not EnvelopeForm.DEBEZIUM:
+        raise KindsError(
+            'envelope.unavailable_value_placeholder needs form = "debezium". Remove it'
+        )
+    digits = placeholder.removeprefix("hex:")
+    if digits != placeholder and not _OCTETS.fullmatch(digits):
+        raise KindsError(
+            'the "hex:" of envelope.unavailable_value_placeholder must be followed by pairs of '
+            'hexadecimal digits, as in the setting of the connector. Example: "hex:FF"'
+        )
+
+
 def _to_field_pointer(where: str, place: str) -> str:
-    """Return the name of a field as a pointer. A pointer stays as it is."""
+    """Return a field's name, or a pointer to it, as a pointer. See `_check_pointer`."""
     return _check_pointer(where, as_pointer(place))
 
 
 def _check_pointer(where: str, value: str) -> str:
-    """Return a JSON pointer into a document, checked.
+    """Return `value` if it is a JSON pointer into a document.
+
+    Args:
+        where: The place of the value in the file of kinds, for the error.
 
     Raises:
-        KindsError: It is not a pointer.
+        KindsError: The value is not a pointer.
     """
     if not value.startswith("/"):
-        raise KindsError(f'{where}: must be a JSON pointer, which begins with a slash: "/number"')
+        raise KindsError(f'{where} must be a JSON pointer and begin with a slash, as in "/number"')
     if _ESCAPE.search(value):
-        raise KindsError(f'{where}: "{value}" is no JSON pointer: write ~ as ~0 and / as ~1')
+        raise KindsError(f'{where} has "{value}", but in a JSON pointer ~ is ~0 and / is ~1')
     if "" in split_pointer(value):
-        raise KindsError(f'{where}: "{value}" has an empty name: a JSON pointer is "/a/b"')
+        raise KindsError(f'{where} has "{value}" with an empty name. A JSON pointer is "/a/b"')
     return value
+
+
+def _check_combination(
+    kinds: Sequence[EntityKind],
+    own_kinds: Sequence[EntityKind],
+    shipped_kinds: Sequence[EntityKind],
+) -> None:
+    """Check that the kinds of a file can exist together: names, topics, the main kind, parents.
+
+    Raises:
+        KindsError: They cannot.
+    """
+    if not own_kinds:
+        raise KindsError("the file declares no kind. Write a [[kind]] for each.")
+    names: set[str] = set()
+    topics: dict[str, str] = {}
+    for kind in kinds:
+        if kind.name in names:
+            raise _make_error(kind, "it is declared twice. Remove one of the two")
+        names.add(kind.name)
+        for topic in kind.topics:
+            if topic in topics:
+                raise _make_error(
+                    kind, f'the topic "{topic}" is also a topic of kind "{topics[topic]}"'
+                )
+            topics[topic] = kind.name
+    main = [kind for kind in kinds if kind.root]
+    if len(main) > 1:
+        raise _make_error(
+            main[1], f'main = true, but kind "{main[0].name}" is the main kind already'
+        )
+    for kind in kinds:
+        if kind.parent is not None and not main:
+            raise _make_error(
+                kind,
+                "it has a parent, but no kind is the main kind. Declare one kind with "
+                "main = true, or remove parent: then the kind stands alone",
+            )
+    shipped_by_name = {kind.name: kind for kind in shipped_kinds}
+    for kind in own_kinds:
+        shipped_kind = shipped_by_name.get(kind.name, kind)
+        if (shipped_kind.parent is None) is not (kind.parent is None):
+            verb = "must have" if shipped_kind.parent is not None else "cannot have"
+            raise _make_error(
+                kind,
+                "the table of this name comes with Annals, and the kind of this table "
+                f"{verb} a parent. Use another name",
+            )
+
+
+def _make_error(kind: EntityKind, problem: str) -> KindsError:
+    return KindsError(f'kind "{kind.name}": {problem}.')

@@ -1,4 +1,4 @@
-"""What one request reads, for the access journal."""
+"""The record of what one request reads and shows, made for the access journal."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,28 +15,29 @@ class UnmaskedValue(NamedTuple):
 
 @dataclass(slots=True)
 class AccessRecord:
-    """What one request reads and shows."""
+    """What one request has read and shown so far."""
 
-    # ids of applications with versions that were read, in that order
+    # ids of the applications whose versions were read, in the order of reading
     applications: dict[str, None] = field(default_factory=dict)
     unmasked: UnmaskedValue | None = None  # the masked value that the answer shows
     reason: str = ""  # why it was unmasked, in the person's words
-    refused: str = ""  # what kept the viewer from these applications, or empty
+    refused: str = ""  # why the viewer was refused these applications; empty if not refused
     hidden: tuple[str, ...] = ()  # ids of applications that a list leaves out for this viewer
-    # The answer is about a person or a time, not about applications: the journal gets one entry.
+    # whether the journal gets one entry for the whole answer, instead of one for each application:
+    # the answer is about a person or a period
     is_one_entry: bool = False
-    listed: bool = False  # the first page shows what the login opened before
+    listed: bool = False  # whether the first page lists what this login opened before
 
     def note_read(self, applications: Iterable[str]) -> None:
-        """Note that versions of these applications, or of their children, were read."""
+        """Note that versions of these applications or of their children were read."""
         self.applications.update(dict.fromkeys(applications))
 
     def note_left_out(self, applications: Iterable[str]) -> None:
-        """Note that a list leaves out these applications."""
+        """Note that a list leaves out these applications for this viewer."""
         self.hidden = tuple(dict.fromkeys((*self.hidden, *applications)))
 
 
 def get_access_record(request: object) -> AccessRecord:
-    """Return the access record that the access journal gave to the request."""
+    """Return the record that the middleware of the access journal attached to the request."""
     access: AccessRecord = getattr(request, "look", None) or AccessRecord()
     return access

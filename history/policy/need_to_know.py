@@ -1,11 +1,12 @@
 """Need-to-know beyond roles: which applications a viewer may see.
 
-The function that ANNALS_NEED_TO_KNOW names decides. Every application is asked about once in a
-request, before anything of it, or of a child of it, is shown.
+The setting ANNALS_NEED_TO_KNOW names a function, the rule, that decides. In each request, Annals
+asks the rule once about every application, before it shows anything of the application or of its
+children.
 
-RuleError         the setting names nothing that can be asked
-NeedToKnowError   the rule does not open an application to the reader
-RuleFailedError   the rule failed at an application, which stays closed
+UnusableRuleError  The setting does not name a function that can be the rule.
+NeedToKnowError    The rule does not let the viewer see an application.
+RuleFailedError    The rule failed for an application, so the application stays closed.
 """
 
 import inspect
@@ -29,9 +30,16 @@ log = logging.getLogger(__name__)
 
 SETTING: Final = "ANNALS_NEED_TO_KNOW"
 
-_BY_RULE, _BY_ERROR = (
-    metrics.NEED_TO_KNOW_REFUSALS.labels(outcome) for outcome in ("rule", "error")
-)
+# Documents in memory at a time.
+DOCUMENTS_AT_ONCE: Final = 100
+
+# What the access journal writes about a refused request.
+REFUSED_BY_RULE: Final = "need-to-know"
+REFUSED_BY_FAILURE: Final = "need-to-know: the rule failed"
+
+# The metric by outcome: the rule refused an application, or the rule failed.
+_refused_by_rule = metrics.NEED_TO_KNOW_REFUSALS.labels("rule")
+_refused_by_failure = metrics.NEED_TO_KNOW_REFUSALS.labels("error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +54,95 @@ class Application:
     document: Json
 
 
-# True: this reader may see this application and its children. Anything else: they may not.
+# Returns True if the user may see the application and its children. Any other result refuses.
 NeedToKnowRule: TypeAlias = Callable[[Caller, Application], bool]
+
+# Returns the newest snapshot of each application, not masked, or None for an application without
+# a document. Omits an application if its document cannot be determined now.
+LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
 
 
 class UnusableRuleError(ValueError):
-    """The rule cannot be used. The message says why."""
+    """Raised if the rule of the settings cannot be used. The message says why."""
+
+
+class NeedToKnowError(PermissionDenied):
+    """Raised if the rule does not let the viewer see the application."""
+
+
+class RuleFailedError(RuntimeError):
+    """Raised if the rule failed, so nobody can tell whether the viewer may see the application."""
+
+
+def check_permitted(
+    viewer: Viewer, applications: Iterable[str], load_documents: LoadDocuments
+) -> None:
+    """Check that the viewer may see all these applications.
+
+    Called before anything of them is shown.
+
+    Raises:
+        NeedToKnowError: The rule refuses at least one application.
+        RuleFailedError: The rule fails for at least one application, and refuses none.
+    """
+    application_ids = set(applications)
+    closed = application_ids - select_visible(viewer, application_ids, load_documents)
+    viewer.access.note_read(sorted(closed))  # the journal names what the attempt was about
+    if any(viewer.decided[application] is False for application in closed):
+        viewer.access.refused = REFUSED_BY_RULE
+        raise NeedToKnowError
+    if closed:
+        refuse_undecided(viewer)
+
+
+def select_visible(
+    viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
+) -> set[str]:
+    """Return the subset of `applications` that the viewer may see.
+
+    Lists use this: they leave out the other applications. If the rule fails for an application,
+    that application is left out too.
+    """
+    rule, user = load_rule(), viewer.user
+    if rule is None or user is None:
+        return set(applications)
+    unknown = sorted(set(applications) - viewer.decided.keys())
+    for start in range(0, len(unknown), DOCUMENTS_AT_ONCE):
+        chunk = unknown[start : start + DOCUMENTS_AT_ONCE]
+        documents_by_id = load_documents(chunk)
+        for application in chunk:
+            is_known = application in documents_by_id
+            decision = (
+                ask_rule(rule, user, Application(application, documents_by_id[application]))
+                if is_known
+                else None
+            )
+            viewer.decided[application] = decision
+    return {application for application in applications if viewer.decided[application]}
+
+
+def refuse_undecided(viewer: Viewer) -> None:
+    """Refuse an answer if a rule limits this viewer but its decision is not known.
+
+    Raises:
+        RuleFailedError: A rule limits what this viewer may read.
+    """
+    if is_rule_applied(viewer):
+        viewer.access.refused = REFUSED_BY_FAILURE
+        text = _("who may open this application cannot be determined now; try again in a moment")
+        raise RuleFailedError(text)
+
+
+def is_rule_applied(viewer: Viewer) -> bool:
+    """Return whether a rule limits this viewer: in every request, but in no command."""
+    return load_rule() is not None and viewer.user is not None
 
 
 def load_rule() -> NeedToKnowRule | None:
-    """Load the rule of the settings; None if there is none.
+    """Return the rule that the setting names, or None if the setting is empty.
 
     Raises:
-        UnusableRuleError: The setting names nothing that can be asked.
+        UnusableRuleError: The setting does not name a function that can be the rule.
     """
     path = settings.ANNALS.need_to_know
     return None if path is None else _import_rule(path)
@@ -85,7 +169,10 @@ def _import_rule(path: str) -> NeedToKnowRule:
 
 
 def ask_rule(rule: NeedToKnowRule, user: Caller, application: Application) -> bool | None:
-    """Ask the rule about one application; None if it fails, or gives neither True nor False."""
+    """Return the rule's decision on one application, or None if the rule fails.
+
+    The rule also fails if it returns something other than True or False.
+    """
     try:
         decision = rule(user, application)
     except Exception as error:
@@ -93,93 +180,19 @@ def ask_rule(rule: NeedToKnowRule, user: Caller, application: Application) -> bo
     else:
         if isinstance(decision, bool):
             if not decision:
-                _BY_RULE.inc()
+                _refused_by_rule.inc()
             return decision
-        problem = f"gave {type(decision).__name__} and not True or False"
-    _BY_ERROR.inc()
-    log.error("%s %s: %s stays closed", SETTING, problem, application.id)
+        problem = f"returned {type(decision).__name__} instead of a bool"
+    _refused_by_failure.inc()
+    log.error("%s %s; application %s stays closed", SETTING, problem, application.id)
     return None
 
 
 def _locate_error(error: BaseException) -> str:
-    """Return what was raised and where, without its text: that may quote the document."""
+    """Return the type of an error and where it was raised.
+
+    The error's text is left out: it may quote the document.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     location = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{location}"
-
-
-REFUSED_BY_RULE: Final = "need-to-know"
-REFUSED_BY_FAILURE: Final = "need-to-know: the rule failed"
-# Documents in memory at a time.
-DOCUMENTS_AT_ONCE: Final = 100
-
-
-# Gives the newest snapshot of each of these applications, not masked; None where there is none.
-# Without those of which that is not known now.
-LoadDocuments: TypeAlias = Callable[[Collection[str]], Mapping[str, Json]]
-
-
-class NeedToKnowError(PermissionDenied):
-    """The application is open only to some, and the viewer is not one of them."""
-
-
-class RuleFailedError(RuntimeError):
-    """Whether the viewer may see the application is not known now."""
-
-
-def is_rule_applied(viewer: Viewer) -> bool:
-    """Return whether a rule decides what is read: in every request, and in no command."""
-    return load_rule() is not None and viewer.user is not None
-
-
-def select_visible(
-    viewer: Viewer, applications: Collection[str], load_documents: LoadDocuments
-) -> set[str]:
-    """Return those of the applications that the viewer may see. For lists."""
-    rule, user = load_rule(), viewer.user
-    if rule is None or user is None:
-        return set(applications)
-    unknown = sorted(set(applications) - viewer.decided.keys())
-    for start in range(0, len(unknown), DOCUMENTS_AT_ONCE):
-        chunk = unknown[start : start + DOCUMENTS_AT_ONCE]
-        documents_by_id = load_documents(chunk)
-        for application in chunk:
-            is_known = application in documents_by_id
-            decision = (
-                ask_rule(rule, user, Application(application, documents_by_id[application]))
-                if is_known
-                else None
-            )
-            viewer.decided[application] = decision
-    return {application for application in applications if viewer.decided[application]}
-
-
-def refuse_undecided(viewer: Viewer) -> None:
-    """Refuse an answer that may be about any application, if a rule decides.
-
-    Raises:
-        RuleFailedError: A rule decides what this viewer reads.
-    """
-    if is_rule_applied(viewer):
-        viewer.access.refused = REFUSED_BY_FAILURE
-        text = _("who may open this application cannot be determined now; try again in a moment")
-        raise RuleFailedError(text)
-
-
-def check_permitted(
-    viewer: Viewer, applications: Iterable[str], load_documents: LoadDocuments
-) -> None:
-    """Check that the viewer may see all of these applications, before anything of them is shown.
-
-    Raises:
-        NeedToKnowError: One of them is closed to the viewer.
-        RuleFailedError: Whether one of them is open is not known.
-    """
-    application_ids = set(applications)
-    closed = application_ids - select_visible(viewer, application_ids, load_documents)
-    viewer.access.note_read(sorted(closed))  # the journal names what the attempt was about
-    if any(viewer.decided[application] is False for application in closed):
-        viewer.access.refused = REFUSED_BY_RULE
-        raise NeedToKnowError
-    if closed:
-        refuse_undecided(viewer)

@@ -1,7 +1,7 @@
-"""The policy of one request: which rows and facts its viewer may see, and in what form.
+"""The policy of one request: which rows and facts its viewer may see, and what is masked.
 
-Everything that a source answers passes here before anything is computed from it. The policy asks
-the rule of need-to-know, notes for the access journal whose data was read, and masks.
+Whatever a source answers passes through the policy before Annals computes anything from it. The
+policy asks the need-to-know rule, notes for the access journal whose data was read, and masks.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from history.policy.need_to_know import LoadDocuments
 from history.store.quarantined_messages import MessagePosition, QuarantinedMessage
 from history.store.versions import Content, EntityRef, SourceAnswer, SourceRow, VersionRow
 
-# Gives, for each of these ids, the applications that any version of the entity names.
+# Returns for each id of this kind all applications that stored versions of the document name.
 FetchOwners: TypeAlias = Callable[[EntityKind, Collection[str]], Mapping[str, Collection[str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewerPolicy:
-    """Decides what the viewer of one request may see of what the sources answer.
+    """Decides which of the sources' answers the viewer of one request may see.
 
-    It asks the sources two things: to whom an entity belongs, and, for the rule of need-to-know,
-    the newest document of an application.
+    The need-to-know rule decides by the applications that a document belongs to
+    (`fetch_owners`) and by the newest snapshot of each application (`load_documents`).
     """
 
     viewer: Viewer
@@ -37,14 +37,14 @@ class ViewerPolicy:
     load_documents: LoadDocuments
 
     def release(self, answer: SourceAnswer[Content]) -> Content:
-        """Return what a source answered, if the viewer may know all that it tells of.
+        """Return the content of a source's answer, if the viewer may know of all its documents.
 
-        Rows in it are still closed: `apply` makes them readable.
+        Rows in the content are still closed: `apply` makes them readable.
 
         Raises:
-            NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
-            DamagedBlockError: The source could not read it. Only who may know that the entity
-                exists is told.
+            NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
+            DamagedBlockError: The source could not read a packed row. Raised only to a viewer who
+                may know that the document exists.
         """
         if need_to_know.is_rule_applied(self.viewer):
             if answer.applications:
@@ -56,10 +56,10 @@ class ViewerPolicy:
         return answer.unreleased
 
     def apply(self, rows: Iterable[SourceRow]) -> list[VersionRow]:
-        """Return the rows as the viewer may see them; rows of one kind stand together.
+        """Return the rows as the viewer may see them, grouped by kind.
 
         Raises:
-            NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+            NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
         """
         rows_by_kind: defaultdict[EntityKind, list[SourceRow]] = defaultdict(list)
         for row in rows:
@@ -81,17 +81,21 @@ class ViewerPolicy:
         return [VersionRow._make(row._replace(data=mask(row.id, row.data))) for row in rows]
 
     def check_permitted(self, applications: Iterable[str]) -> None:
-        """Check that the viewer may see these applications. See need_to_know.check_permitted."""
+        """Check that the viewer may see these applications.
+
+        Raises:
+            NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
+        """
         need_to_know.check_permitted(self.viewer, applications, self.load_documents)
 
     def check_visible(self, *entity_refs: EntityRef) -> set[str]:
-        """Refuse an answer about entities that exist, unless the viewer may open their
-        applications.
+        """Return the applications of these documents, if the viewer may see all of them.
 
-        The number of versions, or that none fits, tells something about a document too.
+        Also called if the answer has no rows: that no version fits, or how many do, reveals
+        something about a document.
 
-        Returns:
-            The applications that the entities belong to.
+        Raises:
+            NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
         """
         ids: defaultdict[EntityKind, list[str]] = defaultdict(list)
         for entity, id in entity_refs:
@@ -106,9 +110,7 @@ class ViewerPolicy:
         return applications
 
     def select_visible(self, applications: Collection[str]) -> set[str]:
-        """Return those of the applications that the viewer may see. For lists, which leave out the
-        others.
-        """
+        """Return the applications that the viewer may see. See need_to_know.select_visible."""
         return self._select_visible(applications, self.load_documents)
 
     def _select_visible(
@@ -118,14 +120,14 @@ class ViewerPolicy:
         self.viewer.access.note_left_out(sorted(set(applications) - allowed))
         return allowed
 
-    # What is told of a document without its rows.
+    # The methods below decide about facts that reveal something of a document without its rows.
 
     def select_tellable(self, messages: Collection[QuarantinedMessage]) -> list[QuarantinedMessage]:
         """Return the messages in quarantine that the viewer may know about.
 
-        The viewer must be allowed to see every application that a stored version of the document
-        names, and the one that the message names. A message that names none stays closed: there is
-        no application that the rule could decide about.
+        The viewer must be allowed to see the application that the message names, and every
+        application that a stored version of its document names. A message that names no
+        application stays closed: the rule has nothing to decide about.
         """
         if not messages or not need_to_know.is_rule_applied(self.viewer):
             return list(messages)
@@ -163,10 +165,10 @@ class ViewerPolicy:
         }
 
     def _select_with_document(self, applications: set[str]) -> set[str]:
-        """Return those of the applications that have a document, and that the viewer may see.
+        """Return the subset of `applications` that the viewer may see and that have a document.
 
-        Without a document the rule has nothing to decide by: then only an earlier answer in this
-        request opens an application.
+        Without a document the rule has nothing to decide by. Such an application is returned only
+        if the rule already opened it earlier in this request.
         """
         unknown = applications - self.viewer.decided.keys()
         documents = self.load_documents(unknown) if unknown else {}
@@ -175,9 +177,9 @@ class ViewerPolicy:
         return self._select_visible(candidates, lambda _: documents)
 
     def may_tell_of_archive(self, entity: EntityKind) -> bool:
-        """Return whether the viewer may be told that the archive may have some version of this
-        kind.
+        """Return whether the viewer may be told that the archive may have versions of this kind.
 
-        Nothing says whose document it is, so a viewer for whom a rule decides is not told.
+        The archive's list of days does not say whose documents they hold, so a viewer whom a rule
+        limits is not told.
         """
         return entity.alone or not need_to_know.is_rule_applied(self.viewer)

@@ -1,1 +1,1 @@
-"""PostgreSQL below the outbox: connections of its processes, and a table for each day."""
+"""How the outbox uses PostgreSQL: connections of its processes, and a table for each day."""

@@ -1,5 +1,6 @@
-"""Database connections of the outbox's own processes. The relay does not use Django's: it
-listens.
+"""Opens and configures the database connections of the outbox's own processes.
+
+The relay listens for notifications, so it does not use Django's connections.
 """
 
 from typing import Any
@@ -15,9 +16,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 # Parameters that Django sets for its own cursors.
 _DJANGO_PARAMETERS = ("cursor_factory", "context", "prepare_threshold")
 
-# Settings that correctness depends on, whatever the server and the login have as defaults. The
-# first one: psycopg relies on it for list parameters. The second one: in a snapshot from before a
-# lock, the lock proves nothing.
+# Correctness depends on these settings, so the defaults of the server and the login do not count.
+# psycopg relies on the first one for list parameters. The second one lets a statement after a lock
+# see what was committed before the lock.
 SESSION_SETTINGS = {
     "standard_conforming_strings": "on",
     "default_transaction_isolation": "read committed",
@@ -25,7 +26,7 @@ SESSION_SETTINGS = {
 
 
 def apply_session_settings(alias: str) -> None:
-    """Make every Django connection to this database in this process set the session settings."""
+    """Apply the session settings to every connection that Django opens to this database."""
 
     def set_session(connection: BaseDatabaseWrapper, **_: object) -> None:
         if connection.alias == alias:

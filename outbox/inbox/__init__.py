@@ -1,4 +1,4 @@
-"""The inbox: a service processes each Kafka message once in effect, in the order of its key."""
+"""The inbox: a service processes each Kafka message once in effect, each key's in order."""
 
 from outbox.inbox.message import Message, Reject, handler
 

@@ -1,4 +1,4 @@
-"""Pages of Django's admin: messages that wait, failed or are dead, with the reason."""
+"""The page of Django's admin for the inbox: messages that wait, failed or are dead."""
 
 from django.contrib import admin, messages
 from django.db import router
@@ -18,7 +18,7 @@ _SHOWN_BYTES = 20_000
 class WaitingAdmin(ReadOnlyAdmin):
     """The list of messages that are not processed yet."""
 
-    # Columns that decisions depend on come first: a narrow window cuts off the last ones.
+    # The columns needed for decisions come first, because a narrow window cuts off the last ones.
     list_display = ("place", "state", "last_error", "attempts", "due_at", "handler", "chain",
                     "received_at")  # fmt: skip
     list_filter = ("state", "handler")

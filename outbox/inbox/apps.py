@@ -20,8 +20,9 @@ def check_settings(**_: Any) -> Problems:
 
 
 class InboxConfig(AppConfig):
-    """Connects the check, and imports the module `inbox` of each app, where handlers are
-    defined.
+    """The app. It connects the check, and imports the module `inbox` of each app.
+
+    These modules define the handlers.
     """
 
     name = "outbox.inbox"

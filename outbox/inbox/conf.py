@@ -1,4 +1,4 @@
-"""The settings in settings.INBOX, read once and checked."""
+"""Reads and checks settings.INBOX."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ class InboxConf(CommonConf):
     """The settings in settings.INBOX.
 
     Attributes:
-        group: The consumer group.
-        attempts: How many attempts a message has before it becomes a dead letter.
-        seconds: The longest time for an attempt.
+        group: The consumer group in Kafka.
+        attempts: After how many failed attempts a message becomes a dead letter.
+        seconds: How many seconds an attempt may take.
     """
 
     NAME = "INBOX"

@@ -1,4 +1,4 @@
-"""The consumer loop: read messages, store them, commit offsets, process what is due."""
+"""The loop of the inbox: reads messages, stores them, commits offsets, processes due messages."""
 
 import logging
 from collections import Counter
@@ -21,8 +21,8 @@ from outbox.inbox.worker import DatabaseAwayError, MessageProcessor
 logger = logging.getLogger(__name__)
 
 _BATCH_MESSAGES = 500
-# Seconds between two reads from Kafka while there is work, and the longest wait while there is
-# none.
+# How often, in seconds, Kafka is read while messages are being processed, and how long a read waits
+# while there is nothing to process.
 _WORK_SECONDS = 1.0
 _WAIT_SECONDS = 0.5
 _TICK_SECONDS = 2.0
@@ -32,11 +32,13 @@ _OUTAGE = Backoff(0.1, 5.0)
 
 @dataclass(slots=True)
 class InboxConsumer:
-    """A consumer for one database.
+    """A consumer that stores and processes messages in one database.
 
     Attributes:
+        conf: The settings.
+        alias: The database in settings.DATABASES.
         stop: Set this event to make `run` finish the current message and return.
-        until_idle: `run` returns after this many seconds without work; None: it does not.
+        until_idle: After how many seconds without work `run` returns. None: never.
     """
 
     conf: InboxConf
@@ -44,7 +46,7 @@ class InboxConsumer:
     stop: Event = field(default_factory=Event)
     until_idle: float | None = None
     _worker: MessageProcessor = field(init=False)
-    # Messages that are read and not stored yet.
+    # The messages that were read but are not stored yet.
     _read: Sequence[Message] = ()
     _tick_at: float = 0.0
     _clean_at: float = 0.0
@@ -53,13 +55,13 @@ class InboxConsumer:
     def __post_init__(self) -> None:
         if not list_handlers():
             raise WrongSettings(
-                "no handler for any topic: handlers are functions with @inbox.handler in the"
-                " module inbox of an app"
+                "there is no handler: write a function with @inbox.handler in the module inbox"
+                " of an app"
             )
         self._worker = MessageProcessor(self.conf, self.alias, list_handlers())
 
     def run(self) -> None:
-        """Read and process until stopped. Outages of the database and of Kafka are retried.
+        """Read and process messages until stopped. The loop survives outages of database and Kafka.
 
         Raises:
             WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
@@ -127,7 +129,7 @@ class InboxConsumer:
         self._outages += 1
         pause = _OUTAGE.choose_pause(self._outages)
         logger.warning(
-            "the database failed: %s; the inbox tries again in %.1f s",
+            "the database failed: %s; the inbox will try again in %.1f s",
             str(error).strip(),
             pause,
         )

@@ -1,4 +1,4 @@
-"""A message as a handler gets it, and the names under which the inbox stores it. No I/O."""
+"""The message that a handler gets, and the decorator that registers handlers."""
 
 import json
 import sys
@@ -16,13 +16,14 @@ from outbox.recording.message import IDEMPOTENCY_KEY
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-# Longer names do not fit into PostgreSQL's indexes.
+# Longer names may not fit into PostgreSQL's indexes.
 _LONGEST_NAME_BYTES = 200
 
 
 class Reject(Exception):
-    """Raised by a handler when no attempt can succeed: the message becomes a dead letter at
-    once.
+    """Raised by a handler if no attempt can succeed.
+
+    The message becomes a dead letter at once.
     """
 
 
@@ -31,8 +32,8 @@ class Message:
     """A Kafka message, byte for byte.
 
     Attributes:
-        sent_at: The timestamp of the message, if it has one.
-        attempt: The number of the attempt, from 1.
+        sent_at: The timestamp of the message; None if it has none.
+        attempt: The number of this attempt to process the message, from 1.
     """
 
     topic: str
@@ -45,13 +46,13 @@ class Message:
     attempt: int = 1
 
     def json(self) -> Any:
-        """Return the value, read as JSON in UTF-8 (RFC 8259), or None if there is no value.
+        """Parse the value as JSON in UTF-8 (RFC 8259). Returns None if there is no value.
 
-        Numbers are exact: an integer is an int, and a number with a fraction or an exponent is a
-        Decimal; so is an integer of more digits than Python writes as text.
+        Numbers are exact. An integer becomes an int, or a Decimal if it has more digits than
+        Python converts. A number with a fraction or an exponent becomes a Decimal.
 
         Raises:
-            Reject: the value is not JSON.
+            Reject: The value is not JSON.
         """
         if self.value is None:
             return None
@@ -65,12 +66,10 @@ class Message:
         except (ValueError, RecursionError) as error:
             raise Reject(f"the value is not JSON: {error}") from error
         except InvalidOperation as error:
-            raise Reject(
-                "the value is not JSON that can be read: an exponent is too large"
-            ) from error
+            raise Reject("the value cannot be parsed as JSON: an exponent is too large") from error
 
     def header(self, name: str) -> bytes | None:
-        """Return the value of the newest header of this name."""
+        """Return the value of the last header with this name, or None."""
         values = [value for header_name, value in self.headers if header_name == name]
         return values[-1] if values else None
 
@@ -81,12 +80,15 @@ class Message:
 
     @property
     def chain(self) -> str:
-        """Topic and key. Messages with the same chain are processed in order."""
+        """The topic and the key. Messages with the same chain are processed in order."""
         return self.place if self.key is None else f"{self.topic} {format_name(self.key)}"
 
     @property
     def identity(self) -> str:
-        """Messages with the same identity are the same message. A blank header does not count."""
+        """The identity: two messages with the same identity are the same message.
+
+        This is the header idempotency-key, unless it is blank, or else the place of the message.
+        """
         idempotency_key = self.header(IDEMPOTENCY_KEY)
         if idempotency_key is None or not idempotency_key.strip():
             return self.place
@@ -103,7 +105,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def format_name(name: bytes | str) -> str:
-    """Return a text that PostgreSQL can index and that differs for different bytes."""
+    """Return a text for a name that PostgreSQL can index. Different bytes give different texts."""
     raw = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name
     if len(raw) > _LONGEST_NAME_BYTES:
         return f"sha256:{sha256(raw).hexdigest()}"
@@ -111,19 +113,22 @@ def format_name(name: bytes | str) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         return f"hex:{raw.hex()}"
-    # A text that looks like an encoded form is encoded, too.
+    # A text that looks like an encoded one is encoded too.
     plain = "\0" not in text and not text.startswith(("hex:", "sha256:"))
     return text if plain else f"hex:{raw.hex()}"
 
 
-# A direct call is optimized and skips Python's check; then the error appears somewhere later.
+# A direct call would be optimized and skip Python's check, so that the error appears later.
 _call_headers: Final = methodcaller("headers")
 # Stands for headers that the client cannot read.
 NOT_READABLE: Final = "(not readable)"
 
 
 def read_headers(raw: Raw) -> Headers:
-    """Return the headers as pairs; none if one name is not UTF-8, because the client gives none."""
+    """Return the headers as pairs of a name and a value.
+
+    If a name is not UTF-8, the client cannot read any header, and a placeholder is returned.
+    """
     try:
         return tuple((name, as_bytes(value)) for name, value in _call_headers(raw) or ())
     except (SystemError, UnicodeDecodeError):
@@ -141,14 +146,16 @@ FunctionType = TypeVar("FunctionType", bound=HandlerFunction)
 
 @dataclass(frozen=True, slots=True)
 class MessageHandler:
-    """A function and the messages that it processes.
+    """A function that processes the messages of some topics.
 
     Attributes:
-        name: The name under which its messages are stored.
-        key: Returns the identity of a message; None: the header or the place.
-        attempts: None: as settings.INBOX says.
-        seconds: None: as settings.INBOX says.
-        stop_key: Whether later messages of a key wait for a dead letter.
+        name: The name under which messages for this handler are stored.
+        topics: The topics.
+        function: The function.
+        key: Returns the identity of a message. None: use Message.identity.
+        attempts: After how many failed attempts a message is dead. None: as in settings.INBOX.
+        seconds: How many seconds an attempt may take. None: as in settings.INBOX.
+        stop_key: Whether a dead letter stops later messages with the same key.
     """
 
     name: str
@@ -171,18 +178,21 @@ def handler(
     seconds: float | None = None,
     stop_key: bool = True,
 ) -> Callable[[FunctionType], FunctionType]:
-    """Make the function process each message of the topics in a transaction, once in effect.
+    """Decorate a function so that it processes each message of the topics, once in effect.
+
+    The function runs in a transaction.
 
     Args:
         topics: The names of the topics.
-        name: By default, module and function. A handler with a new name starts without history.
-        key: Returns the identity of a message without the header idempotency-key.
-        attempts: How many attempts before the message becomes a dead letter.
-        seconds: The longest time for an attempt.
-        stop_key: Whether later messages of a key wait for a dead letter.
+        name: The name of the handler; by default, its module and function. A handler with a new
+            name does not know which messages were processed before.
+        key: Returns the identity of a message that does not have the header idempotency-key.
+        attempts: After how many failed attempts a message becomes a dead letter.
+        seconds: How many seconds an attempt may take.
+        stop_key: Whether a dead letter stops later messages with the same key.
 
     Raises:
-        ValueError: No topic is given, or the name is taken.
+        ValueError: There is no topic, or another handler has the name.
     """
     if not topics or not all(isinstance(topic, str) for topic in topics):
         raise ValueError("inbox.handler needs the names of topics: @inbox.handler('shop.order')")

@@ -1,7 +1,7 @@
-"""The tables of the inbox, for reading.
+"""The tables of the inbox, for reading only: SQL writes them.
 
-inbox_message has a row for each message and handler until it is processed. inbox_done has the
-identities of processed messages, by the day of processing.
+inbox_message has a row for each message and handler until that handler has processed the message.
+inbox_done has the identities of processed messages, by the day of processing.
 """
 
 from django.db import models
@@ -10,10 +10,10 @@ from django.utils.translation import pgettext_lazy
 
 
 class WaitingState(models.TextChoices):
-    """The state of a message that is not processed.
+    """The state of a message that is not processed yet.
 
-    New: it waits for its turn. Processing: an attempt has begun. Failed: the last attempt failed,
-    and another will follow. Dead: no attempt will follow until a person asks for one.
+    New: the message waits for its turn. Processing: an attempt has begun. Failed: the last attempt
+    failed, and another will follow. Dead: no attempt will follow until a person asks for one.
     """
 
     NEW = "new", pgettext_lazy("message", "New")
@@ -25,9 +25,11 @@ class WaitingState(models.TextChoices):
 class Waiting(models.Model):
     """A message that one handler has not processed yet.
 
-    Messages with the same `chain` are processed in the order of their ids. `due_at` is when the
-    next attempt may begin; None means not before another message is processed or a person asks.
-    `holds` means that later messages of the chain wait for this one.
+    Attributes:
+        chain: The topic and the key. Messages of a chain are processed in the order of their ids.
+        due_at: When the next attempt may begin. None: not before another message is processed, or
+            a person asks for it.
+        holds: Whether later messages of the chain wait for this one.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,4 +1,4 @@
-"""The queue of messages in the database: which one is next, and the results of attempts."""
+"""The queue of messages in the database: stores them, finds the next one, and writes results."""
 
 import json
 import logging
@@ -17,17 +17,18 @@ from outbox.inbox.message import Headers, Message, MessageHandler, format_name
 
 logger = logging.getLogger(__name__)
 
-# Consumers store one after the other, so that ids grow in the order of commits.
+# The advisory lock under which consumers store one after the other, so that ids grow in the order
+# of commits.
 _STORE_LOCK = 0x696E626F78
-# Read committed: in a snapshot from before the lock, the lock proves nothing. The planner settings
-# make the anti join use the indexes. The timeout limits how long a frozen consumer stops the
-# others.
+# With read committed, statements after the lock see what was committed before the lock. The planner
+# settings make the anti join use the indexes. The timeout limits for how long a frozen consumer
+# stops the others.
 _STORE_SETTINGS = """
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off;
 SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10s'
 """
-# The first message of a chain is due at once, each other one when the previous one is processed.
+# The first message of a chain is due at once, each later one after the previous one is processed.
 _DUE_AT_ONCE = "timestamptz 'epoch'"
 _STORE = f"""
 WITH given AS (
@@ -59,10 +60,10 @@ RETURNING handler
 def store_messages(
     messages: Sequence[Message], handlers: Mapping[str, MessageHandler], alias: str
 ) -> Counter[tuple[str, str]]:
-    """Store messages in their order.
+    """Store messages in their order, each for every handler of its topic.
 
     Returns:
-        By handler and `stored` or `repeated`, how many were stored and how many were known before.
+        Counts by handler and either `stored` or `repeated`, for messages that were known before.
     """
     rows = [
         _make_row(handler, message)
@@ -85,7 +86,7 @@ def store_messages(
 
 
 def decode_headers(encoded: Iterable[Sequence[str | None]]) -> Headers:
-    """Return headers from the form that inbox_message stores."""
+    """Return the headers from the form in which inbox_message stores them."""
     return tuple(
         (name or "", None if value is None else b64decode(value)) for name, value in encoded
     )
@@ -117,7 +118,7 @@ def _make_row(handler: MessageHandler, message: Message) -> tuple[Any, ...]:
 
 
 def make_storable(text: str) -> str:
-    """Return the text without NUL and half characters, which PostgreSQL refuses."""
+    """Return the text without NUL and lone surrogates, which PostgreSQL refuses."""
     return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
@@ -128,16 +129,17 @@ def _find_identity(handler: MessageHandler, message: Message) -> str:
         key = handler.key(message)
         if key.strip():
             return format_name(key)
-    except (Exception, SystemExit):  # whatever is wrong with the message, it must be stored
+    except (Exception, SystemExit):  # the message must be stored even if the key function fails
         logger.exception(
-            "%s: the key function failed for %s; the message's place serves as its key",
+            "%s: the key function failed for %s; the message's place is used as its key",
             handler.name,
             message.place,
         )
     else:
-        # All messages with a blank key would count as one.
+        # All messages with a blank key would count as the same message.
         logger.error(
-            "%s: the key function gave a blank for %s; the message's place serves as its key",
+            "%s: the key function returned a blank text for %s; the message's place is used as its"
+            " key",
             handler.name,
             message.place,
         )
@@ -150,9 +152,10 @@ _HAS_EARLIER = """EXISTS (
     SELECT FROM inbox_message AS e
     WHERE e.handler = m.handler AND e.chain = m.chain AND e.holds AND e.id < m.id
 )"""
-# How many rows are tried to find one whose chain is free.
+# How many due messages are tried to find one whose chain is not locked.
 _CANDIDATES = 100
-# The empty text keeps the planner from reading all messages of a handler by another index.
+# Appending the empty text keeps the planner from using an index by which it would read all messages
+# of a handler.
 _TAKE = f"""
 WITH due AS MATERIALIZED (
     SELECT id, handler, chain, topic, partition, "offset", state, attempts, last_error,
@@ -163,7 +166,8 @@ WITH due AS MATERIALIZED (
 )
 SELECT * FROM due WHERE pg_try_advisory_lock(lock) LIMIT 1
 """  # noqa: S608 - our own constants
-# The next attempt is set before this one begins. It must survive this process, not the server.
+# The time of the next attempt is written before this attempt begins, in case this process dies. It
+# need not survive a crash of the server, so the commit is asynchronous.
 _BEGIN = f"""
 UPDATE inbox_message AS m SET
     state = 'processing',
@@ -208,7 +212,7 @@ UPDATE inbox_message SET state = CASE WHEN attempts > 1 THEN 'failed' ELSE 'new'
     attempts = attempts - 1, due_at = timestamptz 'epoch'
 WHERE id = %(id)s AND state = 'processing' AND attempts = %(attempts)s
 """
-# Lock only these rows: PostgreSQL has room for a few thousand locks.
+# At most 1000 chains are locked, because PostgreSQL has room for only a few thousand locks.
 _BLOCKED = f"""
 WITH blocked AS MATERIALIZED (
     SELECT id, {CHAIN_LOCK} AS lock FROM inbox_message AS m
@@ -220,7 +224,7 @@ _PARK = f"""
 UPDATE inbox_message AS m SET due_at = NULL
 WHERE id = ANY(%s) AND state = 'new' AND {_HAS_EARLIER}
 """  # noqa: S608 - our own constants
-# After the clock went back, no retry may be further away than the longest pause.
+# If the clock was set back, retries may be further away than the longest pause. This limits them.
 _LIMIT_NEXT_ATTEMPTS = """
 UPDATE inbox_message SET due_at = clock_timestamp() + %(most)s * interval '1 second'
 WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
@@ -229,12 +233,15 @@ WHERE due_at > clock_timestamp() + %(most)s * interval '2 seconds'
 
 @dataclass(frozen=True, slots=True)
 class MessageTurn:
-    """A message that is processed next.
+    """The turn of a message to be processed by a handler.
 
     Attributes:
-        place: Topic, partition and offset.
-        lock: The lock of its chain, which this session holds.
+        id: The primary key of the message.
+        place: Its topic, partition and offset.
+        attempts: How many attempts have begun.
         crashed: Whether the previous attempt ended without a result.
+        last_error: The error of the previous attempt, or empty.
+        lock: The advisory lock of the message's chain, which this session holds.
     """
 
     id: int
@@ -248,7 +255,7 @@ class MessageTurn:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters of the statements."""
+        """The parameters for the statements about this message."""
         return {
             "id": self.id,
             "handler": self.handler,
@@ -258,9 +265,9 @@ class MessageTurn:
 
 
 def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
-    """Return a due message with the lock of its chain, the longest waiting first.
+    """Lock the chain of the due message that has waited longest, and return its turn.
 
-    Return None if nothing is due, or other consumers have it all.
+    Returns None if no message is due, or if other consumers have locked the chains of all.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_TAKE, [list(handlers)])
@@ -275,12 +282,12 @@ def take_turn(handlers: Collection[str], alias: str) -> MessageTurn | None:
 def begin_attempt(
     turn: MessageTurn, pause: float, alias: str
 ) -> tuple[MessageTurn, Message] | None:
-    """Write that an attempt begins, and return the message and its turn with the attempt counted.
+    """Write that an attempt begins, and return the turn with this attempt counted and the message.
 
-    Return None if another consumer processed the message before this one had the lock.
+    Returns None if another consumer processed the message before this one got the lock.
 
     Args:
-        pause: Seconds until the next attempt if this one leaves no result.
+        pause: Seconds until the next attempt, if this one ends without a result.
     """
     with connections[alias].cursor() as cursor:
         cursor.execute(_BEGIN, {**turn.parameters, "pause": pause})
@@ -301,28 +308,28 @@ def begin_attempt(
 
 
 def unlock_chain(lock: int, alias: str) -> None:
-    """Unlock a chain."""
+    """Release the advisory lock of a chain."""
     _execute("SELECT pg_advisory_unlock(%s)", [lock], alias)
 
 
 def set_time_limit(seconds: float, alias: str) -> None:
-    """Make PostgreSQL end transactions of this session that exceed the time limit.
+    """Limit how long a statement of this session, or a pause in a transaction, may take.
 
-    It ends a statement, or a pause between two, that takes longer, even if this process is frozen.
+    PostgreSQL enforces the limit even if this process is frozen.
     """
     _execute(_LIMITS, {"limit": f"{int(seconds * 1000)}ms"}, alias)
 
 
 def mark_processed(turn: MessageTurn, alias: str) -> bool:
-    """Mark the message as processed, in the transaction of the effect.
+    """Mark the message as processed, in the transaction of its effect.
 
-    The next message of its chain becomes due. Return False if another consumer has taken the
-    message over: then the effect must be rolled back.
+    The next message of the chain becomes due. Returns False if another consumer has taken over the
+    message; the caller must then roll back the effect.
     """
     return _execute(_DONE, {**turn.parameters, "state": "processing"}, alias) == 1
 
 
-# No other consumer can take the chain meanwhile.
+# Locks the chains of the chosen messages, so that no consumer processes them meanwhile.
 _LOCK_CHOSEN = f"""
 SELECT id, handler, chain, attempts, state, pg_try_advisory_xact_lock({CHAIN_LOCK})
 FROM inbox_message AS m WHERE id = ANY(%s) AND state IN ('dead', 'failed') ORDER BY id
@@ -341,7 +348,7 @@ def retry_messages(ids: Collection[int], alias: str) -> list[int]:
 def discard_messages(ids: Collection[int], alias: str) -> list[int]:
     """Discard dead letters and failed messages, and return their ids.
 
-    They count as processed, and the later messages of their keys go on.
+    Discarded messages count as processed, so later messages with their keys can go on.
     """
     return _change_free_messages(_DONE, ids, alias)
 
@@ -359,17 +366,18 @@ def _change_free_messages(statement: str, ids: Collection[int], alias: str) -> l
 
 
 def mark_failed(turn: MessageTurn, error: str, pause: float, alias: str) -> None:
-    """Write that the attempt failed. The next one follows after `pause` seconds."""
+    """Write that the attempt failed. The next attempt follows after `pause` seconds."""
     _execute(_FAILED, {**turn.parameters, "error": error, "pause": pause}, alias)
 
 
 def mark_dead(turn: MessageTurn, error: str, *, holds: bool, alias: str) -> bool:
     """Make the message a dead letter.
 
-    Return False if another consumer had the message before the lock, or it is processed.
+    Returns False if the message is already dead or processed, or if another consumer has begun an
+    attempt.
 
     Args:
-        holds: Whether the later messages of the chain wait.
+        holds: Whether later messages of the chain wait for a person to settle this one.
     """
     with transaction.atomic(using=alias, durable=True):
         is_written = (
@@ -381,12 +389,12 @@ def mark_dead(turn: MessageTurn, error: str, *, holds: bool, alias: str) -> bool
 
 
 def withdraw_attempt(turn: MessageTurn, alias: str) -> None:
-    """Take the attempt back: the database was down."""
+    """Do not count the attempt, because the database was down."""
     _execute(_UNCOUNTED, turn.parameters, alias)
 
 
 def drop_connection(alias: str) -> None:
-    """Close the connection, and make Django forget it."""
+    """Close the connection, so that Django opens a new one."""
     connection = connections[alias].connection
     if connection is not None:
         connection.close()
@@ -394,15 +402,18 @@ def drop_connection(alias: str) -> None:
 
 
 def tidy_due_index(longest_pause: float, alias: str) -> None:
-    """Remove blocked messages from the index of due ones; bring retries within `most` seconds."""
+    """Remove messages that must wait from the index of due messages, and limit retries.
+
+    After this, no retry is further away than twice `longest_pause` seconds.
+    """
     with transaction.atomic(using=alias, durable=True), connections[alias].cursor() as cursor:
-        # The session can still have the time limit of a handler.
+        # The session may still have the time limit of a handler.
         cursor.execute(_STORE_SETTINGS)
         cursor.execute(_LIMIT_NEXT_ATTEMPTS, {"most": longest_pause})
         cursor.execute(_BLOCKED)
         blocked = [id for (id,) in cursor.fetchall()]
         if blocked:
-            # Check again under the locks: what blocked them may be processed by now.
+            # Check again under the locks: the messages for which they wait may be processed by now.
             cursor.execute(_PARK, [blocked])
 
 
@@ -412,7 +423,8 @@ def _execute(statement: str, parameters: Any, alias: str) -> int:
         return int(cursor.rowcount)
 
 
-# After the clock went back, the table of an old day can belong to a coming day. One row shows it.
+# If the clock was set back, the table of an old day can belong to a coming day. A single row of the
+# table shows to which day it belongs.
 _HAS_RECENT = """
 SELECT EXISTS (
     SELECT FROM (SELECT done_at FROM {{table}} LIMIT 1) AS one

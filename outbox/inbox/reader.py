@@ -23,7 +23,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "session.timeout.ms": 10_000,
     "queued.max.messages.kbytes": 16_384,
     "reconnect.backoff.max.ms": 1_000,
-    # Find topics soon that are created later.
+    # Topics that are created later are found soon.
     "topic.metadata.refresh.interval.ms": 5_000,
 }
 _FIXED: Final = {"enable.auto.commit": False, "enable.auto.offset.store": False}
@@ -31,14 +31,14 @@ _FIXED: Final = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 _LEAST_INTERVAL: Final = 300_000
 # How long the group may take to assign partitions.
 _JOIN_SECONDS: Final = 20.0
-# Python has no dates after the year 9999.
+# Python's datetime ends with the year 9999.
 _MOST_MILLISECONDS: Final = 253_402_300_799_999
 
 
 class TopicReader:
-    """A member of the consumer group. Not thread-safe.
+    """A member of a consumer group. Not thread-safe.
 
-    `busy_at` is when there was last something to do.
+    `busy_at` is the time.monotonic() at which there was last something to do.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class TopicReader:
         """Join the group.
 
         Args:
-            longest: The longest time in seconds between two calls.
+            longest_pause: How many seconds may pass between two calls.
 
         Raises:
-            WrongSettings: librdkafka refuses the settings. The message is librdkafka's.
+            WrongSettings: librdkafka refuses the settings. The message quotes librdkafka.
         """
         if "bootstrap.servers" not in conf.kafka:
             raise WrongSettings(f"settings.{conf.NAME}: KAFKA has no bootstrap.servers")
@@ -59,23 +59,26 @@ class TopicReader:
         try:
             self._consumer = Consumer({**settings, "error_cb": _log_client_error}, logger=logger)
         except KafkaException as error:
-            raise WrongSettings(f"settings.{conf.NAME}: KAFKA: {error.args[0].str()}") from None
+            raise WrongSettings(f"settings.{conf.NAME}['KAFKA']: {error.args[0].str()}") from None
         self._consumer.subscribe(sorted(topics), on_assign=self._note_assignment)
         self.busy_at = monotonic()
-        # Whether partitions can be paused.
+        # Whether partitions are assigned, and can be paused.
         self._held = False
-        # Whether the group has assigned this consumer its share, which can be empty.
+        # Whether the group has assigned this consumer its share of partitions, which may be empty.
         self.joined = False
 
     def read_messages(self, limit: int, timeout: float) -> list[Message]:
-        """Return up to `most` messages, in the order of their partitions."""
+        """Return up to `limit` messages, in the order of each partition."""
         if self._held:
             self._consumer.resume(self._consumer.assignment())
             self._held = False
         return self._poll_messages(limit, timeout)
 
     def stay_in_group(self) -> list[Message]:
-        """Stay a member of the group without reading. Can still return messages."""
+        """Stay a member of the group without reading further.
+
+        Returns messages that the client had already read.
+        """
         self._consumer.pause(self._consumer.assignment())
         self._held = True
         return self._poll_messages(1, 0)
@@ -93,7 +96,7 @@ class TopicReader:
         self.busy_at = monotonic()
 
     def is_idle(self, seconds: float | None) -> bool:
-        """Return whether there was nothing to do for this many seconds; with None, always False."""
+        """Return whether there was nothing to do for `seconds`. With None, return False."""
         grace = 0.0 if self.joined else _JOIN_SECONDS
         return seconds is not None and monotonic() - self.busy_at > seconds + grace
 
@@ -105,7 +108,7 @@ class TopicReader:
         if not self.joined:
             self.busy_at = monotonic()
         self.joined = True
-        # A partition that was revoked while paused comes back paused.
+        # A partition that was revoked while it was paused is still paused when it comes back.
         self._held = True
 
     def _poll_messages(self, limit: int, timeout: float) -> list[Message]:

@@ -1,4 +1,4 @@
-"""The status of an inbox, for metrics and for people: what waits, what failed, what is dead."""
+"""The status of an inbox, for metrics and for people: messages that wait, failed or are dead."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,9 +25,9 @@ def read_status(using: str) -> dict[str, dict[str, Any]]:
     """Return the status of the inbox by handler.
 
     Returns:
-        `states`, unprocessed messages by state; `oldest_seconds`, the age of the oldest one;
-            `stored`, `repeated`, `attempts`, `done` and `dead` since the beginning; `failures` by
-            reason since the beginning.
+        For each handler: `states`, the number of unprocessed messages by state; `oldest_seconds`,
+        the age of the oldest of them; `stored`, `repeated`, `attempts`, `done` and `dead`, counts
+        since the beginning; `failures`, counts by reason since the beginning.
     """
     status_by_handler: dict[str, dict[str, Any]] = {}
 
@@ -56,7 +56,7 @@ def read_status(using: str) -> dict[str, dict[str, Any]]:
 
 
 def add_counts(counts: Mapping[tuple[str, str], int], using: str) -> None:
-    """Add to the common counts of all consumers, by handler and counter."""
+    """Add to the counts that all consumers share, by handler and counter."""
     if counts:
         handlers, counters = zip(*counts, strict=True)
         with connections[using].cursor() as cursor:
@@ -66,7 +66,7 @@ def add_counts(counts: Mapping[tuple[str, str], int], using: str) -> None:
 _METRICS = {
     "oldest_seconds": (
         "inbox_oldest_message_seconds",
-        "How long the oldest message that is not processed is here.",
+        "How long ago the oldest unprocessed message was received.",
     ),
     "stored": ("inbox_stored_total", "Messages that came from Kafka."),
     "repeated": ("inbox_repeated_total", "Messages that came again and were skipped."),
@@ -77,7 +77,7 @@ _METRICS = {
 
 
 def format_metrics(using: str) -> Iterator[str]:
-    """Yield the status as metrics."""
+    """Yield the status as metrics in Prometheus' text format."""
     status_by_handler = read_status(using)
     for key, (name, text) in _METRICS.items():
         yield format_metric(

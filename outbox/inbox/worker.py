@@ -1,4 +1,4 @@
-"""Processes messages one after the other: attempt, effect and result."""
+"""Processes messages one by one: begins an attempt, calls the handler, writes the result."""
 
 import logging
 import signal
@@ -21,14 +21,15 @@ from outbox.inbox.queue import MessageTurn, make_storable
 
 
 class AttemptTimeoutError(BaseException):
-    """Raised when an attempt takes too long. Not an Exception, so that no handler catches it by
-    mistake.
+    """Raised if an attempt takes too long.
+
+    Not a subclass of Exception, so that handlers do not catch it by mistake.
     """
 
 
 @contextmanager
 def limit_time(seconds: float) -> Iterator[None]:
-    """Raise AttemptTimeoutError in the block after this many seconds. Main thread only."""
+    """Raise AttemptTimeoutError in the `with` block after `seconds`. Main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -48,40 +49,46 @@ def limit_time(seconds: float) -> Iterator[None]:
 logger = logging.getLogger(__name__)
 
 CRASHED = "the process ended during the attempt"
-# SQLSTATEs that no message causes: connection, resources, shutdown, read-only standby.
+# The beginnings of SQLSTATEs that a message cannot cause: connection, resources, shutdown, standby.
 _OUTAGES = ("08", "53", "57P", "58", "25006")
 _LONGEST_ERROR = 2_000
 
 
 class DatabaseAwayError(Exception):
-    """Raised when the database is down or the connection is unusable: drop it and start again."""
+    """Raised if the database is down or the connection is unusable.
+
+    The caller closes the connection and starts again.
+    """
 
 
 class _TakenByAnotherError(Exception):
-    """Raised when another consumer has the message, to roll the effect back."""
+    """Raised to roll back the effect, because another consumer has taken over the message."""
 
 
 @dataclass(slots=True)
 class MessageProcessor:
-    """Processes due messages; one for each process.
+    """Processes due messages. A process has one.
 
     Attributes:
-        counts: By handler and counter, since they were last taken.
+        conf: The settings.
+        alias: The database in settings.DATABASES.
+        handlers: The handlers by name.
+        counts: Counts by handler and counter. The caller takes them and starts anew.
     """
 
     conf: InboxConf
     alias: str
     handlers: Mapping[str, MessageHandler]
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    # An attempt whose result is not written yet, and its error; None: the database was down.
+    # An attempt whose result is not written yet, with its error; None if the database was down.
     _unsettled: tuple[MessageTurn, str | None] | None = None
-    # The connection whose time limit is set, and the limit.
+    # The connection on which a time limit is set, and the limit.
     _session: tuple[object, float] | None = None
-    # How often in a row the database went down during an attempt, by message.
+    # By message, how often in a row the database went down during an attempt.
     _losses: Counter[int] = field(default_factory=Counter)
 
     def process_next(self) -> bool:
-        """Process one due message. Return False if there is none.
+        """Process a due message. Returns False if no message is due.
 
         Raises:
             DatabaseAwayError: The database is down.
@@ -90,7 +97,7 @@ class MessageProcessor:
         turn = queue.take_turn(self.handlers, self.alias)
         if turn is None:
             return False
-        # If this raises, the connection is closed, and the lock is released with it.
+        # If this fails, the caller closes the connection, which releases the lock too.
         self._process_turn(turn, self.handlers[turn.handler])
         queue.unlock_chain(turn.lock, self.alias)
         return True
@@ -110,7 +117,7 @@ class MessageProcessor:
         try:
             self._attempt_message(turn, message, handler)
         except _TakenByAnotherError:
-            logger.warning("%s: another consumer has taken this message over", message.place)
+            logger.warning("%s: another consumer has taken over this message", message.place)
         except Reject as error:
             self._make_dead_letter(turn, handler, _shorten_error(f"Reject: {error}"))
         except (Exception, SystemExit, AttemptTimeoutError) as error:
@@ -135,7 +142,7 @@ class MessageProcessor:
     def _handle_failure(
         self, turn: MessageTurn, handler: MessageHandler, error: BaseException, pause: float
     ) -> None:
-        # A connection that Django opened since has neither the lock nor the transaction.
+        # If Django has opened a new connection, it has neither the lock nor the transaction.
         connection = connections[self.alias]
         is_same_connection = self._session is not None and connection.connection is self._session[0]
         is_usable = (
@@ -160,8 +167,9 @@ class MessageProcessor:
     def _is_outage(
         self, turn: MessageTurn, handler: MessageHandler, error: BaseException, *, usable: bool
     ) -> bool:
-        """Return whether the database caused the error. After too many such errors, it is the
-        message.
+        """Return whether the database caused the error, and not the message.
+
+        If the database fails too often during attempts for one message, the message is the cause.
         """
         if _took_too_long(error) or self._losses[turn.id] >= (
             handler.attempts or self.conf.attempts
@@ -174,11 +182,13 @@ class MessageProcessor:
 
     def _make_dead_letter(self, turn: MessageTurn, handler: MessageHandler, error: str) -> None:
         if queue.mark_dead(turn, error, holds=handler.stop_key, alias=self.alias):
-            logger.error("%s: %s is a dead letter: %s", handler.name, _format_place(turn), error)
+            logger.error(
+                "%s: %s became a dead letter: %s", handler.name, _format_place(turn), error
+            )
             self.counts[handler.name, "dead"] += 1
 
     def _settle_attempt(self) -> None:
-        """Write the result of an attempt that ended with its connection."""
+        """Write the result of an attempt whose connection was lost."""
         if self._unsettled is None:
             return
         turn, text = self._unsettled
@@ -190,15 +200,15 @@ class MessageProcessor:
 
 
 def _shorten_error(error: str) -> str:
-    """Return the part of an error that is stored, without what PostgreSQL refuses.
+    """Return an error shortened and without characters that PostgreSQL refuses.
 
-    An error can quote the message, which can contain anything.
+    An error can quote the message, which can contain any characters.
     """
     return make_storable(error[:_LONGEST_ERROR])
 
 
 def _is_outside_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Return whether Django knows of no open transaction."""
+    """Return whether Django has no open transaction on the connection."""
     return connection.autocommit and not (
         connection.in_atomic_block or connection.atomic_blocks or connection.savepoint_ids
     )
@@ -214,7 +224,7 @@ def _get_sqlstate(error: BaseException) -> str | None:
 
 
 def _took_too_long(error: BaseException) -> bool:
-    """Return whether the time limit ended the attempt: Python's alarm or PostgreSQL's timeouts."""
+    """Return whether a time limit ended the attempt: Python's alarm, or one of PostgreSQL's."""
     states = {"57014", "25P03"}
     while error is not None:
         if isinstance(error, AttemptTimeoutError) or _get_sqlstate(error) in states:

@@ -1,1 +1,1 @@
-"""Shared by the processes of outbox and inbox: commands that run long, and their status."""
+"""What outbox and inbox share: commands for long-running processes, admin pages, and status."""

@@ -1,4 +1,4 @@
-"""The commands of the outbox and the inbox: long-running processes and a status."""
+"""The base of the commands `outbox` and `inbox`, which run processes and show the status."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ class Process(Protocol):
         """Work until stopped.
 
         Raises:
-            WrongSettings: The settings are wrong; raised before any work.
+            WrongSettings: The settings are wrong. Raised before any work.
         """
 
 
@@ -32,10 +32,10 @@ class Command(BaseCommand):
     """The base of both commands.
 
     Attributes:
-        processes: By action, its description and the class of its process.
+        processes: The description and the class of the process, by the name of the action.
         conf: Loads the settings.
         status: Reads the status of a database.
-        model: A model whose database is the default one of the command.
+        model: A model. The command's default database is the one to which this model is written.
     """
 
     processes: ClassVar[Mapping[str, tuple[str, Callable[..., Process]]]]
@@ -50,12 +50,12 @@ class Command(BaseCommand):
             process = actions.add_parser(name, help=f"{description}, until stopped")
             process.add_argument(
                 "--until-idle", type=float, metavar="SECONDS",
-                help="end once there was nothing to do for so long",
+                help="end after so many seconds without work",
             )  # fmt: skip
         status = actions.add_parser("status", help="what waits and what failed")
         status.add_argument("--json", action="store_true", help="as one JSON object")
         for action in actions.choices.values():
-            action.add_argument("--database", help="alias of the database (default: the router's)")
+            action.add_argument("--database", help="alias of the database (default: by the router)")
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Run the chosen action."""
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         process_class = self.processes[options["action"]][1]
         try:
             apply_session_settings(alias)
-            connections[alias].close()  # one that is open already has no such settings
+            connections[alias].close()  # a connection that is already open lacks the settings
             process = process_class(type(self).conf(), alias, until_idle=options["until_idle"])
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: process.stop.set())

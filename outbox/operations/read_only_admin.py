@@ -1,4 +1,4 @@
-"""The base of the outbox's admin pages: lists of rows that only processes write."""
+"""The base of the admin pages: lists of rows that only processes write."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ else:  # the class has no parameters at run time
 
 
 class ReadOnlyAdmin(_Admin):
-    """A list page without forms: processes write the rows, people run the actions of the list."""
+    """A list page without forms. Processes write its rows; people run the actions of the list."""
 
     show_full_result_count = False
 
@@ -23,7 +23,5 @@ class ReadOnlyAdmin(_Admin):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Allow the actions but no form: saving a form would write back a row that has changed
-        since.
-        """
+        """Allow actions but not forms: a form would write back a row that has changed since."""
         return obj is None and super().has_change_permission(request)

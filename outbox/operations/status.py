@@ -1,4 +1,4 @@
-"""The status of an outbox, for metrics and for people: what waits, what failed, who sends."""
+"""The status of an outbox, for metrics and for people: what waits or failed, and who sends."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from outbox.models import Document
 from outbox.recording.writer import CHANNEL
 
-# Two queries, because each of them has an index.
+# The documents that wait, as two queries, because there is an index for each.
 WAITING_DOCUMENTS = """(
     SELECT * FROM outbox_document WHERE waiting_since IS NOT NULL AND attempts = 0
     UNION ALL SELECT * FROM outbox_document WHERE attempts > 0
@@ -31,10 +31,10 @@ def read_status(using: str) -> dict[str, Any]:
     """Return the status of an outbox.
 
     Returns:
-        `documents` and `versions` that wait; `oldest_seconds`, how long the oldest version waits;
-            `failed`, documents whose next version was refused; `sent` and `attempts`, versions
-            since the beginning; `failures` by reason since the beginning; `buckets` by relay, and
-            of `no relay`.
+        `documents` and `versions`, how many wait; `oldest_seconds`, how long the oldest version
+        has waited; `failed`, how many documents have a refused next version; `sent` and
+        `attempts`, counts of versions since the beginning; `failures`, counts by reason since the
+        beginning; `buckets`, counts by relay, and under `no relay`.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_PENDING)
@@ -64,7 +64,7 @@ _METRICS = {
     "versions": ("outbox_pending_versions", "Versions that are not sent yet."),
     "documents": ("outbox_pending_documents", "Documents with versions that are not sent yet."),
     "oldest_seconds": (
-        "outbox_oldest_pending_seconds", "How long the oldest version that is not sent waits.",
+        "outbox_oldest_pending_seconds", "How long the oldest unsent version has waited.",
     ),
     "failed": ("outbox_failed_documents", "Documents whose next version Kafka refused."),
     "sent": ("outbox_sent_total", "Versions that Kafka confirmed."),
@@ -73,7 +73,7 @@ _METRICS = {
 
 
 def format_metrics(using: str) -> Iterator[str]:
-    """Yield the status as metrics."""
+    """Yield the status as metrics in Prometheus' text format."""
     status = read_status(using)
     for key, (name, text) in _METRICS.items():
         yield format_metric(name, text, [({}, status[key])])
@@ -82,12 +82,12 @@ def format_metrics(using: str) -> Iterator[str]:
         "outbox_failures_total", "Versions that were not confirmed, by reason.", failures
     )
     buckets = [({"relay": relay}, count) for relay, count in status["buckets"].items()]
-    text = "Shares of the documents that each relay sends, and `no relay`."
+    text = "Buckets of documents that each relay sends, and those of `no relay`."
     yield format_metric("outbox_buckets", text, buckets)
 
 
 def format_metric(name: str, text: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> str:
-    """Return a metric in Prometheus' text format, with the labels and the value of each sample."""
+    """Return a metric in Prometheus' text format. A sample is a pair of labels and a value."""
     kind = "counter" if name.endswith("_total") else "gauge"
     lines = [f"# HELP {name} {text}\n# TYPE {name} {kind}\n"]
     for labels, value in samples:
@@ -111,8 +111,8 @@ IS_IN_HAND = (
 class DocumentState(TextChoices):
     """The state of a document that waits.
 
-    New: it waits for a relay. Processing: a relay has handed it to Kafka. Failed: Kafka refused it,
-    and the relay will try again.
+    New: the document waits for a relay. Processing: a relay has handed its next version to Kafka.
+    Failed: Kafka refused that version, and the relay will try again.
     """
 
     NEW = "new", _("New")
@@ -121,7 +121,7 @@ class DocumentState(TextChoices):
 
 
 def get_state(document: Document) -> DocumentState:
-    """Return the state of a document that has the annotation `processing` (see IN_HAND)."""
+    """Return the state of a document that has the annotation `processing` (see IS_IN_HAND)."""
     if document.attempts:
         return DocumentState.FAILED
     return DocumentState.PROCESSING if getattr(document, "processing", False) else DocumentState.NEW
@@ -156,9 +156,9 @@ def retry_documents(keys: Collection[str], using: str) -> list[str]:
 
 
 def discard_next_versions(keys: Collection[str], using: str) -> dict[str, int]:
-    """Discard the next version of failed documents, so that the following one is sent.
+    """Discard the next version of failed documents, so that the following version is sent.
 
-    Consumers will miss the discarded version. Return its number by document.
+    Consumers will miss the discarded versions. Returns their numbers by document.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(_DISCARD, [list(keys), CHANNEL])

@@ -1,5 +1,5 @@
-"""Recording a version in the transaction of the change.
+"""Records versions in the transaction of the change.
 
-Begin with writer.py, which stores versions. recording_block.py collects the changes of a block;
-related_changes.py finds the documents that a change of a relation concerns.
+Begin with writer.py, which stores versions. recording_block.py collects the changes made in a
+`with as_one()` block. related_changes.py finds the documents that a change of a relation concerns.
 """

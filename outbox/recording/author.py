@@ -1,4 +1,4 @@
-"""The author of a change: the request's user, the name in acting_as(), or the sender of a task."""
+"""Finds the author of a change: the request's user, the name in acting_as(), or a task's sender."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _find_author: ContextVar[FindAuthor | None] = ContextVar("outbox_author", defaul
 
 
 def get_current_author() -> str | None:
-    """Return the author of what is recorded now, cut to the 64 characters that a message allows."""
+    """Return the author of versions recorded now, shortened to the 64 characters of a message."""
     find_author = _find_author.get()
     name = _name_command() if find_author is None else find_author()
     return name[:NAME_LENGTH] if name else None
@@ -24,14 +24,14 @@ def get_current_author() -> str | None:
 
 @contextmanager
 def acting_as(author: str | None) -> Iterator[None]:
-    """Record changes in the block with this author. Also usable as a decorator."""
+    """Record changes in the `with` block with this author. Also usable as a decorator."""
     with use_author_of(lambda: author):
         yield
 
 
 @contextmanager
 def use_author_of(find_author: FindAuthor) -> Iterator[None]:
-    """Record changes in the block with the author that the callable then returns."""
+    """Record changes in the `with` block with the author that `find_author` returns then."""
     token = _find_author.set(find_author)
     try:
         yield
@@ -66,7 +66,7 @@ def _add_author_header(headers: dict[str, Any], **_: Any) -> None:
 
 
 def _set_task_author(task_id: str, task: Any, **_: Any) -> None:
-    # A task that runs in the calling process has no message and keeps the current author.
+    # A task that runs in the calling process has no header, and keeps the current author.
     name = task.request.get(AUTHOR_HEADER) or get_current_author() or f"task {task.name}"
     _tokens[task_id] = _find_author.set(lambda: name)
 

@@ -1,4 +1,4 @@
-"""System checks of the outbox. They name what cannot be recorded."""
+"""The system checks of the outbox, which find models whose changes cannot be recorded."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -43,7 +43,7 @@ def check_recorded_model(model: type[Recorded]) -> Problems:
         return list(_check_proxy(model))
     kind = getattr(model, "recorded_as", None)
     if model._meta.parents:
-        # Other problems do not matter yet: the model must change first.
+        # Other problems are not reported, because the model has to change first.
         return [_make_inheritance_error(model)]
     if isinstance(kind, Kind):
         return [*_check_kind(model, kind), *_check_topic(model, kind), *_check_unique(model, kind)]
@@ -55,9 +55,7 @@ def check_recorded_model(model: type[Recorded]) -> Problems:
 
 
 def check_managers(**_: Any) -> Problems:
-    """Check that the managers of recorded models record changes of many rows (outbox.W002,
-    W004).
-    """
+    """Check that managers of recorded models record changes of many rows (outbox.W002, W004)."""
     return [error for model in _list_recorded_models() for error in check_model_managers(model)]
 
 
@@ -86,8 +84,8 @@ def _list_recorded_models() -> list[type[Recorded]]:
 def _make_inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
     parents = ", ".join(parent._meta.label for parent in model._meta.parents)
     return checks.Error(
-        f"Its rows are in two tables, its own and that of {parents} (multi-table inheritance): a"
-        " change of one cannot be recorded as a change of the other.",
+        f"Its rows are in two tables, its own and the one of {parents} (multi-table inheritance):"
+        " a change in one cannot be recorded as a change in the other.",
         hint="Make the parent abstract, or refer to it by a OneToOneField and make one of the two"
         " a PartOf the other.",
         obj=model,
@@ -98,10 +96,10 @@ def _make_inheritance_error(model: type[Recorded]) -> checks.CheckMessage:
 def _check_proxy(model: type[Recorded]) -> Iterator[checks.CheckMessage]:
     rows = get_concrete_model(model)
     if not issubclass(rows, Recorded):
-        text = f"{rows._meta.label}, whose rows it has, is not Recorded: its changes are lost."
-        hint = f"Make {rows._meta.label} a subclass of Recorded, not its proxy."
+        text = f"It is a proxy of {rows._meta.label}, which is not Recorded: changes are lost."
+        hint = f"Make {rows._meta.label} a subclass of Recorded, instead of its proxy."
     elif getattr(model, "recorded_as", None) is not getattr(rows, "recorded_as", None):
-        text = f"A proxy is recorded as {rows._meta.label} is; its own recorded_as is not used."
+        text = f"A proxy is recorded like {rows._meta.label}, and its own recorded_as is not used."
         hint = "Remove recorded_as from the proxy."
     else:
         return
@@ -110,33 +108,37 @@ def _check_proxy(model: type[Recorded]) -> Iterator[checks.CheckMessage]:
 
 def _check_kind(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMessage]:
     if kind.id == "pk" and len(model._meta.pk_fields) > 1:
-        text = "A composite primary key is not an id of a document."
-        hint = 'Name the attribute that is: Kind(..., id="number").'
+        text = "A composite primary key cannot be the id of a document."
+        hint = 'Name the attribute with the id, such as Kind(..., id="number").'
         yield checks.Error(text, hint=hint, obj=model, id="outbox.E004")
     for option, name in (("id", kind.id), ("parent", kind.parent)):
-        if name is None or name == "pk":
-            continue
-        field = _find_field(model, name)
-        if field is None and not hasattr(model, name):
-            text = f"Kind({option}={name!r}): the model has no such attribute."
-        elif field is not None and field.is_relation and name == field.name:
-            text = f"Kind({option}={name!r}) is another row, not its id."
-        elif field is None and callable(getattr(model, name)):
-            text = f"Kind({option}={name!r}) is a method, not an attribute."
-        else:
-            continue
-        hint = "Name a field, a column as order_id, or a property."
-        yield checks.Error(text, hint=hint, obj=model, id="outbox.E004")
+        problem = None if name in (None, "pk") else _explain_wrong_attribute(model, name)
+        if problem is not None:
+            text = f"Kind({option}={name!r}): {problem}."
+            hint = "Name a field, a column such as order_id, or a property."
+            yield checks.Error(text, hint=hint, obj=model, id="outbox.E004")
+
+
+def _explain_wrong_attribute(model: type[Recorded], name: str) -> str | None:
+    """Return why an attribute of a model cannot be an id, or None if it can."""
+    field = _find_field(model, name)
+    if field is None and not hasattr(model, name):
+        return "the model does not have this attribute"
+    if field is not None and field.is_relation and name == field.name:
+        return "this attribute is another row, not the id of that row"
+    if field is None and callable(getattr(model, name)):
+        return "this attribute is a method"
+    return None
 
 
 def _check_topic(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMessage]:
     try:
         topics = conf().topics
     except WrongSettings:
-        return  # outbox.E001 says so
+        return  # outbox.E001 reports wrong settings
     if kind.entity not in topics:
-        text = f"settings.OUTBOX: TOPICS has no topic for {kind.entity!r}."
-        hint = f"It has {', '.join(sorted(topics)) or 'none'}. No row of the model can be saved."
+        text = f"settings.OUTBOX: TOPICS has no topic for {kind.entity!r}, so no row can be saved."
+        hint = f"TOPICS has: {', '.join(sorted(topics)) or 'no kind'}."
         yield checks.Error(text, hint=hint, obj=model, id="outbox.E007")
 
 
@@ -151,7 +153,7 @@ def _check_unique(model: type[Recorded], kind: Kind) -> Iterator[checks.CheckMes
     ]
     unique_together = [set(names) for names in model._meta.unique_together]
     if not field.unique and {field.name} not in (*unique_fields, *unique_together):
-        text = f"Kind(id={kind.id!r}): two rows can have one id, and would be one document."
+        text = f"Kind(id={kind.id!r}): two rows can have the same id, and would be one document."
         hint = "Give the field unique=True."
         yield checks.Warning(text, hint=hint, obj=model, id="outbox.W003")
 
@@ -161,12 +163,12 @@ def _check_part(model: type[Recorded], kind: PartOf) -> Iterator[checks.CheckMes
     whole = getattr(field, "related_model", None)
     if not isinstance(field, models.ForeignKey) or kind.whole != field.name:
         text = f"PartOf({kind.whole!r}) must name a ForeignKey of the model."
-        hint = "A generic or many-to-many relation has no one whole: call record() of the whole."
+        hint = "A generic or many-to-many relation has no single whole: call record() of the whole."
     elif not isinstance(whole, type) or not issubclass(get_concrete_model(whole), Recorded):
         text = f"PartOf({kind.whole!r}): {getattr(whole, '__name__', whole)} is not Recorded."
         hint = "Make the model of the whole a subclass of Recorded."
     elif _is_part_of_itself(model):
-        text = f"PartOf({kind.whole!r}): the wholes form a circle; no model of it is a Kind."
+        text = f"PartOf({kind.whole!r}): the models form a circle in which none is a Kind."
         hint = "Give one of the models a Kind."
     else:
         return
@@ -185,7 +187,7 @@ def _is_part_of_itself(model: type[models.Model]) -> bool:
 
 
 def _find_field(model: type[models.Model], name: str) -> Any:
-    """Return the field with this name or this column's attribute, or None."""
+    """Return the field with this name or attribute (such as order_id), or None."""
     try:
         return model._meta.get_field(name)
     except FieldDoesNotExist:
@@ -203,7 +205,7 @@ def _check_manager(model: type[Recorded]) -> Problems:
     if not silent_names:
         return []
     names = ", ".join(map(str, silent_names))
-    text = f"bulk_create(), bulk_update() and update() of its managers record nothing: {names}."
+    text = f"bulk_create(), bulk_update() and update() are not recorded by these managers: {names}."
     hint = "Make each manager from RecordedQuerySet, or from a class that extends it."
     return [checks.Warning(text, hint=hint, obj=model, id="outbox.W002")]
 
@@ -214,7 +216,7 @@ def _check_base_manager(model: type[Recorded]) -> Problems:
         return []
     text = "add() and set() of its related managers, as order.items.add(item), record nothing."
     hint = (
-        "Set Meta.base_manager_name to a manager that is made from RecordedQuerySet and leaves no"
-        " rows out."
+        "Set Meta.base_manager_name to a manager that is made from RecordedQuerySet and hides no"
+        " rows."
     )
     return [checks.Warning(text, hint=hint, obj=model, id="outbox.W004")]

@@ -1,4 +1,4 @@
-"""How the rows of a model become documents: `Kind` for a document, `PartOf` for its parts."""
+"""Declares how the rows of a model become documents: by `Kind`, or by `PartOf` for parts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from outbox.errors import WrongChange
 from outbox.recording.message import Snapshot
 from outbox.recording.writer import Change, is_id
 
-# Types of values that a snapshot can hold as they are.
+# The types of values that a snapshot can hold unchanged.
 _JSON_TYPES = (NoneType, bool, int, float, Decimal, str, date, time, timedelta, UUID, list, dict)
-# Types of values that can be an id, written as text.
+# The types of values that can be an id. An id is sent as text.
 _ID_TYPES = (str, int, UUID, Decimal, date, time)
 
 
@@ -31,7 +31,7 @@ def columns(instance: models.Model) -> Snapshot:
 
 def _read_column(instance: models.Model, field: models.Field[Any, Any]) -> Any:
     value = field.value_from_object(instance)
-    # A value without a form in JSON, as a file or bytes, becomes its text in Django's fixtures.
+    # A value that JSON cannot hold, such as a file, becomes the text that Django's fixtures use.
     return value if isinstance(value, _JSON_TYPES) else field.value_to_string(instance)
 
 
@@ -40,11 +40,11 @@ class Kind:
     """How the rows of a model are recorded as documents.
 
     Attributes:
-        entity: The kind of the documents.
-        snapshot: A callable that maps an instance to a mapping, or a serializer class.
+        entity: The name of the documents' kind.
+        snapshot: Returns the snapshot of an instance as a mapping. Or a serializer class.
         id: The attribute with the document's id. A UUID is sent as its 32 digits.
-        parent: The attribute with the id of the application, sent as `productInstanceId`; None:
-            none.
+        parent: The attribute with the id of the application, which is sent as
+            `productInstanceId`. None: the documents do not belong to an application.
     """
 
     entity: str
@@ -53,7 +53,7 @@ class Kind:
     parent: str | None = None
 
     def make_change(self, instance: models.Model, *, deleted: bool = False) -> Change:
-        """Return the change after which the document equals this instance, or is deleted.
+        """Return the change that makes the document equal to this instance, or deletes it.
 
         Raises:
             WrongChange: The id or the parent is not a valid id.
@@ -74,7 +74,7 @@ class Kind:
     def make_deletion(self, instance: models.Model) -> Change | None:
         """Return the deletion of the instance's document, or None if it was never recorded.
 
-        An instance whose id no document can have was never recorded.
+        It was never recorded if the instance has an id that a document cannot have.
         """
         value = getattr(instance, self.id)
         if not isinstance(value, _ID_TYPES) or not is_id(_format_id(value)):
@@ -102,11 +102,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """Marks the rows of a model as parts of a document: a change of a part changes the document.
+    """Declares the rows of a model as parts of documents: a change of a part changes its document.
 
     Attributes:
-        whole: The foreign key to the model of the document, which must be Recorded too. A row whose
-            foreign key is null belongs to no document.
+        whole: The name of the foreign key to the model of the document, which must be Recorded too.
+            If the foreign key of a row is null, the row does not belong to a document.
     """
 
     whole: str

@@ -1,4 +1,4 @@
-"""The Kafka message of a version, as Annals' contract defines it. This module does no I/O."""
+"""Encodes the Kafka message of a version as Annals' contract defines it."""
 
 import json
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ class RecordedVersion:
     Attributes:
         document: The document, as `entity/id`.
         type: The index in TYPES.
-        recorded_at: The moment of recording. It never goes back within a document.
-        updated_at: The database's clock at the change. It can go back.
+        recorded_at: The moment of recording. It never decreases within a document.
+        updated_at: The time of the database's clock at the change. It can decrease.
         data: The snapshot as JSON text.
     """
 
@@ -54,11 +54,11 @@ class RecordedVersion:
 
     @property
     def idempotency_key(self) -> bytes:
-        """The text `entity/id/version`: two messages with the same key are the same version."""
+        """The text `entity/id/version`. Two messages with the same text are the same version."""
         return f"{self.document}/{self.version}".encode()
 
     def encode_value(self) -> bytes:
-        """Return the value of the Kafka message. The snapshot is the recorded text, unchanged."""
+        """Return the value of the Kafka message, with the snapshot's recorded text unchanged."""
         envelope = {
             "id": self.id,
             "version": self.version,
@@ -70,7 +70,7 @@ class RecordedVersion:
             envelope["author"] = self.author
         if self.parent is not None:
             envelope["productInstanceId"] = self.parent
-        # The snapshot comes last, after `"data":` without a space, so that readers find it quickly.
+        # The snapshot comes last, after `"data":` without a space, so that it is found quickly.
         head = json.dumps(envelope, ensure_ascii=False, separators=(",", ":"))
         return f'{head[:-1]},"data":{self.data}}}'.encode()
 
@@ -80,11 +80,11 @@ Snapshot = Mapping[str, Any]
 
 
 def encode_snapshot(data: Snapshot | None, document_name: str) -> str:
-    """Return a snapshot as the shortest JSON. Decimals, dates and UUIDs become texts.
+    """Return a snapshot as JSON without spaces. Decimals, dates and UUIDs become texts.
 
     Args:
         data: The snapshot; None for a deletion.
-        document_name: The document, as the error names it.
+        document_name: The name of the document for the error.
 
     Raises:
         WrongChange: The snapshot has a value that JSON or UTF-8 cannot hold.
@@ -110,5 +110,5 @@ def encode_snapshot(data: Snapshot | None, document_name: str) -> str:
 
 
 def compute_digest(snapshot: str, parent: str | None, deleted: bool) -> bytes:
-    """Return a digest that is equal for two versions only if the second one changes nothing."""
+    """Return a digest that is the same for two versions only if nothing changed between them."""
     return blake2b(f"{int(deleted)}{parent or ''}\n{snapshot}".encode(), digest_size=16).digest()

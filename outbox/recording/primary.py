@@ -1,7 +1,7 @@
 """Makes snapshots read the database of the transaction, not a replica.
 
-A replica sees only what is committed, so a router that sends reads to replicas would make snapshots
-show rows as they were before the transaction.
+A replica has only committed rows. If a router sent the reads to a replica, a snapshot would have
+rows as they were before the transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _PrimaryRouter:
     """A database router that comes before the routers of the service."""
 
     def db_for_read(self, model: type[models.Model], **hints: object) -> str | None:
-        """Return the database of the transaction, if it is where the model is written."""
+        """Return the database of the transaction, if the model is written to this database."""
         using = _using.get()
         if using is None or router.db_for_write(model, **hints) != using:
             return None
@@ -31,7 +31,7 @@ _primary_router = _PrimaryRouter()
 
 @contextmanager
 def read_from_primary(using: str) -> Iterator[None]:
-    """Read models that are written in this database from it, not from its replicas."""
+    """Read models that are written to this database from this database, not from replicas."""
     if _primary_router not in router.routers:  # tests replace the list
         router.routers.insert(0, _primary_router)
     token = _using.set(using)

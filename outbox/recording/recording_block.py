@@ -1,9 +1,10 @@
-"""Finds the rows that change in a block of code, and records their documents at its end.
+"""Finds the rows that change in a `with as_one()` block, and records their documents at its end.
 
-A block notes what a row is *before* it changes, and which rows changed. At its end it reads the
-rows once, as the database then has them. If a document existed before and no row stands for it now,
-it was deleted. So a row that got another id, was deleted, or was deleted and created again needs no
-special case, and a change that was rolled back to a savepoint has no effect.
+A RecordingBlock notes which document a row is *before* the row changes, and which rows changed. At
+the end it reads these rows once, as the database then has them. A document that a row was before,
+but that no row is now, was deleted. So there is no special case for a row that got another id, was
+deleted, or was deleted and created again; and a change that was rolled back to a savepoint has no
+effect.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from outbox.recording.kinds import Kind, PartOf
 from outbox.recording.primary import read_from_primary
 from outbox.recording.writer import Change, record_many
 
-# Rows that are read and recorded at a time.
+# How many rows are read and recorded at a time.
 _CHUNK_ROWS = 500
 # How the statements of Django's savepoints begin.
 _SAVEPOINT = "SAVEPOINT "
@@ -34,22 +35,22 @@ Model = type[models.Model]
 
 @dataclass(slots=True)
 class RecordingBlock:
-    """The changes that a block of as_one() records at its end, in the database `using`."""
+    """The changes in a `with as_one()` block, which are recorded at its end."""
 
-    using: str
-    # The primary keys of the rows to read at the end. A row of a part stands for its document.
+    using: str  # the database
+    # The primary keys of the rows to read at the end. For a row of a part, its document is read.
     rows: dict[Model, dict[Any, None]] = field(default_factory=dict)
     # For each row, the deletion of the document that it was before the block; None for a new row.
     before: dict[Model, dict[Any, Change | None]] = field(default_factory=dict)
-    # Parts that are being deleted and whose documents are already noted.
+    # The parts that are being deleted, if their documents are already noted.
     leaving: set[tuple[Model, Any]] = field(default_factory=set)
-    # The rows of `before`, in the order of noting.
+    # The rows in `before`, in the order in which they were noted.
     _noted: list[tuple[Model, Any]] = field(default_factory=list)
-    # How many rows were noted when each savepoint began.
+    # By savepoint, how many rows were noted when it began.
     _savepoints: dict[str, int] = field(default_factory=dict)
 
     def note_before(self, model: Model, keys: Iterable[Any]) -> None:
-        """Note what these rows are before they change, and lock them."""
+        """Note which documents these rows are before they change, and lock the rows."""
         model = get_concrete_model(model)
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -66,8 +67,9 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_siblings(self, part: models.Model) -> None:
-        """Note the document of a part, with one query for all its parts: a cascade deletes them one
-        by one.
+        """Note the document of a part for all parts of the document, with one query.
+
+        A cascade deletes the parts one by one.
         """
         model = get_concrete_model(type(part))
         kind = cast(PartOf, get_kind(model))
@@ -96,7 +98,7 @@ class RecordingBlock:
         self.note_after(model, keys)
 
     def note_deleted_earlier(self, instance: models.Model, key: Any) -> None:
-        """Note what a row was that was deleted before it could be read, as the instance says."""
+        """Note which document a row was that is already deleted, according to its instance."""
         model = get_concrete_model(type(instance))
         kind = get_kind(model)
         if isinstance(kind, PartOf):
@@ -111,17 +113,17 @@ class RecordingBlock:
                 **{kind.id: getattr(instance, kind.id)}
             )
             if same_document.exists():
-                return  # the document is another row by now
+                return  # another row is this document now
         with read_from_primary(self.using):
             self._note_once(model, key, kind.make_deletion(instance))
 
     def follow_savepoints(
         self, execute: Callable[..., Any], sql: Any, params: Any, is_many: bool, context: Any
     ) -> Any:
-        """Forget what was noted since a savepoint when that savepoint is rolled back.
+        """Forget what was noted since a savepoint, if there is a rollback to it.
 
-        The rows are then no longer locked, and another transaction can change them. This wraps
-        Django's cursors.
+        After the rollback these rows are not locked, and another transaction can change them.
+        Django calls this around each statement.
         """
         result = execute(sql, params, is_many, context)
         if isinstance(sql, str):
@@ -152,7 +154,7 @@ class RecordingBlock:
     def _record_noted(self) -> None:
         self._replace_parts_by_wholes()
         recorded_keys: set[str] = set()
-        # All blocks lock in this order, so that two of them do not deadlock.
+        # All transactions lock documents in this order, so that they do not deadlock.
         for model in sorted(self.rows, key=lambda model: model._meta.label):
             for chunk in _split_keys(_sort_keys(self.rows[model])):
                 kind = cast(Kind, get_kind(model))
@@ -170,7 +172,7 @@ class RecordingBlock:
         record_many(deleted, using=self.using)
 
     def _replace_parts_by_wholes(self) -> None:
-        """Replace the noted rows of parts by the documents that they belong to."""
+        """Replace the noted rows of parts by the rows of the documents that they belong to."""
         while parts := [model for model in self.rows if isinstance(get_kind(model), PartOf)]:
             for model in parts:
                 kind = cast(PartOf, get_kind(model))
@@ -180,16 +182,17 @@ class RecordingBlock:
                 )
 
 
-# By connection, not by context: a thread with a copy of the context has its own transaction.
+# The open block of each connection. A context variable would not do: a thread that has a copy of
+# the context has its own transaction.
 _blocks: WeakKeyDictionary[BaseDatabaseWrapper, RecordingBlock] = WeakKeyDictionary()
 
 
 @contextmanager
 def as_one(using: str | None = None) -> Iterator[None]:
-    """Record changes in the block as one version per document, in one transaction.
+    """Record the changes in the `with` block as one version for each document, in one transaction.
 
-    The versions are recorded at the end of the block. A block inside another one is part of it.
-    Also usable as a decorator.
+    The versions are recorded at the end of the `with` block. A block inside another one is part of
+    the outer one. Also usable as a decorator.
     """
     with open_block(using or router.db_for_write(apps.get_model("outbox", "Document"))):
         yield
@@ -197,7 +200,7 @@ def as_one(using: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def open_block(using: str) -> Iterator[RecordingBlock]:
-    """Begin a block, or continue the one that is open on this connection."""
+    """Begin a RecordingBlock, or continue the one that is open on this connection."""
     with transaction.atomic(using):
         connection = connections[using]
         block = _blocks.get(connection)
@@ -215,17 +218,17 @@ def open_block(using: str) -> Iterator[RecordingBlock]:
 
 
 def get_current_block(using: str) -> RecordingBlock | None:
-    """Return the block that is open on this connection, or None."""
+    """Return the RecordingBlock that is open on this connection, or None."""
     return _blocks.get(connections[using])
 
 
 def get_concrete_model(model: Model) -> Model:
-    """Return the model that has the table: a proxy is another class for the same rows."""
+    """Return the model that has the table. For a proxy, this is the model behind it."""
     return cast(Model, model._meta.concrete_model)
 
 
 def get_kind(model: Model) -> Kind | PartOf:
-    """Return how the rows of a recorded model are recorded."""
+    """Return the Kind or PartOf that a recorded model declares."""
     return cast("Kind | PartOf", model.recorded_as)  # type: ignore[attr-defined]
 
 
@@ -235,8 +238,9 @@ def get_whole_model(model: Model, kind: PartOf) -> Model:
 
 
 def convert_known_keys(model: Model, keys: Iterable[Any]) -> list[Any]:
-    """Return primary keys as the database returns them, without those that it has yet to
-    generate.
+    """Return primary keys as the database returns them.
+
+    Keys that the database has yet to generate are left out.
     """
     fields = model._meta.pk_fields
     converted = []
@@ -252,26 +256,25 @@ def _convert_value(column: models.Field[Any, Any], value: Any) -> Any:
     try:
         return column.to_python(value)
     except ValidationError:
-        return value  # Django refuses it when it writes the row
+        return value  # Django refuses this value when it writes the row
 
 
 def select_all_rows(model: Model, using: str) -> models.QuerySet[Any]:
-    """Return all rows of a model, also those that its managers hide."""
+    """Return a queryset of all rows of a model, also of rows that its managers hide."""
     return models.QuerySet(get_concrete_model(model), using=using)
 
 
 def _select_locked(model: Model, keys: Sequence[Any], using: str) -> models.QuerySet[Any]:
-    """Select the rows and lock them: of two transactions, the later one sees what the earlier
-    changed.
+    """Return a queryset that locks these rows.
+
+    So of two transactions, the later one sees the changes of the earlier one.
     """
     rows = select_all_rows(model, using).filter(pk__in=keys).order_by("pk")
     return rows.select_for_update(no_key=True)
 
 
 def _find_whole_keys(model: Model, kind: PartOf, keys: Iterable[Any], using: str) -> list[Any]:
-    """Return the primary keys of the documents that these rows are parts of now, and lock the
-    rows.
-    """
+    """Lock the rows of parts, and return the primary keys of the documents they belong to now."""
     reference: Any = model._meta.get_field(kind.whole)
     values: set[Any] = set()
     for chunk in _split_keys(_sort_keys(keys)):

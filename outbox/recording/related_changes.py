@@ -1,6 +1,7 @@
-"""Changes that Django makes without save() or a queryset of the model.
+"""Records changes that Django makes without save() or a queryset of the model.
 
-These are deletions, what they change in other rows, and many-to-many relations.
+These are deletions, changes in other rows that follow from a deletion, and changes of many-to-many
+relations.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ logger = logging.getLogger(__name__)
 
 Model = type[models.Model]
 
-# The attribute of an instance with what is recorded after its row is deleted.
+# The attribute of an instance with the functions to call after its row is deleted.
 _NOTED_CHANGES = "_outbox_later"
 # The attribute of an instance with the keys of its relations before they were cleared.
 _CLEARED_KEYS = "_outbox_cleared"
-# With these actions, no row that refers to a deleted one remains, or Django changes none.
+# The values of on_delete with which Django does not update rows that refer to a deleted row.
 _ACTIONS_WITHOUT_UPDATE = (models.CASCADE, models.PROTECT, models.RESTRICT, models.DO_NOTHING)
 
 
 def connect_models() -> None:
-    """Connect the signals of all models whose changes concern a recorded model."""
+    """Connect the signals of all models whose changes can change a recorded document."""
     for model in apps.get_models():
         _connect_model(model)
     class_prepared.connect(_connect_later, dispatch_uid="outbox.recording.related_changes")
@@ -76,16 +77,18 @@ def _connect_deletion(
     name: str,
     note: Callable[[models.Model, RecordingBlock, object], Callable[[], None] | None],
 ) -> None:
-    """Call `note` before a row is deleted, and its result after the deletion.
+    """Call `note` before a row of `sender` is deleted, and call its result after the deletion.
 
     Args:
-        note: Takes the instance, the block, and the instance or queryset whose delete() was called.
+        name: A name for the connection of the signal.
+        note: Takes the instance, the RecordingBlock, and the instance or queryset whose delete()
+            was called. Returns a function, or None.
     """
 
     def note_before_deletion(
         instance: models.Model, using: str, origin: object = None, **_: Any
     ) -> None:
-        # Outside of a block, the changes are recorded when this row is deleted.
+        # Outside of as_one(), the changes are recorded when this row is deleted.
         block = get_current_block(using) or RecordingBlock(using)
         after = note(instance, block, origin)
         instance.__dict__.setdefault(_NOTED_CHANGES, {})[name] = (block, after)
@@ -103,7 +106,7 @@ def _record_after_deletion(instance: models.Model, using: str, **_: Any) -> None
 
 
 def _note_row(instance: models.Model, block: RecordingBlock, origin: object) -> None:
-    """Note the row as the database has it: it may have been changed without save() or elsewhere."""
+    """Note the row as the database has it, because the instance may be out of date."""
     model = get_concrete_model(type(instance))
     if (model, instance.pk) in block.leaving:
         return
@@ -118,11 +121,11 @@ _warned: set[Model] = set()
 
 
 def _warn_of_fixture(sender: Model, raw: bool, **_: Any) -> None:
-    """Warn that rows of a fixture are not recorded: they can refer to rows that come later."""
+    """Warn that rows of a fixture are not recorded, because they may refer to later rows."""
     if raw and sender not in _warned:
         _warned.add(sender)
         label = sender._meta.label
-        logger.warning("%s: rows of a fixture are not recorded; call record() of each", label)
+        logger.warning("%s: rows of a fixture are not recorded; call record() for each", label)
 
 
 def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any, Any], Model]]:
@@ -138,7 +141,7 @@ def _list_updated_foreign_keys(model: Model) -> Iterator[tuple[models.Field[Any,
 
 
 def _list_models_of_table(model: Model) -> Iterator[Model]:
-    """Yield the model and its proxies: each one sends its own signals."""
+    """Yield the model and its proxies, because each of them sends its own signals."""
     return (
         candidate
         for candidate in apps.get_models()
@@ -153,7 +156,7 @@ def _note_referring(
     block: RecordingBlock,
     _: object,
 ) -> Callable[[], None]:
-    """Note the rows that refer to the instance: afterwards they refer to another row or to none."""
+    """Note the rows that refer to an instance before its deletion changes their foreign keys."""
     rows = select_all_rows(model, block.using).filter(**{field.name: instance})
     keys = list(rows.values_list("pk", flat=True))
     block.note_before(model, keys)
@@ -161,10 +164,12 @@ def _note_referring(
 
 
 def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
-    """Record a change of a relation as a change of both sides, if their snapshots can show it."""
+    """Connect a relation, so that its changes are recorded for sides whose snapshots show them."""
     through = cast(Model, field.remote_field.through)
     if not isinstance(through, type) or issubclass(through, Recorded):
-        return  # Django's checks name a model that is not there; Recorded rows speak for themselves
+        # Django's checks report a missing model. If the rows of the relation are Recorded, they
+        # record its changes.
+        return
     ends = [
         (field.model, field.m2m_field_name(), field.m2m_reverse_field_name()),
         (field.related_model, field.m2m_reverse_field_name(), field.m2m_field_name()),
@@ -187,7 +192,7 @@ def _connect_many_to_many(field: models.ManyToManyField[Any, Any]) -> None:
 
 
 def _shows_relations(model: Model) -> bool:
-    # A model without recorded_as is outbox.E004.
+    # A model without recorded_as is reported by the check outbox.E004.
     kind = getattr(model, "recorded_as", None) if issubclass(model, Recorded) else None
     return isinstance(kind, PartOf) or (isinstance(kind, Kind) and kind.snapshot is not columns)
 
@@ -233,8 +238,8 @@ def _note_relation(
         source, target = target, source
     if action == "pre_add" and field.remote_field.symmetrical and get_current_block(using) is None:
         raise OutboxError(
-            f"{field.model._meta.label}.{field.name} is symmetrical: Django adds the two directions"
-            " one after the other. Call add() and set() inside outbox.recorded.as_one()"
+            f"{field.model._meta.label}.{field.name} is symmetrical, so Django adds its two"
+            " directions one after the other. Call add() and set() inside outbox.recorded.as_one()"
         )
     if action == "pre_clear":
         cleared = instance.__dict__.setdefault(_CLEARED_KEYS, {})

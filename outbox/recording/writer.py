@@ -1,6 +1,6 @@
-"""Recording of versions with one statement in the transaction of the change.
+"""Records versions with one statement in the transaction of the change.
 
-The statement increases the document's number in outbox_document and stores the message. Writers of
+The statement increases the version number in outbox_document, and stores the message. Writers of
 the same document wait for each other.
 """
 
@@ -23,10 +23,11 @@ from outbox.recording.message import Snapshot
 CHANNEL = "outbox"
 # Relays share the documents by bucket. A document never changes its bucket.
 BUCKETS = 64
-# Rows of one statement.
+# The most rows of one statement.
 _MOST_ROWS = 1_000
 
-# The moment is taken once, so that a version is never recorded before its document waits.
+# The clock is read once, so that a version is not recorded before the moment since which its
+# document waits.
 _RECORD = f"""
 WITH change AS (
     SELECT * FROM unnest(%s::text[], %s::int[], %s::int[], %s::bytea[], %s::text[], %s::text[])
@@ -62,7 +63,8 @@ class Change:
 
     Attributes:
         entity: The kind of the document.
-        data: The snapshot; None is allowed only for a deletion.
+        id: The id of the document within its kind.
+        data: The snapshot. Only a deletion may have None.
         parent: The id of the application that the document belongs to, sent as `productInstanceId`.
         deleted: Whether the document was deleted.
     """
@@ -92,13 +94,17 @@ def record(
 ) -> int | None:
     """Record the new version of a document, and return its number, or None if nothing changed.
 
-    Call it inside transaction.atomic(), after the change.
+    Call this inside transaction.atomic(), after the change.
 
     Args:
+        entity: The name of the document's kind.
+        id: The id of the document.
+        data: The snapshot. None is allowed only for a deletion.
         parent: The id of the application that the document belongs to.
-        author: By default, the user of the request.
-        client_id: By default, OUTBOX["CLIENT_ID"].
-        using: The database; by default, the one of the router.
+        deleted: Whether the document was deleted.
+        author: Who made the change; by default, the user of the request.
+        client_id: The name of the service; by default, OUTBOX["CLIENT_ID"].
+        using: The database; by default, the router chooses it.
 
     Raises:
         OutboxError: Nothing was recorded.
@@ -116,8 +122,8 @@ def record_many(
 ) -> list[int | None]:
     """Record versions of several documents, and return their numbers in the same order.
 
-    See `record`. A document may occur several times. If a transaction calls this several times, all
-    transactions should use one order of documents, so that they do not deadlock.
+    See `record`. A document may occur several times. If a transaction calls this several times,
+    use the same order of documents in all transactions, so that they do not deadlock.
     """
     change_list = list(changes)
     alias = using or _choose_database()
@@ -127,7 +133,7 @@ def record_many(
         )
     if connections[alias].vendor != "postgresql":
         raise OutboxError(
-            f"the database {alias!r} is not PostgreSQL: nothing can be recorded in it"
+            f"the database {alias!r} is not PostgreSQL, so versions cannot be recorded in it"
         )
     author_name = authors.get_current_author() if author is None else author
     service = conf().client_id if client_id is None else client_id
@@ -152,8 +158,9 @@ def compute_bucket(key: str) -> int:
 
 
 def _group_for_statements(changes: Sequence[Change]) -> Iterable[list[int]]:
-    """Yield the indexes of changes in groups for one statement each: no document twice in a
-    group.
+    """Yield the indexes of changes in groups, each for one statement.
+
+    No group has two changes of the same document.
     """
     rounds: list[dict[str, int]] = []
     seen: dict[str, int] = {}
@@ -164,7 +171,7 @@ def _group_for_statements(changes: Sequence[Change]) -> Iterable[list[int]]:
             rounds.append({})
         rounds[round_index][change.key] = place
     for by_key in rounds:
-        # All writers lock documents in this order, so that they do not deadlock.
+        # All transactions lock documents in this order, so that they do not deadlock.
         places = [by_key[key] for key in sorted(by_key)]
         yield from (places[at : at + _MOST_ROWS] for at in range(0, len(places), _MOST_ROWS))
 
@@ -172,10 +179,10 @@ def _group_for_statements(changes: Sequence[Change]) -> Iterable[list[int]]:
 def _store_versions(
     changes: Sequence[tuple[Change, str]], author: str | None, client_id: str, alias: str
 ) -> dict[str, int]:
-    """Store versions and return the new number of each document that changed.
+    """Store versions, and return the new version number of each document that changed.
 
     Args:
-        written: The changes with the JSON of their snapshots.
+        changes: Pairs of a change and the JSON of its snapshot.
     """
     columns: list[list[Any]] = [
         [change.key for change, _ in changes],

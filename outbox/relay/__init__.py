@@ -1,1 +1,1 @@
-"""The relay: sends what is recorded to Kafka, each document's versions in order."""
+"""The relay: sends recorded versions to Kafka, those of each document in order."""

@@ -1,8 +1,8 @@
-"""The process that sends versions again on request: `manage.py outbox answer`.
+"""`manage.py outbox answer`: the process that sends versions again on request.
 
-A request is a message in the topic `annals.gaps`: a JSON object with `kind`, `id`, `from` and `to`,
-both numbers included. Its offset is committed when Kafka has confirmed all versions, so a version
-can be sent more than once.
+A request is a message in the topic `annals.gaps`, a JSON object with `kind`, `id`, `from` and `to`.
+It asks for the versions from number `from` to number `to`, both included. The offset of a request
+is committed after Kafka has confirmed all versions, so a version can be sent more than once.
 """
 
 import json
@@ -27,12 +27,12 @@ GAPS_TOPIC: Final = "annals.gaps"
 HIGHEST_NUMBER: Final = 2**31 - 1
 _POLL_SECONDS: Final = 0.5
 _OUTAGE: Final = Backoff(0.5, 30.0)
-# The longest time for one request. A process that the group removes while it answers starts the
-# same request again, without end.
+# How long one request may take. If the group removed a process because it took longer, the process
+# would start the same request again, without end.
 _LONGEST_REQUEST_SECONDS: Final = 1_800.0
-# Versions that are read and sent together.
+# How many versions are read and sent at a time.
 VERSIONS_AT_A_TIME: Final = 50
-# Only versions that the relay has already sent: unsent ones stay with the relay.
+# Selects only versions that the relay has already sent. Unsent versions are left to the relay.
 _VERSIONS: Final = """
 SELECT version, type, recorded_at, updated_at, client_id, author, parent, data FROM outbox_message
 WHERE document = %(key)s AND version BETWEEN %(first)s AND %(last)s
@@ -42,7 +42,7 @@ ORDER BY version LIMIT %(most)s
 
 
 class _KafkaOutageError(Exception):
-    """Raised when Kafka does not accept messages now; the caller waits and tries again."""
+    """Raised if Kafka does not accept messages now. The caller waits and tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class VersionRequest:
 
 
 def parse_request(value: bytes | None) -> VersionRequest | None:
-    """Return the request that a message contains, or None if the message is not a valid request."""
+    """Parse the request in a message, or return None if it is not a valid request."""
     try:
         fields = json.loads(value or b"")
         first, last = int(fields["from"]), int(fields["to"])
@@ -79,8 +79,8 @@ class RequestAnswerer:
     Attributes:
         conf: The settings of the service.
         alias: The database in settings.DATABASES.
-        stop: Set this event to make `run` return. The next process continues with the open request.
-        until_idle: `run` returns after this many seconds without a request; None: it does not.
+        stop: Set this event to make `run` return. The next process continues the current request.
+        until_idle: After how many seconds without a request `run` returns. None: never.
     """
 
     conf: OutboxConf
@@ -89,8 +89,7 @@ class RequestAnswerer:
     until_idle: float | None = None
 
     def run(self) -> None:
-        """Answer requests until the process is stopped. Outages of the database and of Kafka are
-        retried.
+        """Answer requests until stopped. The loop survives outages of the database and of Kafka.
 
         Raises:
             WrongSettings: Kafka's client refuses its settings. Raised before anything is read.
@@ -119,8 +118,9 @@ class RequestAnswerer:
             connections[self.alias].close()
 
     def _answer_request(self, request: VersionRequest, sender: VersionSender) -> bool:
-        """Send the requested versions, and retry after outages. Return False if stopped before the
-        end.
+        """Send the requested versions, and retry after outages.
+
+        Returns False if the process was asked to stop before the end.
         """
         first, sent, failures = request.first, 0, 0
         while not self.stop.is_set():
@@ -131,7 +131,7 @@ class RequestAnswerer:
                 connections[self.alias].close()
                 failures += 1
                 logger.warning(
-                    "%s: the request was not answered and is tried again: %s",
+                    "%s: the request was not answered, and will be tried again: %s",
                     request.document,
                     str(error).strip(),
                 )
@@ -148,9 +148,7 @@ class RequestAnswerer:
         return False
 
     def _load_versions(self, request: VersionRequest, first: int) -> list[RecordedVersion]:
-        """Return the next sent versions of the request, from number `first` on, in ascending
-        order.
-        """
+        """Return the next versions for the request, from number `first` on, in ascending order."""
         parameters: dict[str, str | int] = {"key": request.document, "last": request.last}
         with connections[self.alias].cursor() as cursor:
             cursor.execute(_VERSIONS, parameters | {"first": first, "most": VERSIONS_AT_A_TIME})
@@ -160,7 +158,7 @@ class RequestAnswerer:
 def _send_versions(versions: Iterable[RecordedVersion], sender: VersionSender, stop: Event) -> int:
     """Send versions of one document in their order, and return how many Kafka confirmed.
 
-    A version that Kafka refuses is skipped, because Kafka would refuse it again.
+    A version that Kafka refuses is skipped: Kafka would refuse it every time.
 
     Raises:
         _KafkaOutageError: Kafka does not accept messages now.

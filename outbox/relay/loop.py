@@ -1,4 +1,4 @@
-"""The loop of a relay: it shows that it is alive, sends what waits, and sleeps until notified."""
+"""The loop of a relay: writes its beat, sends versions that wait, and sleeps until notified."""
 
 import logging
 import os
@@ -24,15 +24,15 @@ from outbox.relay.sender import VersionSender
 
 logger = logging.getLogger(__name__)
 
-# A row that a writer has locked is tried again after this time.
+# After this time, a row is tried again that a writer had locked.
 _LOCKED_SECONDS = 0.05
 _CLEAN_SECONDS = 3_600.0
 # A sleeping relay notices within this time that it should stop.
 _STOP_SECONDS = 0.5
-# How many outcomes of earlier rounds, whose rows writers had locked, are written again at a time.
+# How many unwritten outcomes of earlier rounds are tried at a time. Writers had locked their rows.
 _UNSETTLED_AT_A_TIME = 1_000
 _OUTAGE = Backoff(0.1, 5.0)
-# A number above all versions: nothing of the document is sent.
+# A number above all version numbers, with which no version of a document is sent.
 _SKIP_DOCUMENT = 2**31 - 1
 
 
@@ -40,18 +40,18 @@ _SKIP_DOCUMENT = 2**31 - 1
 class RelayLoop:
     """A relay for one database.
 
-    `run` finishes what is being sent and returns when the event `stop` is set.
+    Set the event `stop` to make `run` finish the versions in hand and return.
     """
 
     conf: OutboxConf
     alias: str
     stop: Event = field(default_factory=Event)
-    # `run` returns after this many seconds without a sent version; None: it does not.
+    # After how many seconds without a sent version `run` returns. None: never.
     until_idle: float | None = None
     _sender: VersionSender = field(init=False)
     _member: RelayMembership = field(init=False)
     _reader: DueReader = field(default_factory=DueReader)
-    # Answers of Kafka that are not written to the database yet, with the pause before a retry.
+    # By document, the outcome that is not written to the database yet, and the pause after it.
     _unsettled: dict[str, tuple[SendOutcome, float]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
     _failures: int = 0
@@ -69,7 +69,7 @@ class RelayLoop:
         )
 
     def run(self) -> None:
-        """Send versions until stopped. Outages of the database and of Kafka are retried.
+        """Send versions until stopped. The loop survives outages of the database and of Kafka.
 
         Raises:
             WrongSettings: Kafka's client refuses its settings. Raised before anything is sent.
@@ -82,14 +82,16 @@ class RelayLoop:
                     return
             except LeaseLostError:
                 logger.warning(
-                    "this relay was silent for too long, so others took over; it joins again"
+                    "this relay was silent for too long, so others took over; joining again"
                 )
                 self._sender.abandon_sends()
                 self._member.reset_identity()
                 self._unsettled.clear()
             except psycopg.Error as error:
                 self._failures += 1
-                logger.warning("the database failed: %s; the relay tries again", str(error).strip())
+                logger.warning(
+                    "the database failed: %s; the relay will try again", str(error).strip()
+                )
                 self.stop.wait(_OUTAGE.choose_pause(self._failures))
 
     def _run_connected(self, connection: Connection) -> None:
@@ -108,9 +110,7 @@ class RelayLoop:
         self._member.leave_relays(connection)
 
     def _settle_before_leaving(self, connection: Connection) -> None:
-        """Write the remaining outcomes, and wait at most one lease for writers that hold their
-        rows.
-        """
+        """Write the remaining outcomes. Wait at most one lease for writers that lock the rows."""
         until = monotonic() + self.conf.lease_seconds
         self._settle_outcomes(connection, [*self._unsettled])
         while self._unsettled and monotonic() < until:
@@ -119,7 +119,7 @@ class RelayLoop:
             self._settle_outcomes(connection, [*self._unsettled])
 
     def _do_periodic_work(self, connection: Connection) -> None:
-        # A relay that is always busy never sleeps, so it takes notifications here.
+        # A relay that is always busy never sleeps, so it receives notifications here.
         self._receive_notifications(connection, 0)
         self._write_beat(connection)
         self._member.balance_buckets(
@@ -137,7 +137,7 @@ class RelayLoop:
         self._member.write_beat(connection, (), self._error)
 
     def _send_due(self, connection: Connection) -> bool:
-        """Send what is due. Return False if nothing was sent, or nothing can be sent now."""
+        """Send due versions. Return False if none were sent, or none can be sent now."""
         self._settle_outcomes(connection, [*islice(self._unsettled, _UNSETTLED_AT_A_TIME)])
         began = monotonic()
         if began < self._paused_until or not self._member.certain:
@@ -160,10 +160,10 @@ class RelayLoop:
     def _charge_partitions_that_time_out(
         self, outcomes: list[SendOutcome], progress: bool
     ) -> list[SendOutcome]:
-        """Turn repeated timeouts into failures of their documents if Kafka answers otherwise.
+        """Turn repeated timeouts into failures of the documents, if Kafka answers for others.
 
-        If versions time out again although Kafka answers, their partitions are the cause. Then
-        their documents fail, so that documents of other partitions do not wait behind them.
+        If versions time out again although Kafka answers, their partitions are the cause. Then the
+        documents count as failed, so that documents of other partitions do not wait behind them.
         """
         late = [outcome for outcome in outcomes if outcome.failure and outcome.failure.late]
         again = self._outages or any(outcome.due.attempts for outcome in late)
@@ -177,9 +177,9 @@ class RelayLoop:
         ]
 
     def _list_skipped_versions(self) -> dict[str, int]:
-        """Return the newest version of each document that need not be sent.
+        """Return, by document, the newest version that must not be sent now.
 
-        Kafka has it already, or its failure is not written to the database yet.
+        Kafka already has it, or its failure is not written to the database yet.
         """
         return {
             key: _SKIP_DOCUMENT if outcome.failure else outcome.sent
@@ -187,7 +187,7 @@ class RelayLoop:
         }
 
     def _apply_unsettled(self, due: DueDocument) -> DueDocument:
-        """Return the document as Kafka has it, which can be further than its row."""
+        """Return the document with the versions counted as sent that its row does not show yet."""
         unsettled = self._unsettled.get(due.document)
         return due if unsettled is None else replace(due, sent=unsettled[0].sent, attempts=0)
 
@@ -209,8 +209,8 @@ class RelayLoop:
     ) -> None:
         """Set the pauses after a round.
 
-        After an outage nothing is sent for a while. If versions timed out, rounds with retries take
-        at most a third of the time.
+        After an outage, nothing is sent for a while. If versions timed out, rounds with retries may
+        take at most a third of the time.
 
         Args:
             seconds: How long the round took.
@@ -228,14 +228,16 @@ class RelayLoop:
         self._error = errors[0].text if errors else ""
         if errors:
             logger.warning(
-                "Kafka does not take versions: %s (%s documents wait)", errors[0].text, len(errors)
+                "Kafka does not accept versions: %s (%s documents wait)",
+                errors[0].text,
+                len(errors),
             )
             self._paused_until = monotonic() + _OUTAGE.choose_pause(self._outages)
 
     def _settle_outcomes(self, connection: Connection, documents: Iterable[str]) -> None:
-        """Write the outcomes of these documents.
+        """Write the outcomes of these documents to the database.
 
-        Documents that a writer has locked move to the end.
+        If a writer has locked a document, its outcome moves to the end of the unwritten ones.
         """
         settled = {key: self._unsettled[key] for key in documents if key in self._unsettled}
         if settled and self._member.id is not None:
@@ -246,9 +248,9 @@ class RelayLoop:
                     self._unsettled[key] = unsettled
 
     def _keep_lease(self, connection: Connection) -> bool:
-        """Show life while versions are being sent, and return whether the lease still holds.
+        """Write the beat while versions are being sent, and return whether the lease still holds.
 
-        The database can be down meanwhile.
+        If the database is down, only the time decides.
         """
         if self._member.due:
             try:
@@ -258,7 +260,7 @@ class RelayLoop:
         return self._member.certain
 
     def _wait_for_work(self, connection: Connection) -> None:
-        """Sleep until a version is recorded or the next sign of life is due."""
+        """Sleep until a version is recorded or the next beat is due."""
         longest = _LOCKED_SECONDS if self._unsettled else self.conf.lease_seconds / 5
         paused = self._paused_until - monotonic()
         if paused > 0:
@@ -272,7 +274,7 @@ class RelayLoop:
             is_notified = self._receive_notifications(connection, min(seconds_left, _STOP_SECONDS))
 
     def _receive_notifications(self, connection: Connection, seconds: float) -> bool:
-        """Take all waiting notifications, and return whether there were any within this time."""
+        """Receive all notifications, waiting up to `seconds`, and return whether there were any."""
         channels = [
             notification.channel
             for notification in connection.notifies(timeout=seconds, stop_after=1)
@@ -292,7 +294,7 @@ class RelayLoop:
 
 
 def _make_missing_outcome(due: DueDocument) -> SendOutcome:
-    """Return a failure for a version that is not in the table: nothing is skipped silently."""
+    """Return a failure for a version that the table lacks, so that it is not skipped silently."""
     text = f"version {due.sent + 1} is not in outbox_message"
     failure = SendFailure("MISSING", text)
     return SendOutcome(due, due.sent, due.waiting_since, failure)

@@ -1,6 +1,6 @@
-"""Decides which relays are alive, and which buckets each has.
+"""Decides which relays are alive, and which buckets of documents each relay sends.
 
-A relay is alive while its beat grows.
+A relay is alive as long as its beat, a number in its row, grows.
 """
 
 import json
@@ -38,16 +38,17 @@ _RELEASE_BUCKETS = (
 
 
 class LeaseLostError(Exception):
-    """Raised when other relays have taken over, because this one was silent for longer than its
-    lease.
-    """
+    """Raised if other relays took over, because this one was silent for longer than its lease."""
 
 
 @dataclass(slots=True)
 class RelayMembership:
-    """This relay among the others.
+    """The membership of this relay among all relays of a database.
 
     Attributes:
+        name: The name of this relay.
+        lease: After how many seconds without a beat others take over.
+        id: The primary key of this relay's row; None before it joins.
         buckets: The buckets that only this relay sends.
         hurried: Whether another relay came or left, so that buckets must be balanced at once.
     """
@@ -59,7 +60,7 @@ class RelayMembership:
     _beat_at: float = 0.0
     hurried: bool = False
     _balanced_at: float = 0.0
-    # The last beat of each relay, and when it was first seen.
+    # By relay, its last beat, and the time at which this relay first saw that beat.
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     @property
@@ -74,17 +75,17 @@ class RelayMembership:
 
     @property
     def certain(self) -> bool:
-        """Whether no other relay can have taken over, or can within half a lease."""
+        """Whether no other relay has taken over, or can do so within half a lease."""
         return monotonic() - self._beat_at < self.lease / 2
 
     def join_relays(self, connection: Connection) -> int:
-        """Join the relays, or stay a member on a new connection. Return the id.
+        """Join the relays, or on a new connection remain a member, and return the id.
 
         Raises:
-            LeaseLostError: Others have taken over.
+            LeaseLostError: Other relays have taken over.
         """
         if self.id is None:
-            # The rows can be missing: a test of the service may have emptied all tables.
+            # The rows may be missing, if a test of the service has emptied all tables.
             connection.execute(_CREATE_BUCKETS, [BUCKETS])
             self._beat_at = monotonic()
             row = connection.execute(
@@ -99,20 +100,24 @@ class RelayMembership:
         return self.id
 
     def leave_relays(self, connection: Connection) -> None:
-        """Release all buckets, so that other relays take them at once."""
+        """Leave the relays, and release all buckets, so that other relays take them at once."""
         connection.execute("DELETE FROM outbox_relay WHERE id = %s", [self.id])
         self._notify_relays(connection)
         self.reset_identity()
 
     def reset_identity(self) -> None:
-        """Forget the id after a lost lease: the next `join` registers a new relay."""
+        """Forget the id after a lost lease, so that `join_relays` registers a new relay."""
         self.id, self.buckets = None, frozenset()
 
     def write_beat(self, connection: Connection, in_hand: Collection[str], error: str = "") -> None:
-        """Write that this relay is alive, which documents it is sending, and its error, if any.
+        """Write that this relay is alive, which documents it is sending, and its error.
+
+        Args:
+            in_hand: The documents whose versions are being sent.
+            error: Why nothing can be sent now, or empty.
 
         Raises:
-            LeaseLostError: Others have taken over.
+            LeaseLostError: Other relays have taken over.
         """
         began = monotonic()
         updated = connection.execute(
@@ -127,10 +132,10 @@ class RelayMembership:
         """Remove dead relays, release surplus buckets, and claim free ones.
 
         Args:
-            busy: Buckets to keep for now.
+            kept_buckets: The buckets that this relay must not release now.
 
         Raises:
-            LeaseLostError: Others have taken over.
+            LeaseLostError: Other relays have taken over.
         """
         self._balanced_at, self.hurried = monotonic(), False
         relays = self._remove_silent_relays(connection)
@@ -142,7 +147,7 @@ class RelayMembership:
         share = len(owners) // len(relays) + (relays.index(self.id) < len(owners) % len(relays))
         spare = sorted(self.buckets - set(kept_buckets))[: max(0, len(self.buckets) - share)]
         if spare:
-            # Nothing of these buckets is sent from here on, even if the statement fails.
+            # From here on, documents of these buckets are not sent, even if the statement fails.
             self.buckets -= set(spare)
             connection.execute(_RELEASE_BUCKETS, [spare, self.id])
             self._notify_relays(connection)
@@ -150,7 +155,7 @@ class RelayMembership:
             self._claim_buckets(connection, share - len(self.buckets))
 
     def add_counts(self, connection: Connection, counts: Mapping[str, int]) -> None:
-        """Add to the common counts of all relays."""
+        """Add to the counts that all relays share."""
         if counts:
             connection.execute(_ADD_COUNTS, [list(counts), list(counts.values())])
 
@@ -164,7 +169,7 @@ class RelayMembership:
         logger.info("this relay has %s of the buckets", len(self.buckets))
 
     def _remove_silent_relays(self, connection: Connection) -> list[int]:
-        """Return the relays, after removing those that were silent for a lease."""
+        """Remove relays that were silent for a lease, and return the ids of the others."""
         beats: dict[int, int] = dict(
             connection.execute("SELECT id, beat FROM outbox_relay ORDER BY id").fetchall()
         )

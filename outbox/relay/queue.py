@@ -1,4 +1,4 @@
-"""The relay's queries: which documents wait, their versions, and the outcomes of sending."""
+"""The queries of a relay: reads documents that wait and their versions, and writes outcomes."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ class DueDocument:
     Attributes:
         sent: The newest sent version.
         version: The newest recorded version.
-        attempts: Failures since the last success.
+        attempts: How many attempts have failed since the last success.
     """
 
     document: str
@@ -32,7 +32,7 @@ class DueDocument:
 
 @dataclass(frozen=True, slots=True)
 class VersionChain:
-    """The next versions of a document, consecutive."""
+    """The next unsent versions of a document, without a gap."""
 
     due: DueDocument
     versions: Sequence[RecordedVersion]
@@ -43,9 +43,12 @@ class SendFailure:
     """Why a version was not sent.
 
     Attributes:
-        outage: The brokers could not be asked, so this says nothing about the version.
-        late: There was no answer in time.
-        shared: Kafka refuses whole batches for this reason, so another message can be the bad one.
+        reason: The name of the error, for metrics.
+        text: The error in words.
+        outage: Whether Kafka could not be reached, so that the version is not to blame.
+        late: Whether there was no answer in time.
+        shared: Whether Kafka refuses whole batches for this reason, so that another version of the
+            batch may be to blame.
     """
 
     reason: str
@@ -60,9 +63,9 @@ class SendOutcome:
     """The result of sending a chain.
 
     Attributes:
-        sent: The newest version that Kafka confirmed, perhaps from before this chain.
+        sent: The newest confirmed version of the document, which may be from before this chain.
         recorded_at: When that version was recorded.
-        failure: Why the version after it was not sent; None if nothing failed.
+        failure: Why the version after `sent` was not sent; None if nothing failed.
     """
 
     due: DueDocument
@@ -74,14 +77,15 @@ class SendOutcome:
 # About how many bytes of versions are read at a time.
 _CHUNK_BYTES = 4 * 1024 * 1024
 _LEAST_ROWS, _MOST_ROWS = 10, 1_000
-# Versions of one document that are read at a time. Each is sent after the previous one is
+# How many versions of one document are read at a time. Each is sent only after the previous one is
 # confirmed.
 _CHAIN_VERSIONS = 10
 
 _COLUMNS = "key, bucket, sent, version, waiting_since, recorded_at, attempts"
-# Documents whose rows are outdated must not hide those behind them.
+# A condition that leaves out documents whose rows are out of date, because this relay has already
+# sent more: they must not hide other documents.
 _FURTHER = "version > coalesce((%(known)s::jsonb ->> key)::int, -1)"
-# Retries take at most a quarter, so that they do not delay new versions.
+# Retries are at most a quarter of the documents, so that they do not delay new versions.
 _DUE = f"""
 (SELECT {_COLUMNS} FROM unnest(%(buckets)s::smallint[]) AS b (number) CROSS JOIN LATERAL (
     SELECT * FROM outbox_document
@@ -97,7 +101,7 @@ UNION ALL
 ) AS d ORDER BY next_attempt_at LIMIT %(retries)s)
 ORDER BY waiting_since
 """  # noqa: S608 - our own constants
-# Large rows are read only up to the one that exceeds the limit of bytes.
+# Reads rows up to and including the one with which their size exceeds the limit.
 _VERSIONS = """
 SELECT document, version, type, recorded_at, updated_at, client_id, author, parent, data, size
 FROM (
@@ -109,8 +113,9 @@ FROM (
     ) AS m LIMIT %(rows)s
 ) AS m WHERE size - octet_length(data) < %(bytes)s
 """
-# The lock on the relay's row is the fence: a relay that takes over its buckets deletes that row. A
-# document that is further than the relay knows had its version discarded by a person.
+# The lock on the relay's row fences out a relay that has lost its buckets: another relay deletes
+# the row before it takes them. If a document's row has a higher `sent` than this relay, a person
+# discarded a version.
 _SETTLE = """
 WITH me AS (
     SELECT id FROM outbox_relay WHERE id = %(relay)s FOR KEY SHARE
@@ -134,14 +139,14 @@ UPDATE outbox_document AS d SET
 FROM outcome AS o WHERE o.key = d.key AND d.key IN (SELECT key FROM free)
 RETURNING d.key
 """
-# Whether a table of versions has an unsent one.
+# Returns whether a table of versions has an unsent version.
 _UNSENT = f"""
 SELECT EXISTS (
     SELECT FROM {WAITING_DOCUMENTS} AS d
     JOIN {{table}} AS m ON m.document = d.key AND m.version > d.sent
 )
 """  # noqa: S608 - our own constant
-# After the clock went back, no retry may be further away than the longest pause.
+# If the clock was set back, retries may be further away than the longest pause. This limits them.
 _NEARER = """
 UPDATE outbox_document SET next_attempt_at = clock_timestamp() + %(most)s * interval '1 second'
 WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
@@ -151,7 +156,7 @@ WHERE bucket = ANY(%(buckets)s::smallint[]) AND attempts > 0
 
 @dataclass(slots=True)
 class DueReader:
-    """Reads what is due. It reads fewer rows at a time when they are large."""
+    """Reads due documents and their versions, fewer at a time if versions are large."""
 
     _rows: int = _LEAST_ROWS
     # Documents whose next version is missing in the table.
@@ -165,10 +170,11 @@ class DueReader:
         *,
         retries: bool = True,
     ) -> list[DueDocument]:
-        """Return documents with a next version that may be sent now, the longest waiting first.
+        """Return documents whose next version may be sent now, the longest waiting first.
 
         Args:
-            skipped: The newest version, by document, that need not be sent.
+            buckets: The buckets of this relay.
+            skipped: By document, the newest version that must not be sent now.
             retries: Whether to include documents that failed.
         """
         if not buckets:
@@ -186,7 +192,7 @@ class DueReader:
     def read_chains(
         self, connection: Connection, documents: Sequence[DueDocument]
     ) -> list[VersionChain]:
-        """Return the next versions of these documents, but not of all if there are too many."""
+        """Return the next versions of these documents, or of the first ones if there are many."""
         self.missing = ()
         if not documents:
             return []
@@ -202,7 +208,7 @@ class DueReader:
         }
         versions_by_document: dict[str, list[RecordedVersion]] = {}
         size = count = 0
-        # A prepared plan would read the tables of all days and take four times as long.
+        # A prepared plan would read the tables of all days, and take four times as long.
         for *row, running_size in connection.execute(_VERSIONS, parameters, prepare=False):
             version = RecordedVersion(*row)
             versions_by_document.setdefault(version.document, []).append(version)
@@ -221,9 +227,12 @@ class DueReader:
 def settle_outcomes(
     connection: Connection, relay: int, outcomes: Iterable[tuple[SendOutcome, float]]
 ) -> set[str]:
-    """Write outcomes, each with the seconds before the next attempt. Return the written documents.
+    """Write outcomes to the database, and return the documents whose outcome was written.
 
-    Documents that a writer has locked are not written; none are if the relay has lost its buckets.
+    A document that a writer has locked is not written. If the relay has lost its buckets, none are.
+
+    Args:
+        outcomes: Pairs of an outcome and the seconds before the next attempt.
     """
     rows = [
         (
@@ -250,7 +259,7 @@ def settle_outcomes(
 def limit_next_attempts(
     connection: Connection, buckets: Collection[int], longest_pause: float
 ) -> None:
-    """Limit the time until the next attempt to `most` seconds."""
+    """Bring retries that are too far away within `longest_pause` seconds."""
     connection.execute(_NEARER, {"buckets": list(buckets), "most": longest_pause})
 
 
@@ -264,7 +273,7 @@ def truncate_expired_messages(
 
 
 def _select_consecutive(due: DueDocument, versions: list[RecordedVersion]) -> list[RecordedVersion]:
-    """Return the versions that follow the sent one without a gap."""
+    """Return the versions that follow the last sent version without a gap."""
     ordered = sorted(versions, key=lambda version: version.version)
     return [
         version for number, version in enumerate(ordered, due.sent + 1) if version.version == number

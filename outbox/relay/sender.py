@@ -1,4 +1,4 @@
-"""Sending to Kafka: a document's next version is handed over when the previous one is confirmed."""
+"""Sends versions to Kafka, each only after the previous one of its document is confirmed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     # Choose the partition of a key as Kafka's own clients do.
     "partitioner": "murmur2_random",
     "reconnect.backoff.max.ms": 1_000,
-    # Report a missing topic after this time, not after a timeout that looks like an outage.
+    # A missing topic is reported after this time. A later timeout would look like an outage.
     "topic.metadata.propagation.max.ms": 1_000,
 }
 # Correctness depends on these settings; a service cannot change them.
@@ -40,14 +40,14 @@ _OUTAGES: Final = frozenset({
     KafkaError._PURGE_QUEUE,
     KafkaError._PURGE_INFLIGHT,
     KafkaError._FATAL,
-    # The session of the producer has ended.
+    # The producer's session with the broker has ended.
     KafkaError._FENCED,
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
     KafkaError.UNKNOWN_PRODUCER_ID,
 })  # fmt: skip
-# For these reasons Kafka refuses a whole batch.
+# If Kafka refuses a batch for one of these reasons, a single version in it may be to blame.
 _BATCH_REFUSALS: Final = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -55,17 +55,17 @@ _BATCH_REFUSALS: Final = frozenset({
     KafkaError.INVALID_MSG,
     KafkaError.INVALID_MSG_SIZE,
 })  # fmt: skip
-# At most this many batches are sent to find the bad versions in one.
+# How many batches may be sent to find the bad versions in a refused batch.
 _MOST_HALVES = 64
 _POLL_SECONDS = 0.1
 
-# Called about ten times a second while versions are being sent. False: hand over nothing more.
+# Called about ten times a second while versions are being sent. Returns whether to go on sending.
 KeepSending = Callable[[], bool]
 
 
 @dataclass(slots=True)
 class _ChainProgress:
-    """A chain that is being sent: the first `done` of its versions are confirmed."""
+    """A chain that is being sent. The first `sent_count` of its versions are confirmed."""
 
     chain: VersionChain
     sent_count: int = 0
@@ -84,8 +84,9 @@ class VersionSender:
     """The Kafka producer of a relay.
 
     Attributes:
+        conf: The settings.
         in_hand: The documents whose versions are being sent.
-        attempts: Versions handed over since the last count.
+        attempts: How many versions were handed to Kafka. The caller takes the number and resets it.
     """
 
     conf: OutboxConf
@@ -97,11 +98,11 @@ class VersionSender:
     def send_chains(
         self, chains: Sequence[VersionChain], keep_sending: KeepSending
     ) -> list[SendOutcome]:
-        """Send the chains, and wait until each version is confirmed or refused, for half a lease at
-        most.
+        """Send the chains, and wait for at most half a lease until all versions are confirmed or
+        refused.
 
-        An exception from `pulse` ends the sending; then some versions can be sent without being
-        known.
+        If `keep_sending` raises an exception, sending ends. Kafka may then have versions whose
+        outcome is not known.
         """
         outcomes = self._send_together(chains, keep_sending)
         if len(chains) > 1:
@@ -112,14 +113,14 @@ class VersionSender:
         """Start the client.
 
         Raises:
-            WrongSettings: librdkafka refuses the settings. The message is librdkafka's.
+            WrongSettings: librdkafka refuses the settings. The message quotes librdkafka.
         """
         if "bootstrap.servers" not in self.conf.kafka:
             raise WrongSettings("settings.OUTBOX: KAFKA has no bootstrap.servers")
         try:
             self._get_producer()
         except KafkaException as error:
-            raise WrongSettings(f"settings.OUTBOX: KAFKA: {error.args[0].str()}") from None
+            raise WrongSettings(f"settings.OUTBOX['KAFKA']: {error.args[0].str()}") from None
 
     def is_broker_reachable(self) -> bool:
         """Return whether any broker answers now."""
@@ -130,7 +131,7 @@ class VersionSender:
         return True
 
     def abandon_sends(self) -> None:
-        """Drop all versions that have not left the client yet."""
+        """Drop all versions that the client has not sent yet."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -140,8 +141,9 @@ class VersionSender:
     def _resend_without_bad_versions(
         self, chains: Sequence[VersionChain], outcomes: list[SendOutcome], keep_sending: KeepSending
     ) -> None:
-        """Resend the versions of refused batches without the bad ones, by halving until each is
-        alone.
+        """Resend the versions of refused batches, without the bad versions in them.
+
+        Batches are halved until each bad version is alone.
         """
         groups, parts = [[*range(len(chains))]], 0
         while groups and parts < _MOST_HALVES:
@@ -197,12 +199,12 @@ class VersionSender:
                     outstanding += self._hand_over_next(progress)
         self.in_hand = frozenset()
         if any(progress.failure and progress.failure.outage for progress in progresses):
-            # After a timeout the broker can refuse everything from this session.
+            # After a timeout, the broker may refuse all further versions of this session.
             self.abandon_sends()
         return [progress.make_outcome() for progress in progresses]
 
     def _hand_over_next(self, progress: _ChainProgress) -> bool:
-        """Give the next version of a chain to the client. Return False if the client refuses it."""
+        """Hand the next version of a chain to the client. Return False if the client refuses it."""
         version = progress.chain.versions[progress.sent_count]
         topic = self.conf.topics.get(version.entity)
         if topic is None:
@@ -234,7 +236,7 @@ class VersionSender:
 
     def _get_producer(self) -> Producer:
         if self._producer is None:
-            # A relay that was frozen for longer than its lease must not send what it had queued.
+            # A relay that was frozen for longer than its lease must not send what is in its queue.
             timeout = {"message.timeout.ms": int(self.conf.lease_seconds * 500)}
             settings = {**_DEFAULTS, **self.conf.kafka, **_FIXED, **timeout}
             self._producer = Producer({**settings, "error_cb": _log_client_error}, logger=logger)

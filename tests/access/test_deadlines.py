@@ -99,7 +99,7 @@ def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPa
     threads = [threading.Thread(target=run_in_share) for _ in range(6)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: inside == 2 and share.count_queued == 4, "two run, four wait")
+    wait_until(lambda: inside == 2 and share.queue_length == 4, "two run, four wait")
     with pytest.raises(BusyError), share.take_place():
         pass
     go.set()
@@ -147,11 +147,11 @@ def wait_for_place(share: PlacePool, owner: object, got: list[object]) -> Iterat
         except BusyError:
             got.append(("refused", owner))
 
-    before = share.count_queued
+    before = share.queue_length
     thread = threading.Thread(target=wait)
     thread.start()
     try:
-        wait_until(lambda: share.count_queued == before + 1 or bool(got), "it waits")
+        wait_until(lambda: share.queue_length == before + 1 or bool(got), "it waits")
         yield
     finally:
         thread.join(120)

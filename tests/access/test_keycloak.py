@@ -146,7 +146,7 @@ def test_second_session_continues_when_first_ends(site: KeycloakSite) -> None:
     [first, _] = site.web.database.query("SELECT provider_session FROM access_providersession")
     site.keycloak.call_admin_api("DELETE", f"/staff/sessions/{first['provider_session']}")
     wait_until(
-        lambda: "ended 1 sessions, 1 are to be confirmed" in site.web.read_log(),
+        lambda: "ended 1 sessions, 1 others must be confirmed" in site.web.read_log(),
         site.web.read_log,
         10,
     )

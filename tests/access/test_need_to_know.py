@@ -288,15 +288,15 @@ def test_application_stays_closed_when_rule_fails(
     name: str, store_with_hidden_application: Store, set_rule: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_rule(name)
-    before = need_to_know._BY_ERROR._value.get()
+    before = need_to_know._refused_by_failure._value.get()
     with caplog.at_level(logging.ERROR):
         answers = [log_in("support").get("/api/v1/applications/V1/history") for _ in range(2)]
     for answer in answers:
         assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
         assert json.loads(answer.content)["error"]["code"] == "unavailable"
         assert "cannot be determined" in json.loads(answer.content)["error"]["message"]
-    assert need_to_know._BY_ERROR._value.get() == before + 2
-    assert "V1 stays closed" in caplog.text
+    assert need_to_know._refused_by_failure._value.get() == before + 2
+    assert "application V1 stays closed" in caplog.text
     assert "VIP-OWNER" not in caplog.text
 
 

@@ -111,9 +111,9 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         *(
             (f'[{{"path": "{path}", "russian": "A", "sensitive": true}}]', sentence)
             for path, sentence in [
-                ("/income/", "no slash at its end"),
-                ("//income", "no empty segment"),
-                ("/phones/0/number", "items move: write \\*"),
+                ("/income/", "or end with a slash"),
+                ("//income", "must not have an empty segment"),
+                ("/phones/0/number", "items move; write \\* instead"),
                 ("/phones/[type=MOBILE]/number", "selects nothing"),
             ]
         ),

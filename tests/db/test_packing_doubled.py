@@ -110,8 +110,8 @@ def test_repair_leaves_each_version_once(
             )
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
-    assert f"{TABLE} {OLD}: b version 3 had two contents" in out
-    assert f"Repaired {TABLE} {OLD}: 4 rows taken out, of which 1 with another content." in out
+    assert f"{TABLE} {OLD}: b version 3 was stored twice" in out
+    assert f"Repaired {TABLE} {OLD}: 4 rows removed, 1 of them with different content." in out
     assert list_keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
@@ -125,7 +125,7 @@ def test_repair_leaves_each_version_once(
     packing.unpack_day(plain, ROOT, OLD)
     assert list_keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
-    assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
+    assert f"Repaired {TABLE} {OLD}: 0 rows removed" in out
 
 
 @pytest.mark.parametrize("noted", [False, True])
@@ -158,7 +158,7 @@ def test_day_that_was_sealed_before_it_was_doubled_is_repaired(
     plain.execute("DROP TABLE plain_copy")
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
-    assert "3 rows taken out" in out
+    assert "3 rows removed" in out
     assert list_keys() == KEYS
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 

@@ -1213,5 +1213,5 @@ def test_fixture_is_named_in_the_log(service: str, caplog: pytest.LogCaptureFixt
     for entry in serializers.deserialize("json", fixture):
         entry.save()
     assert [entry.getMessage() for entry in caplog.records] == [
-        "ways.Country: rows of a fixture are not recorded; call record() of each"
+        "ways.Country: rows of a fixture are not recorded; call record() for each"
     ]

@@ -500,7 +500,7 @@ def test_debezium_placeholder_can_be_declared(
 @pytest.mark.parametrize(
     "envelope, expected_text",
     [
-        (PLAIN + 'unavailable_value_placeholder = "x"', 'is for form = "debezium" only'),
+        (PLAIN + 'unavailable_value_placeholder = "x"', 'needs form = "debezium"'),
         (DEBEZIUM + 'unavailable_value_placeholder = "hex:FG"', "pairs of hexadecimal digits"),
         (DEBEZIUM + 'unavailable_value_placeholder = "hex:"', "pairs of hexadecimal digits"),
     ],
@@ -573,38 +573,41 @@ def test_service_of_bad_message_is_that_of_its_kind(
 
 WRONG: Final = {
     "another form": ('form = "avro"', "Invalid enum value 'avro'"),
-    "no pointer": ('id = "/a~b"', 'id: "/a~b" is no JSON pointer: write ~ as ~0 and / as ~1.'),
+    "no pointer": ('id = "/a~b"', 'id has "/a~b", but in a JSON pointer ~ is ~0 and / is ~1.'),
     "an empty name": (
         'version = "/a//b"',
-        'version: "/a//b" has an empty name: a JSON pointer is "/a/b".',
+        'version has "/a//b" with an empty name. A JSON pointer is "/a/b".',
     ),
     "unknown key": ('ids = "/id"', "unknown field `ids`"),
     "unknown unit": ('time_unit = "minutes"', "Invalid enum value 'minutes'"),
     "two clients": (
         'client = "a"\nclient_id = "/b"',
-        "client: is declared together with client_id. Remove one.",
+        "envelope has both client and client_id. Remove one.",
     ),
     "no type": ('types = { new = "INSERT" }', "Invalid enum value 'INSERT'"),
-    "empty types": ("types = {}", 'types: is empty: { "order.created" = "CREATE" }.'),
+    "empty types": (
+        "types = {}",
+        'envelope.types is empty. Write for example { "order.created" = "CREATE" }.',
+    ),
     "event without types": (
         'form = "cloudevents"\nversion = "/v"',
-        "types: is missing: cloudevents has none of its own.",
+        "envelope.types is missing, and cloudevents has no default for it.",
     ),
     "event without version": (
         f'form = "cloudevents"\ntypes = {TYPES}',
-        "version: is missing: cloudevents has none of its own.",
+        "envelope.version is missing, and cloudevents has no default for it.",
     ),
     "type of debezium": (
         'form = "debezium"\ntype = "/op"',
-        "type: is decided by debezium. Leave it out.",
+        "envelope.type is decided by debezium. Remove it.",
     ),
     "op of debezium": (
         'form = "debezium"\ntypes = { t = "DELETE" }',
-        "types: t: is no word of debezium: c, r, u, d.",
+        'envelope.types has "t", but the words of debezium are c, r, u, d.',
     ),
     "unit without time": (
         'form = "debezium"\ntime_unit = "us"',
-        "time_unit: needs updated_at: the time of debezium has one.",
+        "envelope.time_unit needs envelope.updated_at: the unit of the time that debezium itself",
     ),
 }
 

@@ -23,61 +23,61 @@ PRODUCT = 'name = "product"\ntitle = "Product"\ntopic = "products"\n'
 MAIN = f"[[kind]]\n{ORDER}main = true\n"
 WRONG = {
     "not TOML": ("[[kind]]\nname = \n", "it is not TOML: Invalid value (at line 2, column 8)."),
-    "no kind": ("", "declares no kind. Write one [[kind]] for each."),
+    "no kind": ("", "the file declares no kind. Write a [[kind]] for each."),
     "name is no table": (
         f"[[kind]]\n{ORDER.replace('order', 'Order Item', 1)}",
-        'kind "Order Item": name: must be small Latin letters and digits, in',
+        'kind "Order Item": name must have words of small Latin letters and digits',
     ),
     "name is an address": (
         f"[[kind]]\n{ORDER.replace('order', 'person', 1)}",
-        'kind "person": name: is an address of Annals itself. Use another name.',
+        'kind "person": name is a word that Annals uses in addresses. Use another',
     ),
     "title without a language": (
         '[[kind]]\nname = "order"\ntopic = "orders"\ntitle = {}\n',
-        'kind "order": title: is empty: write a text, or { en = "Order", ru =',
+        'kind "order": title is empty. Write a text, or { en = "Order", ru =',
     ),
     "no name of a topic": (
         '[[kind]]\nname = "order"\ntitle = "Order"\ntopic = "my orders"\n',
-        'kind "order": topic: "my orders" is no name of a Kafka topic: these',
+        'kind "order": "my orders" cannot be the name of a Kafka topic. A name',
     ),
     "two main kinds": (
         f"{MAIN}[[kind]]\n{PRODUCT}main = true\n",
-        'kind "product": main: kind "order" is the main kind already. One is.',
+        'kind "product": main = true, but kind "order" is the main kind already.',
     ),
     "a main kind besides the shipped one": (
         f'extends = "default"\n{MAIN}',
-        'kind "order": main: kind "product-instance" is the main kind already.',
+        'kind "order": main = true, but kind "product-instance" is the main kind',
     ),
     "a kind twice": (
         f"[[kind]]\n{ORDER}[[kind]]\n{ORDER}",
-        'kind "order": name: is declared twice. Each kind, and its table, is',
+        'kind "order": it is declared twice. Remove one of the two.',
     ),
     "a topic twice": (
         f"[[kind]]\n{ORDER}[[kind]]\n{PRODUCT.replace('products', 'orders')}",
-        'kind "product": topic: "orders" is a topic of kind "order" too.',
+        'kind "product": the topic "orders" is also a topic of kind "order".',
     ),
     "a shipped table without its column": (
         f"[[kind]]\n{ORDER.replace('order', 'product-car', 1)}",
-        'kind "product-car": parent: this name and its table come with Annals,',
+        'kind "product-car": the table of this name comes with Annals, and the',
     ),
 }
 T = '[[kind.label]]\npath = "/t"\nen = "T"\n'
 # What is added to a whole kind, and what is said of it.
 OF_ORDER = {
-    'migration_topic = "orders"': "migration_topic: must differ from topic. Without one,",
+    'migration_topic = "orders"': "migration_topic must differ from topic. If there is none,",
     "colour = 1": "Object contains unknown field `colour`.",
-    'main = true\nparent = "orderId"': "parent: the main kind has no parent. Remove parent, or",
-    'parent = "orderId"': "parent: there is no main kind that could be its parent.",
-    'search = { number = "number" }': "search: number: must be a JSON pointer, which begins",
-    'search = { number = "/a~b" }': 'search: number: "/a~b" is no JSON pointer: write ~ as',
-    'search = { id = "/id" }': "search: id: a search key has 1 to 40 Latin letters,",
-    'search = { a = "/n", b = "/n" }': 'search: "/n" is declared twice.',
-    'list_places = { items = ["sku"] }': "list_places: must be a JSON pointer, which begins with",
-    '[[kind.label]]\npath = "/total"': 'label "/total": has no text: write en = "...", ru =',
-    '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2: 'label "/total": is declared twice.',
+    'main = true\nparent = "orderId"': "the main kind cannot have a parent. Remove parent, or",
+    'parent = "orderId"': "it has a parent, but no kind is the main kind. Declare",
+    'search = { number = "number" }': "search.number must be a JSON pointer and begin",
+    'search = { number = "/a~b" }': 'search.number has "/a~b", but in a JSON pointer ~ is',
+    'search = { id = "/id" }': '"id" in search cannot be a business key. A key has',
+    'search = { a = "/n", b = "/n" }': 'search has "/n" twice.',
+    'list_places = { items = ["sku"] }': "list_places must be a JSON pointer and begin with",
+    '[[kind.label]]\npath = "/total"': 'label "/total" has no text. Write en = "...", ru =',
+    '[[kind.label]]\npath = "/total"\nen = "Total"\n' * 2: 'label "/total" is declared twice.',
     f'{T}kind = "sum"': "Invalid enum value 'sum' - at `$.label[0].kind`.",
-    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t": words: are for kind = "enum" only.',
-    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, and',
+    f'{T}words = {{ A = {{ en = "a" }} }}': 'label "/t" has words, which need kind = "enum".',
+    T.replace("/t", "/t/0") + "sensitive = true": 'label "/t/0": 0 is one place of a list, but',
 }
 # The names and values that would have been valid, and the nearest.
 TYPES = 'envelope = { form = "debezium", types = { c = "CREATE", u = "UPDTAE" } }'
@@ -88,7 +88,7 @@ VALID = {
     "cloudevents, debezium.",
     'envelope = { tpye = "/t" }': "`$.envelope`. Did you mean type? The valid ones are form, id,",
     'envelope = { time_unit = "minutes" }': "It must be one of ms, ns, s, us.",
-    TYPES: 'It is that of "u". Did you mean UPDATE? It must be one of CREATE, DELETE, UPDATE.',
+    TYPES: 'The key is "u". Did you mean UPDATE? It must be one of CREATE, DELETE, UPDATE.',
     f"{T}colour = 1": "`$.label[0]`. The valid ones are path, en, ru, kind, words, sensitive.",
     f'{T}kind = "procent"': "Did you mean percent? It must be one of date, enum, money, percent,",
 }
@@ -143,7 +143,7 @@ def test_kind_that_stands_alone_is_refused_with_need_to_know_rule(
     file.write_text(f"[[kind]]\n{ORDER}", encoding="utf-8")
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
     monkeypatch.setenv("ANNALS_NEED_TO_KNOW", "tests.access.test_need_to_know.not_vip")
-    with pytest.raises(SystemExit, match="'order' of ANNALS_ENTITIES_FILE stands alone"):
+    with pytest.raises(SystemExit, match="the kind 'order' in ANNALS_ENTITIES_FILE do not belong"):
         start.check_settings(["migrate"])
 
 

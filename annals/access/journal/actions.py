@@ -1,4 +1,4 @@
-"""The closed sets of words in the journal, and the action of each address."""
+"""The words that the journal uses for actors, actions and outcomes, and the action of each URL."""
 
 from typing import Final
 
@@ -11,9 +11,10 @@ from history.policy import access_record
 
 
 class ActorKind(models.TextChoices):
-    """Who accesses. The journal names a program by its client id.
+    """The kind of login behind an access.
 
-    It names an operator by the login of the operating system.
+    The journal names a program by its client id, and an operator by the login of the operating
+    system.
     """
 
     PERSON = "person", _("person")
@@ -24,7 +25,7 @@ class ActorKind(models.TextChoices):
 
 
 class AccessAction(models.TextChoices):
-    """The thing that a request accesses."""
+    """What a request accesses."""
 
     TIMELINE = "timeline", _("timeline")
     APPLICATION = "application", _("whole application")
@@ -52,8 +53,8 @@ class AccessOutcome(models.TextChoices):
 
 BREAK_GLASS: Final = "annals_break_glass"  # set on the request, and in the session
 
-# Actions by the end of a route; the first match counts. Routes in none of these lists are
-# accesses with the action OTHER.
+# Actions by the end of a route; the first match counts. A route that is in none of these lists has
+# the action OTHER.
 _ACTIONS_BY_ROUTE_END: Final = (
     ("/compare", AccessAction.COMPARE),
     ("/at", AccessAction.MOMENT),
@@ -66,7 +67,7 @@ _ACTIONS_BY_ROUTE_END: Final = (
     ("/versions/<int:version>", AccessAction.VERSION),
     ("/versions", AccessAction.TIMELINE),
 )
-# Actions by the beginning of a route. Addresses are not compared: they have data.
+# Actions by the beginning of a route. Routes are compared and not addresses, which contain data.
 _ACTIONS_BY_ROUTE_START: Final = (
     ("at/", AccessAction.MOMENT),
     ("applications/", AccessAction.APPLICATION),
@@ -94,14 +95,14 @@ _ROUTES_WITHOUT_ACCESS: Final = (
         )
     ),
 )
-# Counts new versions of a document that the login has already opened.
+# The call that counts new versions of a document that the login has already opened.
 _COUNT_ROUTE_END: Final = "/<id:id>/newer/"
 # The redirect to the first page, the first page, and unknown addresses of the API.
 _FIRST_PAGE_ROUTES: Final = ("", "admin/", "api/v1/")
 
 
 def classify_request(request: HttpRequest) -> AccessAction | None:
-    """Return what an answered request accessed, or None if it does not belong in the journal."""
+    """Return the action of an answered request, or None if the journal gets no entry for it."""
     if getattr(request, BREAK_GLASS, False):
         return AccessAction.LOGIN
     match: ResolverMatch | None = request.resolver_match
@@ -115,7 +116,7 @@ def classify_request(request: HttpRequest) -> AccessAction | None:
 
 
 def classify_route(route: str) -> AccessAction | None:
-    """Return what requests of a URL pattern access, or None. See `classify_request`."""
+    """Return the action of requests that match a URL pattern, or None. See `classify_request`."""
     if (
         route in _FIRST_PAGE_ROUTES
         or route.startswith(_ROUTES_WITHOUT_ACCESS)

@@ -49,7 +49,7 @@ class JournalRows:
         ),
     )
     order: tuple[str, ...] = ("at", "id")
-    # A finding names a row by its moment: hardly two rows have the same microsecond.
+    # A finding names a row by its moment, because two rows hardly ever have the same microsecond.
     called: tuple[str, str] = ("to_char(at AT TIME ZONE 'UTC', 'HH24:MI:SS.US')", "0")
 
     @property
@@ -71,7 +71,7 @@ def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tu
     """Return the days of the journal to seal now. Empty if ANNALS_SEAL_DAYS is 0.
 
     Args:
-        partitions: the partitions of the journal.
+        partitions: The partitions of the journal.
     """
     return seal.find_days_to_seal(
         partitions, today, ROWS.closed.seal_after, unsettled=lambda _: {}, tables=[ROWS]
@@ -81,10 +81,10 @@ def find_days_to_seal(partitions: Collection[Partition], today: date) -> list[tu
 def find_skipped_days(partitions: Collection[Partition], today: date) -> list[date]:
     """Return the ended days that have no partition because `maintain` did not run for weeks.
 
-    These days never get a row, but the chain of seals needs a seal of each.
+    These days never get a row, but the chain of seals needs a seal for each of them.
 
     Args:
-        partitions: the partitions of the journal.
+        partitions: The partitions of the journal.
     """
     sealed = set(DaySeal.objects.filter(table=TABLE).values_list("day", flat=True))
     known_days = sealed | {part.day for part in partitions if part.day}
@@ -95,7 +95,7 @@ def find_skipped_days(partitions: Collection[Partition], today: date) -> list[da
 
 
 def create_coming_days(using: str = "default", **_: Any) -> None:
-    """Create the partitions of today and the days ahead. A receiver of post_migrate."""
+    """Create the partitions of today and the coming days. A receiver of post_migrate."""
     database = connections[using]
     policy = PartitionPolicy.at(clock.now())
     coming_days = list(Window(policy.today, policy.window.newest).iterate_days())

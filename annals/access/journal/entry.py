@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from django.contrib.auth import SESSION_KEY, get_user
@@ -46,30 +46,29 @@ def generate_entries(
 ) -> Iterator[JournalEntry]:
     """Generate the journal entries of an answered request.
 
-    Yields one entry for each application that the request read, or one entry without an
-    application. Then one REFUSED entry for each of the first applications that a list left out
-    because the viewer may not see them.
+    Yields one entry for each application that the request read, or else one entry without an
+    application. After these, yields one REFUSED entry for each of the first MAX_HIDDEN_ENTRIES
+    applications that a list left out because the viewer may not see them.
 
-    A page of changes is one entry, whatever it shows: `query` has the person and the service, and
-    the reason says how many applications the page left out.
+    A page of changes has a single entry: its `query` has the person and the service, and its
+    reason says how many applications the page left out.
     """
-    actor, login, identity = _identify_actor(request)
-    entity, identifier, application = _find_subject(request, action)
+    actor, subject = _identify_actor(request), _find_subject(request, action)
     outcome = _classify_outcome(response)
     if access.unmasked:
         action = AccessAction.UNMASK
     elif action is AccessAction.UNMASK and outcome is AccessOutcome.SHOWN:
         action = AccessAction.VERSION  # the page that asks for the reason
     fields = {
-        "login": login,
-        "identity": identity,
-        "actor": actor,
+        "login": actor.login,
+        "identity": actor.identity,
+        "actor": actor.kind,
         "address": get_client_address(request),
         "request_id": request.META.get("HTTP_X_REQUEST_ID", ""),
         "action": action,
         "status": response.status_code,
-        "entity": entity,
-        "entity_id": identifier,
+        "entity": subject.kind,
+        "entity_id": subject.id,
         "method": request.method or "",
         "query": _format_query(request, action, outcome, access),
     }
@@ -82,8 +81,8 @@ def generate_entries(
             **fields, application="", outcome=outcome, reason=_add_hidden_count(reason, access)
         )
         return
-    # A child that moved shows the application to which it belonged before, too.
-    applications = dict.fromkeys(filter(None, (application, *access.applications)))
+    # A child that moved also shows data of the application to which it belonged before.
+    applications = dict.fromkeys(filter(None, (subject.application, *access.applications)))
     for opened_application in applications or [""]:
         yield JournalEntry(**fields, application=opened_application, outcome=outcome, reason=reason)
     left_out = f"{need_to_know.REFUSED_BY_RULE}: left out of the list"
@@ -106,16 +105,24 @@ def _add_hidden_count(reason: str, access: AccessRecord) -> str:
     return ": ".join(filter(None, [hidden, reason]))
 
 
-def _identify_actor(request: HttpRequest) -> tuple[ActorKind, str, str]:
-    """Return the kind of actor, the login and the identity."""
+class _Actor(NamedTuple):
+    """Who made a request."""
+
+    kind: ActorKind
+    login: str
+    identity: str  # the identity behind the login
+
+
+def _identify_actor(request: HttpRequest) -> _Actor:
+    """Return who made the request."""
     user = _find_user(request)
     if user is None:
-        return ActorKind.NOBODY, "", ""
+        return _Actor(ActorKind.NOBODY, "", "")
     if isinstance(user, ProgramUser):
-        return ActorKind.SERVICE, user.get_username(), f"{user.pk} sub={user.subject}"
+        return _Actor(ActorKind.SERVICE, user.get_username(), f"{user.pk} sub={user.subject}")
     is_break_glass = getattr(request, BREAK_GLASS, False) or request.session.get(BREAK_GLASS, False)
-    actor = ActorKind.BREAK_GLASS if is_break_glass else ActorKind.PERSON
-    return actor, user.get_username(), format_user_identity(user.pk)
+    kind = ActorKind.BREAK_GLASS if is_break_glass else ActorKind.PERSON
+    return _Actor(kind, user.get_username(), format_user_identity(user.pk))
 
 
 def _find_user(request: HttpRequest) -> Any:
@@ -130,14 +137,22 @@ def _find_user(request: HttpRequest) -> Any:
     return user if user.is_authenticated else None
 
 
-def _find_subject(request: HttpRequest, action: AccessAction) -> tuple[str, str, str]:
-    """Return kind, id and application that the address names. Empty if it does not."""
+class _Subject(NamedTuple):
+    """The document that a request is about. Texts are empty if the address does not name it."""
+
+    kind: str
+    id: str
+    application: str
+
+
+def _find_subject(request: HttpRequest, action: AccessAction) -> _Subject:
+    """Return the document that the address of a request names."""
     parameters: Mapping[str, Any] = request.resolver_match.kwargs if request.resolver_match else {}
     if action is AccessAction.QUARANTINE:
-        return QUARANTINE, parameters.get("object_id", ""), ""
+        return _Subject(QUARANTINE, parameters.get("object_id", ""), "")
     query = request.GET
     if action is AccessAction.JOURNAL:
-        return query.get("entity", ""), query.get("id", ""), query.get("application", "")
+        return _Subject(query.get("entity", ""), query.get("id", ""), query.get("application", ""))
     if request.resolver_match and request.resolver_match.route == TRACE:
         parameters = query.dict()
     kind, identifier = parameters.get("entity"), parameters.get("id", "")
@@ -147,9 +162,9 @@ def _find_subject(request: HttpRequest, action: AccessAction) -> tuple[str, str,
     )
     if "productInstanceId" in parameters or is_whole_application:
         identifier = parameters.get("productInstanceId", identifier)
-        return ROOT.name if ROOT else "", identifier, identifier
+        return _Subject(ROOT.name if ROOT else "", identifier, identifier)
     name = kind.name if isinstance(kind, EntityKind) else kind or ""
-    return name, identifier, identifier if ROOT and name == ROOT.name else ""
+    return _Subject(name, identifier, identifier if ROOT and name == ROOT.name else "")
 
 
 def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
@@ -166,7 +181,7 @@ def _classify_outcome(response: HttpResponseBase) -> AccessOutcome:
 def _format_query(
     request: HttpRequest, action: AccessAction, outcome: AccessOutcome, access: AccessRecord
 ) -> str:
-    """Return the path with the parameters that cannot hold data of a client."""
+    """Return the path with those parameters that cannot contain data of a client."""
     if outcome is not AccessOutcome.SHOWN:
         return request.path
     parameters = "&".join(
@@ -174,7 +189,7 @@ def _format_query(
         for name, value in request.GET.items()
         if (name in _HARMLESS_PARAMETERS and _HARMLESS_VALUE.fullmatch(str(value)))
         or (name == "login" and action is AccessAction.JOURNAL)  # never a client
-        # The person and the service that are asked about: logins, which are cut to their length.
+        # The person and the service in the question are logins, so they are kept, but shortened.
         or (name in ("author", "clientId") and access.is_one_entry)
     )
     return f"{request.path}?{parameters}" if parameters else request.path

@@ -1,6 +1,6 @@
 """Reads the journal, newest entry first.
 
-Each statement reads one month, so that none locks the partitions of a whole year.
+Each statement reads one month, so that no statement locks the partitions of a whole year.
 """
 
 import uuid
@@ -37,9 +37,9 @@ JournalPosition = tuple[datetime, uuid.UUID]
 
 @dataclass(frozen=True, slots=True)
 class JournalFilters:
-    """Conditions for entries; all of them must hold. An empty field allows every value.
+    """The conditions that an entry must meet. An empty field allows every value.
 
-    `since` is included and `until` is not. Both have an offset.
+    `since` is included and `until` is not. Both are aware of their time zone.
     """
 
     login: str = ""
@@ -53,10 +53,10 @@ class JournalFilters:
 
 
 def list_opened_timelines(user: User, **_: Any) -> Iterable[tuple[str, str]]:
-    """Return kind and id of the timelines that a login opened, the newest first.
+    """Return the kind and id of the timelines that a login opened, the newest first.
 
-    A receiver of history.common.signals.looks_back. Returns nothing if the journal cannot be read,
-    because the first page must not fail for it.
+    A receiver of history.common.signals.looks_back. If the journal cannot be read, it returns an
+    empty list, because the first page must not fail for that reason.
     """
     entries = JournalEntry.objects.filter(
         login=user.get_username(),
@@ -93,7 +93,7 @@ def iterate_entries(filters: JournalFilters) -> Iterator[JournalEntry]:
 
 
 def _escape_texts(row: JournalEntry) -> JournalEntry:
-    """Put each text of the entry on one line: another program may have written the row."""
+    """Put each text of an entry on one line, in case another program has written the row."""
     for name in _TEXT_FIELDS:
         setattr(row, name, to_one_line(getattr(row, name)))
     return row
@@ -114,7 +114,7 @@ def _generate_span_queries(
     The bounds are constants in the statement, so that PostgreSQL opens only the days of the month.
     """
     now = clock.now()
-    # The clock of the database, which dates the entries, may be ahead of this one.
+    # Entries have the time of the database's clock, which may be ahead of this machine's.
     until = min(filters.until or now + timedelta(days=1), now + timedelta(days=1))
     if after is not None and after[0] < until:
         until = after[0] + timedelta(microseconds=1)
@@ -142,16 +142,16 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JournalLine:
-    """One entry, with its texts as people read them. Unknown texts are empty."""
+    """An entry, with its values in words. A value without words is empty."""
 
     row: JournalEntry
     who: str  # the full name of the login
-    now: str  # the present name of the login, if it was renamed
+    now: str  # the present login, if it was renamed since
     actor: str
     action: str
     outcome: str
     subject: str  # the kind of document
-    url: str  # the page of the document
+    url: str  # the address of the document's page
 
 
 def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
@@ -179,7 +179,7 @@ def generate_lines(entries: Iterable[JournalEntry]) -> Iterator[JournalLine]:
 
 
 def _is_first_page(row: JournalEntry) -> bool:
-    """Return whether it is the first page, which lists the documents that were opened last."""
+    """Return whether an entry is about the first page, which lists recently opened documents."""
     return row.action == AccessAction.SEARCH and row.query.partition("?")[0] == reverse(
         "admin:index"
     )

@@ -35,12 +35,16 @@ from history.kinds.entities import ENTITIES, EntityKind
 PAGE_SIZE: Final = 100
 NAME: Final = "admin:journal"
 _ANY: Final = [("", _("any"))]
-# The last line of a file whose rows could not all be read. The connection is then reset.
+# The last line of a file that is not complete because the database failed. After it, the connection
+# is reset.
 NOT_COMPLETE: Final = "NOT COMPLETE"
 
 
 class JournalFilterForm(ZonedForm):
-    """The filter of the journal. All fields are optional. An end without time includes its day."""
+    """The filter of the journal. All fields are optional.
+
+    An end without a time includes its whole day.
+    """
 
     login = forms.CharField(label=_("Login"), required=False, max_length=150)
     application = forms.CharField(label=_("Application"), required=False, max_length=200)
@@ -98,7 +102,7 @@ class JournalFilterForm(ZonedForm):
 def show_journal(request: HttpRequest) -> HttpResponseBase:
     """Show a page of the journal, or send all entries of the filter as a file (?format=csv).
 
-    A file needs a valid filter: it could not say that a condition was ignored.
+    A file needs a valid filter, because a file cannot say that a condition was ignored.
     """
     form = JournalFilterForm(request.GET)
     as_csv = request.GET.get("format") == "csv"
@@ -130,9 +134,9 @@ def show_journal(request: HttpRequest) -> HttpResponseBase:
 
 
 def build_journal_url(entity: EntityKind, id: str) -> str:
-    """Return the address of the entries about a document.
+    """Return the address of the journal's entries about a document.
 
-    For an application the entries about its children are included.
+    For an application, these include the entries about its children.
     """
     parameter = "application" if entity.root else "id"
     return f"{reverse(NAME)}?{urlencode({parameter: id})}"
@@ -155,11 +159,11 @@ def _decode_position(token: str) -> JournalPosition | None:
 def download_entries(filters: JournalFilters, login: object) -> StreamingHttpResponse:
     """Return all entries of the filter as a CSV file.
 
-    A client may read slowly and keeps a thread meanwhile. So a process runs at most two downloads
-    at a time, and one of the same login.
+    A client that reads slowly occupies a thread. So a process runs at most two downloads at a
+    time, and at most one of the same login.
 
     Raises:
-        BusyError: Other downloads run. It is raised at once.
+        BusyError: Other downloads are running. Raised at once.
     """
     with ExitStack() as stack:
         stack.enter_context(_downloads.take_place(login))
@@ -192,7 +196,8 @@ class _EchoFile:
 def _generate_csv(filters: JournalFilters) -> Iterator[str]:
     """Generate the lines of the file.
 
-    If the database fails, the last line says that the file is not complete. Raises its error.
+    Raises:
+        django.db.Error: The database fails. Before this, a line says that the file is not complete.
     """
     writer = csv.writer(_EchoFile())
     yield "\N{ZERO WIDTH NO-BREAK SPACE}" + writer.writerow(COLUMNS)  # so Excel reads UTF-8

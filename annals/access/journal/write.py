@@ -1,6 +1,6 @@
-"""Writes entries of the journal: all entries of a request in one statement, within a second.
+"""Writes all journal entries of a request in one statement that takes at most a second.
 
-If that is not possible, the request shows nothing (ANNALS_JOURNAL_FAILURE).
+If they cannot be written, ANNALS_JOURNAL_FAILURE decides whether the request shows anything.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ log = logging.getLogger(__name__)
 LOCK_TIMEOUT_MS: Final = 700
 STATEMENT_TIMEOUT_MS: Final = 1000
 LOCAL_ADDRESS: Final = "local"
-# Sent with the INSERT as one message, which is one transaction. The INSERT names the schema:
-# otherwise a temporary table of the same name would take the rows.
+# Sent together with the INSERT in one message, which PostgreSQL runs as one transaction. The INSERT
+# names the schema: otherwise a temporary table of the same name would get the rows.
 _SET_TIMEOUTS: Final = (
     f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS};"
     f" SET LOCAL statement_timeout = {STATEMENT_TIMEOUT_MS};"
 )
-# For a transaction of the caller, which continues after the INSERT.
+# Sent after the INSERT if it is part of a transaction of the caller, which goes on.
 _RESET_TIMEOUTS: Final = "SET LOCAL lock_timeout TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
 _INSERT: Final = "INSERT INTO public.{table} ({names}) VALUES {rows}"
 
 
 class JournalError(NotJournaledError):
-    """Raised when the journal may lack the entries of a request, which must then show nothing."""
+    """Raised if entries of a request may not be in the journal: it must then show nothing."""
 
 
 def write_entries(entries: Collection[JournalEntry], output: TextIO) -> None:
@@ -72,7 +72,7 @@ def write_entries(entries: Collection[JournalEntry], output: TextIO) -> None:
     values = [value for entry in entries for value in _get_values(entry)]
     try:
         if connection.errors_occurred and not connection.in_atomic_block:
-            # After an error of the database. A usable connection stays, as it may hold a lock.
+            # After a database error. A usable connection is kept, because it may hold a lock.
             if connection.is_usable():
                 connection.errors_occurred = False
             else:
@@ -88,10 +88,10 @@ def write_entries(entries: Collection[JournalEntry], output: TextIO) -> None:
             output.write("".join(map(_encode_line, entries)))
             output.flush()
         except OSError as error:
-            log.warning("rows of the access journal cannot be sent on: %s", error)
+            log.warning("entries of the access journal cannot be written to the log: %s", error)
 
 
-# The columns that the database does not fill.
+# The lengths of the columns that the database does not fill itself.
 _COLUMN_LENGTHS: Final = {
     label.name: label.max_length
     for label in JournalEntry._meta.local_concrete_fields
@@ -102,7 +102,7 @@ _get_columns: Final = attrgetter(*_COLUMN_NAMES)
 
 
 def _get_values(entry: JournalEntry) -> list[str | int]:
-    """Return the values of the columns, shortened to their length and on one line each."""
+    """Return the values of the columns, each on one line and not longer than its column."""
     return [
         value if isinstance(value, int) else str(to_one_line(value)[: _COLUMN_LENGTHS[name]])
         for name, value in zip(_COLUMN_NAMES, _get_columns(entry), strict=True)
@@ -128,12 +128,12 @@ def get_system_login() -> str:
 def record_operator_access(
     action: AccessAction, query: str, reason: str = "", **subject: str
 ) -> None:
-    """Write an entry for the operating system's user, who runs a command.
+    """Write an entry about a command, under the login of the operating system's user.
 
     Args:
         action: What the command accesses.
-        query: The command and what it was called with.
-        reason: Why, in the operator's words.
+        query: The command with its arguments.
+        reason: The operator's reason, in their own words.
         subject: The fields entity, entity_id and application of the entry.
 
     Raises:
@@ -160,7 +160,7 @@ def record_operator_access(
 
 
 def record_role_change(user: User, before: Collection[str], after: Collection[str]) -> None:
-    """Write an entry about roles that a provider changed, in the transaction that changes them.
+    """Write an entry about a change of roles by a provider, in the transaction of the change.
 
     Raises:
         JournalError: The entry was not written.

@@ -1,7 +1,7 @@
-"""The backend of mozilla-django-oidc for several providers.
+"""Logs people in with mozilla-django-oidc, extended for several providers.
 
-It has settings for each provider, bounded calls, its own check of the ID token, and finds the user
-by issuer and subject.
+The backend has settings for each provider, limits the time of calls, verifies the ID token itself,
+and finds the user by issuer and subject.
 
 The provider decides about roles: the next login removes a role that the claims no longer have, and
 permissions that were given manually. No claim makes a superuser.
@@ -75,7 +75,7 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
     if identity is None and not roles:
         return None
     if identity is not None and identity.user.is_superuser:
-        # The web cannot remove the mark, and a person of a provider must not be a superuser.
+        # A person of a provider must not be a superuser, and the web may not change the column.
         log.error("login of %r refused: it is a superuser in auth_user", identity.login)
         return None
     user = User() if identity is None else identity.user
@@ -92,8 +92,8 @@ def _create_or_update_user(provider: Provider, claims: Mapping[str, Any]) -> Use
         except JournalError as error:
             if identity is None:
                 raise
-            # Removed roles are removed at once. A role is only added with an entry in the journal.
-            log.warning("the roles of %r are only reduced: %s", identity.login, error)
+            # Roles are removed in any case, but added only with an entry in the journal.
+            log.warning("roles of %r were removed, but none added: %s", identity.login, error)
             roles = roles & before
     user.is_staff = bool(roles)
     user.save(update_fields=["username", "last_name", "first_name", "is_staff"])
@@ -153,7 +153,7 @@ def get_library_setting(name: str, *default: object) -> Any:
 
 
 class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untyped library
-    """Logs a person in who comes back from the provider `request.annals_provider`."""
+    """Logs in a person who comes back from the provider `request.annals_provider`."""
 
     _callback = ""
 
@@ -165,7 +165,7 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         )
 
     def authenticate(self, request: HttpRequest | None, **kwargs: Any) -> User | None:
-        """Return the user that logs in, or None if this is not a login at a provider.
+        """Return the user who logs in, or None if this is not a login at a provider.
 
         Raises:
             tokens.TokenError: The provider's token is refused.
@@ -204,7 +204,7 @@ class ProviderBackend(OIDCAuthenticationBackend):  # type: ignore[misc] # untype
         return tokens.verify_id_token(token, self._discovery, kwargs.get("nonce") or "")
 
     def get_or_create_user(self, access_token: str, id_token: str, payload: Any) -> User:  # noqa: ARG002
-        """Return the login of these claims, completed with the claims of the userinfo endpoint."""
+        """Return the user of these claims, completed with the claims of the userinfo endpoint."""
         claims = {**self._fetch_userinfo(access_token, payload["sub"]), **payload}
         self.request.annals_provider_session = str(claims.get("sid") or "")
         return create_or_update_user(self._discovery.provider, claims)

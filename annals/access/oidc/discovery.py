@@ -76,7 +76,7 @@ class ProviderDiscovery:
         """Return an address from the metadata, such as `token_endpoint`.
 
         Raises:
-            ProviderDownError: The metadata cannot be read, or do not have it.
+            ProviderDownError: The metadata cannot be read, or do not have this address.
         """
         with self._lock:
             self._refresh()
@@ -85,7 +85,7 @@ class ProviderDiscovery:
         return _get_address(self._metadata, name)
 
     def get_known_endpoint(self, name: str) -> str | None:
-        """Return an address from the metadata, or None if it is not known. Does not wait."""
+        """Return an address from the remembered metadata, or None. Does not call the provider."""
         if self._lock.acquire(blocking=False):
             try:
                 self._refresh()
@@ -94,10 +94,10 @@ class ProviderDiscovery:
         return self._metadata.get(name)
 
     def fetch_authorization_endpoint(self) -> str:
-        """Ask the provider where people log in.
+        """Ask the provider for the address where people log in.
 
-        It is asked for each login, so that a provider that is down leads to a page of Annals and
-        not to an error of the browser.
+        The provider is asked at each login: if it is down, people see a page of Annals instead of
+        an error of their browser.
 
         Raises:
             ProviderDownError: The provider does not answer.
@@ -109,18 +109,18 @@ class ProviderDiscovery:
     ) -> tuple[SigningKey, ...]:
         """Return the signing keys that may have signed a token: empty if there are none.
 
-        These are the keys of this id, and those to which the provider gives no id. The provider is
-        asked for keys that are not known once in AGAIN_SECONDS at most, or at once if `trusted`.
-        While the provider is down, remembered keys serve.
+        These are the keys with this id, and the keys to which the provider gives no id. If there
+        are none, the provider is asked for new keys, at most once in MIN_INTERVAL_SECONDS, or at
+        once for a trusted token. While the provider is down, the remembered keys are used.
 
         Args:
-            key_id: the `kid` of the token. Without one every key may have signed it.
-            trusted: the provider itself gave us the token.
-            renewed: the known keys did not sign the token; ask the provider for newer ones.
+            key_id: The `kid` of the token. None: any key may have signed the token.
+            trusted: Whether the provider itself gave Annals the token.
+            renewed: Whether to ask for newer keys, because the known keys did not sign the token.
 
         Raises:
-            ProviderDownError: no keys are known.
-            BusyError: AT_ONCE threads wait for the provider's answer.
+            ProviderDownError: No keys are known.
+            BusyError: MAX_CONCURRENT_CALLS threads already wait for the provider's answer.
         """
         keys = self._list_candidates(key_id)
         if keys and not renewed and self._clock() < self._until:
@@ -131,7 +131,7 @@ class ProviderDiscovery:
             with self._waiting.take_place():
                 self._lock.acquire()
         try:
-            # Another thread may have got the keys while this one waited.
+            # Another thread may have fetched the keys while this one waited.
             unknown = not self._list_candidates(key_id) or (
                 renewed and self._list_candidates(key_id) == keys
             )
@@ -148,10 +148,10 @@ class ProviderDiscovery:
         return tuple(key for key in self._keys if key.id in (None, key_id))
 
     def _refresh(self, force: bool = False, pause: float = MIN_INTERVAL_SECONDS) -> None:
-        """Ask the provider for metadata and keys if they are out of date, or if forced.
+        """Ask the provider for metadata and keys if they are out of date, or if `force` is set.
 
-        If it does not answer, the remembered ones stay. The provider is not asked again within
-        `pause` seconds after the last call.
+        If the provider does not answer, the remembered ones stay. Within `pause` seconds after the
+        last call the provider is not asked.
         """
         now = self._clock()
         if (now < self._until and not force) or now - self._asked_at < pause:
@@ -185,7 +185,7 @@ class ProviderDiscovery:
         metadata = self.fetch_json("GET", self.address)
         if metadata.get("issuer") != self.provider.issuer:
             raise ProviderDownError(
-                f"{self.address} is of another issuer: {metadata.get('issuer')!r}"
+                f"{self.address} names another issuer: {metadata.get('issuer')!r}"
             )
         return metadata
 
@@ -193,8 +193,8 @@ class ProviderDiscovery:
         """Call the provider and return the JSON object that it answers.
 
         Raises:
-            ProviderRefusesError: It answered 400.
-            ProviderDownError: It did not answer with 200 and a JSON object.
+            ProviderRefusesError: The provider answered 400.
+            ProviderDownError: The provider did not answer with 200 and a JSON object.
         """
         until = time.monotonic() + CONNECT_SECONDS + READ_SECONDS
         options["timeout"] = (CONNECT_SECONDS, READ_SECONDS)
@@ -207,11 +207,11 @@ class ProviderDiscovery:
                 raise ProviderDownError(f"{address} answers {status}")
             answer = msgspec.json.decode(body)
         except http_call.TooLargeError:
-            raise ProviderDownError(f"{address} answers too much") from None
+            raise ProviderDownError(f"the answer of {address} is too large") from None
         except (requests.RequestException, ValueError, RecursionError) as error:
             raise ProviderDownError(f"{address}: {type(error).__name__}") from None
         if not isinstance(answer, dict):
-            raise ProviderDownError(f"{address} answers no JSON object")
+            raise ProviderDownError(f"{address} does not answer with a JSON object")
         return answer
 
 
@@ -223,7 +223,7 @@ def get_discoveries() -> dict[str, ProviderDiscovery]:
 
 def _get_address(metadata: Mapping[str, Any], name: str) -> str:
     if (address := metadata.get(name)) is None:
-        raise ProviderDownError(f"{metadata['issuer']} names no {name}")
+        raise ProviderDownError(f"the metadata of {metadata['issuer']} have no {name}")
     return str(address)
 
 
@@ -237,7 +237,7 @@ def _select_usable_keys(key_set: Mapping[str, Any]) -> tuple[SigningKey, ...]:
     """
     jwks = key_set.get("keys")
     if not isinstance(jwks, list):
-        raise ProviderDownError("the provider gives no set of keys")
+        raise ProviderDownError("the provider's answer is not a set of keys")
     keys = (_parse_key(jwk) for jwk in jwks[:MAX_KEYS] if isinstance(jwk, dict))
     return tuple(key for key in keys if key is not None)
 

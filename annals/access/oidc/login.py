@@ -37,8 +37,8 @@ from annals.access.oidc.discovery import ProviderDownError
 HANDSHAKE_SECONDS: Final = 600
 STATES_KEY: Final = "oidc_states"
 NEXT_KEY: Final = "oidc_login_next"
-# Browsers drop a cookie of more than 4096 bytes, which holds OIDC_MAX_STATES logins. So each
-# keeps an address of at most this many characters; a longer one leads to the first page.
+# The longest address, in characters, to which a login returns; after a longer one it returns to the
+# first page. Browsers drop a cookie of more than 4096 bytes, and it holds OIDC_MAX_STATES logins.
 MAX_NEXT_LENGTH: Final = 700
 
 
@@ -105,8 +105,8 @@ NEEDS_PERSON_ERRORS = (
 class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped library
     """Sends the browser to the provider to log in.
 
-    With `?renew` the provider must not ask the person anything. Answers 503 while the process runs
-    as many logins at this provider as it may.
+    With `?renew` the provider must not ask the person anything. The view answers 503 while this
+    process already runs as many logins at this provider as it may.
     """
 
     provider = ""
@@ -129,7 +129,7 @@ class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped 
             answer: HttpResponse = super().get(request)
         finally:
             request.session = session
-        # A code of this login is refused at the callback address of another provider.
+        # The state names the provider: another provider's callback address refuses this login.
         following = handshake.pop(NEXT_KEY) or ""
         for state in handshake.states.values():
             state.setdefault("provider", self.provider)
@@ -138,14 +138,21 @@ class LoginView(OIDCAuthenticationRequestView):  # type: ignore[misc] # untyped 
         return answer
 
     def get_extra_params(self, request: HttpRequest) -> dict[str, str]:
-        """Return the scopes, and `prompt=none` if the provider must not ask the person."""
+        """Return the parameters to add to the provider's address.
+
+        These are the scopes and, with `?renew`, `prompt=none`: the provider must not ask the
+        person anything.
+        """
         scope = " ".join(find_login_provider(self.provider).provider.login_scopes)
         return {"scope": scope, **({"prompt": "none"} if "renew" in request.GET else {})}
 
 
 @method_decorator(never_cache, "dispatch")
 class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # untyped library
-    """Takes the browser back from the provider. Answers 503 like the view that sent it there."""
+    """Completes a login when the browser comes back from the provider.
+
+    Answers 503 in the same case as LoginView.
+    """
 
     provider = ""
     _next: str
@@ -165,7 +172,7 @@ class CallbackView(OIDCAuthenticationCallbackView):  # type: ignore[misc] # unty
             return _render_refusal(request, _("This login has expired. Please start again."))
         self._next = state.get("next") or reverse("admin:index")
         self._own = request.session
-        # Before the state is used up: a browser that gets 503 here can load the page again.
+        # A 503 here does not use up the state, so the browser can load the page again.
         with find_login_provider(self.provider).logins.take_place():
             answer = self._finish_login(request, handshake)
         handshake.states.pop(name, None)
@@ -248,7 +255,7 @@ def end_provider_sessions(request: HttpRequest, provider: str) -> HttpResponse:
         return HttpResponse(status=400)
     except ProviderDownError:
         return HttpResponse(status=503)
-    log.info("%s ended %d sessions, %d are to be confirmed", provider, count, to_confirm)
+    log.info("%s ended %d sessions, %d others must be confirmed", provider, count, to_confirm)
     return HttpResponse(status=200)
 
 
@@ -256,11 +263,11 @@ def end_provider_sessions(request: HttpRequest, provider: str) -> HttpResponse:
 def _end_sessions(issuer: str, logout: tokens.LogoutRequest) -> tuple[int, int]:
     """End the sessions that a logout token names.
 
-    A token works once: otherwise a program that saw one could end later sessions, too.
+    A token works once. Otherwise a program that has seen a token could end later sessions too.
 
     Returns:
-        The number of ended sessions, and of other sessions of the person, which the provider has
-        to confirm.
+        The number of sessions that ended, and the number of the person's other sessions, which the
+        provider must confirm.
 
     Raises:
         TokenError: The token was used before.
@@ -298,7 +305,11 @@ def _use_token_once(issuer: str, logout: tokens.LogoutRequest) -> None:
 def _render_refusal(
     request: HttpRequest, reason: str, following: str | None = None, status: int = 403
 ) -> HttpResponse:
-    """Render the page with the reason. Its link to the login page leads on to `following`."""
+    """Render the page that says why a login was refused.
+
+    Args:
+        following: Where the person wanted to go. The link to the login page keeps it.
+    """
     query = urlencode({"next": following} if following else {})
     context = {
         "why": reason,

@@ -24,7 +24,7 @@ NonEmptyText = Annotated[str, Meta(min_length=1, max_length=1000)]
 
 
 class ProvidersError(ValueError):
-    """Raised for a wrong file. The message names the place, and what would be right."""
+    """Raised if the file has a mistake. The message names the place, and what would be right."""
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # the `aud` of Bearer tokens for Annals; empty: client_id
     audiences: tuple[NonEmptyText, ...] = ()
     scope: NonEmptyText = DEFAULT_SCOPE
-    # a Bearer token needs it to read sensitive fields; None: no token does
+    # the scope with which a Bearer token may read sensitive fields; None: no token may
     sensitive_scope: NonEmptyText | None = None
     # the client id of a Bearer token; None: `client_id` or `azp`
     client_claim: NonEmptyText | None = None
@@ -60,7 +60,10 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def read_secret(self) -> str | None:
         """Return the client secret, or None for a public client.
 
-        The file is read at each call, so that the secret can be replaced. Raises OSError.
+        The file is read at each call, so that the secret can be replaced.
+
+        Raises:
+            OSError: The file cannot be read.
         """
         if self.client_secret_file is None:
             return None
@@ -128,20 +131,20 @@ def get_claim(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def _explain_error(provider: Provider) -> str | None:
-    """Return what is wrong with a provider, or None. Other providers are not compared."""
+    """Return what is wrong with one provider by itself, or None."""
     if PROVIDER_NAME_PATTERN.fullmatch(provider.name) is None:
         return "name must be lower case letters, digits and hyphens, 32 at most"
     if not env.is_safe_url(provider.issuer):
         return (
-            "issuer must be an https:// URL without user, query and fragment, as its tokens name "
-            f"it (http:// only on the loopback address): {provider.issuer!r}"
+            "issuer must be an https:// URL without user, query and fragment (http:// only on the "
+            f"loopback address), exactly as in its tokens; it is {provider.issuer!r}"
         )
     if unknown := sorted(set(provider.roles.values()) - ROLES.keys()):
         return f"roles gives {', '.join(unknown)}; the roles are {', '.join(ROLES)}"
     if provider.sensitive_scope == provider.scope:
         return "sensitive_scope must differ from scope: every program would read sensitive fields"
     if provider.client_id in provider.programs:
-        return "programs has the client_id of Annals itself: its tokens are people's"
+        return "programs has the client_id of Annals itself, whose tokens are for people"
     for field in ("client_secret_file", "ca_file"):
         file = getattr(provider, field)
         if file is not None and not file.is_file():

@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 MAX_TOKEN_LENGTH: Final = 16_384
 MAX_AGE_SECONDS: Final = 86_400
 LEEWAY_SECONDS: Final = 30
-MAX_NAME_LENGTH: Final = 255  # of `sub`: OpenID Connect Core, section 2
+MAX_NAME_LENGTH: Final = 255  # the limit of `sub` in OpenID Connect Core, section 2
 # The accepted `typ` of tokens (RFC 9068, RFC 7519). Tokens of other types have other purposes.
 BEARER_TYPES: Final = (None, "JWT", "at+jwt", "application/at+jwt")
 ID_TYPES: Final = (None, "JWT")
-# RFC 7515, section 2: base64url without padding and without anything else, which Python skips.
+# RFC 7515, section 2: base64url without padding. Other characters are refused; Python skips them.
 _COMPACT_JWT_PATTERN: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
@@ -31,7 +31,7 @@ LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 class TokenError(Exception):
     """Raised when a token is refused.
 
-    The message can be shown: it quotes nothing of the token.
+    The message can be shown to the client: it does not quote the token.
     """
 
 
@@ -60,7 +60,7 @@ def verify_bearer_token(token: str, discoveries: Mapping[str, ProviderDiscovery]
     """Return the program that a Bearer token stands for.
 
     Args:
-        token: What follows `Bearer` in the header.
+        token: The text after `Bearer` in the header.
         discoveries: The accepted providers by issuer.
 
     Raises:
@@ -83,7 +83,7 @@ def verify_bearer_token(token: str, discoveries: Mapping[str, ProviderDiscovery]
     scopes = _get_scopes(claims)
     if provider.scope not in scopes:
         raise ScopeError(f"The token lacks the scope {provider.scope}.")
-    # The program that got the token. It is not taken from `sub`, which can be a person.
+    # The program to which the token was given. Not taken from `sub`, which can name a person.
     if provider.client_claim is None:
         client = claims.get("client_id") or claims.get("azp")
     else:
@@ -168,10 +168,10 @@ def _verify_claims(
 
     Args:
         token: The token.
-        header: Its header, not verified yet.
+        header: The header of the token, not verified yet.
         discovery: The provider that the token names as its issuer.
         audiences: The accepted audiences.
-        required: Claims that the token must have besides those of every token.
+        required: The claims that the token must have besides the claims required of every token.
         trusted: Whether the issuer itself gave the token to Annals.
 
     Raises:
@@ -190,7 +190,7 @@ def _verify_claims(
     required = ("exp", "iat", "iss", "aud", *required)
     claims = _decode_claims(token, keys, audiences, provider.issuer, required)
     if claims is None and (key_id is None or any(key.id is None for key in candidates)):
-        # An id that is not known makes the provider be asked again. Here no id says that.
+        # get_keys asks the provider again for an unknown key id. Without an id, ask explicitly.
         keys = _select_keys(discovery.get_keys(key_id, trusted, renewed=True), algorithm)
         claims = _decode_claims(token, keys, audiences, provider.issuer, required)
     if not keys:
@@ -198,7 +198,7 @@ def _verify_claims(
     if claims is None:
         raise TokenError(_("The token's signature is wrong."))
     oldest = time.time() - MAX_AGE_SECONDS - LEEWAY_SECONDS
-    if int(claims["iat"]) < oldest:  # not as a float: there are integers beyond it
+    if int(claims["iat"]) < oldest:  # compared as int: a float cannot hold every integer
         raise TokenError(_("The token is too old."))
     if not _is_text(claims.get("sub", "-")):
         raise TokenError(_("The token's subject is not text."))
@@ -220,7 +220,7 @@ def _decode_claims(
     """Return the claims of a token if one of the keys signed it, or None.
 
     Raises:
-        TokenError: The token is signed, and its claims are wrong.
+        TokenError: One of the keys signed the token, but its claims are wrong.
     """
     algorithm = jwt.get_unverified_header(token)["alg"]
     for key in keys:
@@ -260,7 +260,7 @@ def _explain_jwt_error(error: jwt.PyJWTError) -> str:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether a claim is one line of 1 to 255 characters, as OpenID Connect limits `sub`."""
+    """Return whether a claim is one line of text with 1 to MAX_NAME_LENGTH characters."""
     return isinstance(value, str) and 0 < len(value) <= MAX_NAME_LENGTH and value.isprintable()
 
 
@@ -272,7 +272,11 @@ def _get_token_type(header: Mapping[str, Any]) -> object:
 
 
 def _get_scopes(claims: Mapping[str, Any]) -> Sequence[str]:
-    """Return the scopes: `scope`, a text (RFC 8693), or `scp`, a text or list at some providers."""
+    """Return the scopes of a token.
+
+    They are in the claim `scope`, a text (RFC 8693). Some providers have the claim `scp`, a text or
+    a list.
+    """
     scopes = claims.get("scope", claims.get("scp", ""))
     if isinstance(scopes, str):
         return scopes.split()

@@ -15,7 +15,10 @@ register = template.Library()
 
 @register.simple_tag
 def login_providers(following: str) -> list[dict[str, str]]:
-    """Return title and url of each provider for login. After it the browser goes to `following`."""
+    """Return the title and url of each provider where people can log in.
+
+    After the login, the browser goes to `following`.
+    """
     back = urlencode({"next": following})
     return [
         {"title": provider.title, "url": f"{reverse(f'oidc-login-{provider.name}')}?{back}"}
@@ -32,9 +35,9 @@ def demo() -> bool:
 
 @register.simple_tag(takes_context=True)
 def still_there(context: dict[str, Any]) -> dict[str, str] | None:
-    """Return title and url of the provider at which the person is still logged in, or None.
+    """Return the title and url of the provider where the person is still logged in, or None.
 
-    The url is its logout page. It is empty if the provider names none.
+    The url is the provider's logout page, or empty if the provider does not name one.
     """
     name = getattr(context["request"], sessions.LEFT_BEHIND, None)
     if name is None:

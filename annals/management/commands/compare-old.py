@@ -1,4 +1,4 @@
-"""`annals compare-old`: applications here and in the service that Annals replaces."""  # noqa: N999 - its name
+"""`annals compare-old`: compares applications with the service that Annals replaces."""  # noqa: N999 - its name
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from history.timeline.fallback.client import OldServiceEndpoint
 
 
-APPLICATION_SECONDS: Final = 30.0  # for one application; no person waits for it
-MAX_FAILURES: Final = 5  # successive failures after which it gives up
-MAX_LISTED: Final = 200
+APPLICATION_SECONDS: Final = 30.0  # how long the old service may take for one application
+MAX_FAILURES: Final = 5  # the command gives up after this many failures in a row
+MAX_LISTED: Final = 200  # how many versions that are not equal are listed
 
 
 class Command(BaseCommand):
@@ -56,7 +56,11 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Compare and print the result. Exits with 0 or 1, or raises CommandError."""
+        """Compare the applications, print the result, and exit with 0 or 1.
+
+        Raises:
+            CommandError: The comparison failed.
+        """
         from annals.access.journal.actions import AccessAction
         from annals.access.journal.write import JournalError, record_operator_access
         from annals.management.comparison import ComparisonTotals, ComparisonVerdict
@@ -94,7 +98,11 @@ class Command(BaseCommand):
 
 
 def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
-    """Return the ids of the applications to compare."""
+    """Return the ids of the applications to compare: from the file, or a random sample.
+
+    Raises:
+        CommandError: The file cannot be read, has no id, or has an id that is too long.
+    """
     from annals.management.comparison import sample_applications
 
     if options["applications"] is None:
@@ -106,9 +114,11 @@ def _choose_applications(options: dict[str, Any]) -> Sequence[str]:
     lines = [line for text_line in text.splitlines() if (line := text_line.strip())]
     if not lines:
         raise CommandError(f"{options['applications']} has no id", returncode=2)
-    if long := next((id for id in lines if len(id) > ID_LENGTH), None):
+    if long_id := next((id for id in lines if len(id) > ID_LENGTH), None):
         raise CommandError(
-            f"this id has more characters than any can have: {to_one_line(long)}", returncode=2
+            f"{options['applications']} has an id of more than {ID_LENGTH} characters: "
+            f"{to_one_line(long_id)}",
+            returncode=2,
         )
     return list(dict.fromkeys(lines))
 
@@ -120,6 +130,15 @@ def _compare_applications(
     totals: ComparisonTotals,
     advance: Callable[[int], None],
 ) -> Iterator[ComparedVersion]:
+    """Compare the applications one by one, and yield each compared version.
+
+    Args:
+        totals: Gets the counts of applications.
+        advance: Called with 1 for each application.
+
+    Raises:
+        CommandError: The old service failed MAX_FAILURES times in a row.
+    """
     from annals.management.comparison import compare_application, load_stored_versions
     from history import timeline
     from history.store.blocks.codec import DamagedBlockError

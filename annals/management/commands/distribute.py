@@ -1,4 +1,4 @@
-"""`annals distribute`: the tables of versions onto the nodes of a Citus cluster."""
+"""`annals distribute`: distributes the tables of versions over the nodes of a Citus cluster."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from history.store.days.days import Connection
 
 
-MAX_SHARDS = 64_000  # of Citus
+MAX_SHARDS = 64_000  # the limit of Citus
 NEXT_STEPS = (
-    "Run `annals grants --apply`. Start the web and the consumers again: they look only once "
-    "whether the tables are distributed."
+    "Run `annals grants --apply`. Restart the web and the consumers: they check only at their "
+    "start whether the tables are distributed."
 )
 
 
@@ -85,10 +85,10 @@ class Command(BaseCommand):
                         plain, distribution_plan, partitions, options["shards"], log_step
                     )
         except (NoRunLockError, distribution_steps.NotDistributableError) as error:
-            raise CommandError(f"Nothing done: {error}.") from error
+            raise CommandError(f"Nothing was done: {error}.") from error
         except psycopg.Error as error:
             raise CommandError(
-                f"{describe(error)}. What was done stays done: run `annals distribute` again.",
+                f"{describe(error)}. Completed steps stay done: run `annals distribute` again.",
                 returncode=2,
             ) from error
         if options["json"]:
@@ -125,12 +125,12 @@ def _print_plan(command: BaseCommand, plan: DistributionPlan) -> None:
     table = build_table(
         "table", "action", "days", "~rows", "bytes", right=("days", "~rows", "bytes")
     )
-    for name in (*plan.parents, *plan.lookups):
+    for name in (*plan.partitioned_tables, *plan.distributed_lookup_tables):
         table.add_row(name, f"distribute by {DISTRIBUTED_BY[name]}", *_format_sizes(plan, name))
-    for name in plan.locals:
+    for name in plan.shared_tables:
         table.add_row(name, "reach from each node", "", "", "")
     for name in dict.fromkeys(day.table for day in plan.days):
-        if name not in plan.parents:
+        if name not in plan.partitioned_tables:
             table.add_row(name, "attach days again", *_format_sizes(plan, name))
     print_table(command.stdout, table)
     command.stdout.write("Nothing is left to do." if plan.done else "Nothing was changed.")
@@ -149,8 +149,8 @@ def _format_sizes(plan: DistributionPlan, table: str) -> tuple[str, str, str]:
 def _to_summary(plan: DistributionPlan, options: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {
         "shards": plan.shards or options["shards"],
-        "distributed": [*plan.parents, *plan.lookups],
-        "shared": list(plan.locals),
+        "distributed": [*plan.partitioned_tables, *plan.distributed_lookup_tables],
+        "shared": list(plan.shared_tables),
         "days": [day.name for day in plan.days],
         "rows": sum(day.rows for day in plan.days),
         "bytes": sum(day.bytes for day in plan.days),

@@ -30,7 +30,7 @@ GAPS_PER_BATCH: Final = 500
 # How long Kafka may take to confirm a batch of requests.
 CONFIRM_MS: Final = 30_000
 
-# Without versions in quarantine: they arrived, and the service would send the same bytes.
+# Versions in quarantine are not asked for: they arrived, and the service would send the same bytes.
 _SELECT_OPEN_GAPS = """
 SELECT g.id, g.entity, g.document, array(
     SELECT array[lower(piece), upper(piece) - 1] FROM unnest(
@@ -58,7 +58,7 @@ class VersionsRequest(NamedTuple):
     last: int
 
     def to_message(self) -> bytes:
-        """Return the value of the message. Its key is the id."""
+        """Return the value of the message for this request. Its key is the document's id."""
         content = {"kind": self.kind, "id": self.id, "from": self.first, "to": self.last}
         return json.dumps(content, ensure_ascii=False).encode()
 
@@ -184,7 +184,7 @@ def _heal_gaps(command: BaseCommand, options: dict[str, Any]) -> None:
                 f"{pluralize(counts['gaps'], 'gap')}, in the topic {REQUESTS_TOPIC}."
             )
         elif get_latest_run() is None:
-            command.stdout.write("annals gaps has never run: run it first.")
+            command.stdout.write("annals gaps has never run. Run it first.")
         else:
             command.stdout.write(
                 "There is nothing to ask for: no gap is open, or all were asked for in the "
@@ -202,11 +202,11 @@ def _send_requests(options: dict[str, Any], counts: Counter[str]) -> None:
         if producer.flush(CONFIRM_MS / 1000 + 1) or producer.failed:
             reason = producer.first_error or "the brokers do not answer"
             raise CommandError(
-                f"Kafka did not take the requests: {reason}. Those for {counts['gaps']:,} gaps "
-                "were sent; the next run asks for the others.",
+                f"Kafka did not accept all requests: {reason}. The requests for "
+                f"{counts['gaps']:,} gaps were sent; the next run sends the others.",
                 returncode=2,
             )
-        # Marked after Kafka confirmed them: a killed run sends them again.
+        # Marked only after Kafka has confirmed the requests: a killed run sends them again.
         with connection.cursor() as cursor:
             cursor.execute(_MARK_ASKED, {"ids": [gap.id for gap in gaps]})
         for gap in gaps:

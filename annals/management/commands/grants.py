@@ -7,7 +7,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -17,8 +17,16 @@ if TYPE_CHECKING:
     from psycopg import sql
 
 
-# For how long `grants --apply` tries again beside `partitions maintain`.
+# For how long `grants --apply` tries again while `partitions maintain` is running.
 CONFLICT_WAIT_S: Final = 30.0
+
+
+class NewLogin(NamedTuple):
+    """A login to create, or whose password to change."""
+
+    role: str
+    name: str
+    password: str
 
 
 class Command(BaseCommand):
@@ -77,7 +85,7 @@ class Command(BaseCommand):
             )
 
 
-def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
+def _apply_grants(new_logins: Iterable[NewLogin]) -> None:
     """Apply the rights and make the logins, in one transaction."""
     from django.db import connection, transaction
     from psycopg import sql
@@ -86,21 +94,21 @@ def _apply_grants(new_logins: Iterable[tuple[str, str, str]]) -> None:
     from history.store import distribution
 
     with transaction.atomic():
-        # A person who logs in waits for the lock of auth_user meanwhile.
+        # People who log in meanwhile wait for the lock of auth_user.
         _execute([sql.SQL("SET LOCAL lock_timeout = '10s'").format()])
         # Citus changes rights on all nodes, and demands one session for each node.
         distribution.use_one_connection(connection.connection)
         _execute(grants.generate_grants())
-        for role, name, password in new_logins:
-            _refuse_other_rights(role, name)
-            _execute(grants.generate_login(role, name, password))
+        for login in new_logins:
+            _refuse_other_rights(login.role, login.name)
+            _execute(grants.generate_login(login.role, login.name, login.password))
 
 
 def retry_catalog_conflict(apply: Callable[[], None]) -> None:
-    """Repeat a transaction that met another one which made, dropped or changed a table.
+    """Run a transaction, and repeat it if it collides with a change of tables by another one.
 
-    Beside `partitions maintain` PostgreSQL reports "tuple concurrently updated", a table that is
-    gone, or a deadlock. Nothing was changed then.
+    While `partitions maintain` runs, PostgreSQL may report "tuple concurrently updated", a table
+    that is gone, or a deadlock. The transaction has then changed nothing.
     """
     from django.db import DatabaseError, connection
     from psycopg import errors
@@ -122,8 +130,12 @@ def retry_catalog_conflict(apply: Callable[[], None]) -> None:
         time.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - spread, not secrecy
 
 
-def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Read role, login and password of each --login."""
+def _read_logins(options: Iterable[list[str]]) -> Iterator[NewLogin]:
+    """Read the logins that the options --login name.
+
+    Raises:
+        CommandError: A role does not exist, or a file does not have a password.
+    """
     from annals.access.grants import CONSUMER, WEB
 
     roles = {"web": WEB, "consumer": CONSUMER}
@@ -138,17 +150,22 @@ def _read_logins(options: Iterable[list[str]]) -> Iterator[tuple[str, str, str]]
             raise CommandError(f"--login {role} {name}: {error}.") from None
         if not password:
             raise CommandError(f"{file} is empty: it must have the password of {name}.")
-        yield roles[role], name, password
+        yield NewLogin(roles[role], name, password)
 
 
 def _refuse_other_rights(role: str, name: str) -> None:
-    """Refuse a login that already has another role: it would have the rights of both."""
+    """Refuse a login that already has another role, because it would get the rights of both.
+
+    Raises:
+        CommandError: The login is refused.
+    """
     from annals.access import grants
 
     if roles := grants.list_other_roles(role, name):
         raise CommandError(
-            f"{name} has the rights of {' and '.join(roles)}: as a login of {role} too, it would "
-            "have both. Nothing is changed. Give another name, or take those rights away first."
+            f"{name} already has the rights of {' and '.join(roles)}, and would get those of "
+            f"{role} in addition. Nothing was changed. Give another name, or revoke the other "
+            "rights first."
         )
 
 

@@ -1,7 +1,7 @@
-"""`annals migrate`, which does not stop the consumers and the web.
+"""`annals migrate`: applies migrations without stopping the consumers and the web.
 
-A migration that waits for the lock of a table makes all later sessions wait, too. So it gives up
-soon, lets the others pass, and tries again.
+While a migration waits for the lock of a table, all later sessions wait behind it. So the command
+stops waiting soon, lets the other sessions pass, and tries again.
 """
 
 import time
@@ -19,7 +19,7 @@ from psycopg import errors
 from history.management.numbers import MAX_SECONDS, make_number_parser
 from history.store import distribution
 
-# Less than the access journal waits for a lock, so that requests are not refused meanwhile.
+# Shorter than the access journal waits for a lock, so that requests are not refused meanwhile.
 LOCK_SECONDS = 0.5
 STATEMENT_SECONDS = 60.0
 GIVE_UP_SECONDS = 300.0
@@ -44,7 +44,7 @@ class Command(migrate.Command):
     def handle(self, *args: Any, **options: Any) -> None:
         """Apply the migrations, or raise CommandError if a lock or the work takes too long.
 
-        Migrations that were applied until then stay. None is applied in part.
+        Migrations that were applied before stay applied. No migration is applied in part.
         """
         connection = connections[options["database"]]
         connection.ensure_connection()
@@ -58,8 +58,8 @@ class Command(migrate.Command):
         while not self._try_to_migrate(args, options):
             if time.monotonic() + pause > end:
                 raise CommandError(
-                    f"Gave up: a migration could not get its lock within {LOCK_SECONDS:g} seconds, "
-                    f"in all attempts of {GIVE_UP_SECONDS:g} seconds. Nothing is half applied, and "
+                    f"Gave up: a migration did not get its lock within {LOCK_SECONDS:g} seconds, "
+                    f"in any attempt during {GIVE_UP_SECONDS:g} s. Nothing is half applied, and "
                     "ingest and the web go on. pg_stat_activity has the long transactions: wait "
                     "for them or end them, then run migrate again."
                 )
@@ -91,7 +91,7 @@ class Command(migrate.Command):
 def limit_waits(
     connection: BaseDatabaseWrapper, lock_seconds: float, statement_seconds: float
 ) -> Iterator[None]:
-    """Limit how long each statement of a `with` block may wait for a lock, and run. 0: no limit."""
+    """Limit how long each statement of a `with` block may run, and wait for a lock. 0: no limit."""
     limits = {"lock_timeout": lock_seconds, "statement_timeout": statement_seconds}
     with connection.cursor() as cursor:
         for name, seconds in limits.items():

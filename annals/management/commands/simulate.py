@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from annals.demo.simulator import SimulatedMessage, SimulationPlan
     from ingest.kafka.producer import KafkaProducer
 
-_MIN_WAIT_SECONDS = 0.001  # seconds: shorter waits are skipped
-_SIGNAL_POLL_SECONDS = 0.2  # seconds within which a signal is noticed
+_MIN_WAIT_SECONDS = 0.001  # shorter waits are skipped
+_SIGNAL_POLL_SECONDS = 0.2  # a signal is noticed within this time
 
 
 class Command(BaseCommand):
@@ -133,7 +133,7 @@ class SentMessages:
         self.messages += 1
         self.bytes += len(message.value)
         self.entities[message.entity] += 1
-        # Count the first applications only. After 16 versions a page shows nothing new.
+        # Only the first applications are candidates. More than 16 versions do not help a demo.
         application = message.product_instance_id
         if application in self._interest or len(self._interest) < 2_000:
             self._interest[application] += 4 if message.version == 0 else int(message.version < 16)
@@ -147,7 +147,7 @@ class SentMessages:
 def _send_messages(
     simulation: SimulationPlan, seconds: float | None, producer: KafkaProducer
 ) -> SentMessages:
-    """Send the planned messages at their rate until they or the time end, or a signal comes."""
+    """Send the planned messages at their rate, until all are sent, the time ends, or a signal."""
     from annals.demo.simulator import generate_messages
     from history.management.progress import show_progress
 
@@ -159,7 +159,7 @@ def _send_messages(
         side_by_side=simulation.side_by_side,
     )
     tally, began = SentMessages(), monotonic()
-    # A run of N seconds with a rate has time for its last message.
+    # A run of N seconds with a rate still sends its last message.
     end = float("inf") if seconds is None else began + seconds + (1.0 if simulation.rps else 0.0)
     with (
         _catch_signals() as stopped,
@@ -180,7 +180,10 @@ def _send_messages(
 
 @contextmanager
 def _catch_signals() -> Iterator[Callable[[], bool]]:
-    """Catch Ctrl-C and SIGTERM in a `with` block: they end the load, and the report is printed."""
+    """Catch Ctrl-C and SIGTERM in a `with` block, so that the report is still printed.
+
+    Yields a function that returns whether a signal has come.
+    """
     caught: list[int] = []
     handlers = {
         signal_number: signal.signal(signal_number, lambda number, _: caught.append(number))

@@ -59,7 +59,7 @@ class Command(BaseCommand):
         add("--json", action="store_true", help="print JSON")
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> Any:
-        """Create the parser. Its --version is that of a document and replaces Django's."""
+        """Create the parser. Its --version, the number of a version, replaces Django's option."""
         return super().create_parser(prog_name, subcommand, conflict_handler="resolve", **kwargs)
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -142,13 +142,13 @@ def _fetch_bounds(command: BaseCommand, place: MessagePosition) -> BrokerBounds 
         if not bounds:
             return BrokerBounds(0, 0)
         [(source, (low, end))] = bounds.items()
-        # The embedded broker counts the last batch as one message.
+        # The embedded broker counts its last batch as one message.
         if place.offset >= end:
             messages = peek_messages(*load_broker_settings(), partition, place.offset, 1)
             if any(message.offset == place.offset for message in messages):
                 end = place.offset + 1
     except (Unreachable, CommandError) as error:
-        command.stderr.write(f"{error}. What is not read yet is the consumer's last record.")
+        command.stderr.write(f"{error}. The end of the partition is as a consumer last noted it.")
         return None
     return BrokerBounds(low, end, source.topic_id)
 
@@ -163,7 +163,7 @@ def _print_fate(command: BaseCommand, fate: Fate) -> None:
 
 
 def _to_object(fate: Fate) -> dict[str, Any]:
-    """Return the object of `GET trace`, with what is wrong with a message in quarantine."""
+    """Return the object of `GET trace`, and the detail of a message in quarantine."""
     import msgspec
 
     from history.completeness import trace

@@ -1,4 +1,4 @@
-"""One call of `annals partitions`: its options and streams, and what several verbs share."""
+"""One call of `annals partitions`, with the helpers that several verbs share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,23 +24,24 @@ Chosen = TypeVar("Chosen", EntityKind, JournalRows)
 
 @dataclass(frozen=True)
 class PartitionsCall:
-    """One call of the command."""
+    """One call of the command: its options and output streams."""
 
     options: dict[str, Any]
     stdout: OutputWrapper
     stderr: OutputWrapper
 
     def choose_entities(self) -> list[EntityKind]:
-        """Return the kind that --entity names, or all."""
+        """Return the kind that --entity names, or all kinds."""
         name = self.options["entity"]
         return [BY_NAME[name]] if name else list(ENTITIES)
 
     def run_locked(self, act: Callable[[Connection, EntityKind], str]) -> int:
-        """Call `act` for each chosen kind while this call holds the lock of the runs.
+        """Call `act` for each chosen kind while this call holds the run lock.
 
         Raises:
-            WrongClockError: what is finished, and what is noted, would be said by a wrong clock.
-            NoRunLockError: another run works on this database.
+            WrongClockError: The clock of this machine or of the server is wrong, so it cannot
+                decide which days are finished.
+            NoRunLockError: Another run is working on this database.
         """
         require_right_clock()
         with hold_run_lock():
@@ -49,9 +50,9 @@ class PartitionsCall:
     def run_for_each(
         self, act: Callable[[Connection, Chosen], str], targets: Sequence[Chosen]
     ) -> int:
-        """Call `act` for each target, and print each result at once. Return the exit code.
+        """Call `act` for each target, print each result at once, and return the exit code.
 
-        A target that fails stops no other, unless the connection, and the lock with it, is lost.
+        If a target fails, the others still run, unless the connection and with it the lock is lost.
         """
         connection.ensure_connection()
         code = 0
@@ -67,13 +68,21 @@ class PartitionsCall:
 
 
 def require_right_clock() -> None:
-    """Raise WrongClockError if this machine and the server do not agree on the time."""
+    """Check that this machine and the database server agree on the time.
+
+    Raises:
+        WrongClockError: They do not.
+    """
     connection.ensure_connection()
     clock.check_clocks(connection.connection)
 
 
 def open_archive() -> ArchiveStore:
-    """Return the archive of this installation. Raises ArchiveError if there is none."""
+    """Return the archive of this installation.
+
+    Raises:
+        ArchiveError: There is no archive.
+    """
     url = settings.ANNALS.archive_url
     if not url:
         raise ArchiveError("ANNALS_ARCHIVE_URL is not set, so there is no archive")
@@ -81,5 +90,5 @@ def open_archive() -> ArchiveStore:
 
 
 def format_sentence(text: str) -> str:
-    """Return the text as a sentence, which begins with a capital and ends with a full stop."""
+    """Return the text with a capital at its beginning and a full stop at its end."""
     return f"{text[:1].upper()}{text[1:]}."

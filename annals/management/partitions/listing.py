@@ -31,7 +31,7 @@ def list_partitions(call: PartitionsCall) -> int:
         call.stdout.write(json.dumps(objects))
         return 0
     if not partitions and (problem := schema.explain_database()) is not None:
-        raise CommandError(problem, returncode=2)  # without the tables there are none
+        raise CommandError(problem, returncode=2)  # the tables do not exist
     print_table(call.stdout, tables.build_partition_table(partitions))
     total = tables.format_size(sum(partition.bytes for partition in partitions))
     call.stdout.write(f"{pluralize(len(partitions), 'partition')}, {total}.")
@@ -82,7 +82,7 @@ def show_plan(call: PartitionsCall) -> int:
 
 
 def _describe_days_to_pack(days: Iterable[tuple[str, date]]) -> Iterator[str]:
-    """Yield for each table how many days are to be packed."""
+    """Yield a line for each table that has days to pack."""
     for table, places in groupby(sorted(days), itemgetter(0)):
         dates = [day for _, day in places]
         yield f"{table}: {pluralize(len(dates), 'day')} to pack, {dates[0]} to {dates[-1]}"

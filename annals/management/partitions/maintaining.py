@@ -1,4 +1,4 @@
-"""`annals partitions maintain`: runs the night of nightly.py, and prints what its steps did."""
+"""`annals partitions maintain`: runs the night (nightly.py), and prints what its steps did."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from history.retention.plan import DayChange
 
 
 def maintain_days(call: PartitionsCall) -> int:
-    """Run the night, or print its plan with --dry-run. Return the exit code of its result."""
+    """Run the night, or with --dry-run print its plan, and return the exit code."""
     options = call.options
     if options["dry_run"]:
         return show_plan(call)

@@ -1,9 +1,9 @@
 """The night: what `annals partitions maintain` does, step by step.
 
-`run_night` checks the clock, takes the lock of the runs, calls the STEPS in their order, and
-records the run. A step gets the context of the night and returns what it did. A day that fails
-stops no other day, and a removal that fails stops no other removal. A run that is killed between
-any two statements loses nothing, and the next run completes its work.
+`run_night` checks the clock, takes the run lock, calls the STEPS in their order, and records the
+run. A step gets the context of the night and returns what it did. If a day or a removal fails, the
+others still run. A run may be killed between any two statements: nothing is lost, and the next run
+completes its work.
 """
 
 import time
@@ -50,12 +50,12 @@ from ingest.completeness.holds import find_days_to_hold
 from ingest.quarantine import messages as quarantine
 from ingest.store import empty_offsets
 
-# Which days must not be dropped yet.
+# Finds the days that must not be dropped yet.
 HOLDS: FindHeldDays = find_days_to_hold
 # For how long a run packs days, and how many rows a second.
 PACK_SECONDS: Final = 1_800
 PACK_ROWS_PER_SECOND: Final = 20_000
-# For how long a run makes indexes that older days lack.
+# For how long a run creates indexes that older days lack.
 INDEX_SECONDS: Final = 1_800
 
 
@@ -63,10 +63,10 @@ INDEX_SECONDS: Final = 1_800
 class DropExceptions:
     """The exceptions from the rules about dropping a day that the operator allows in this run."""
 
-    force: bool = False  # drop days that are held too
-    without_archive: bool = False  # drop days that are in no archive
-    accept_changed: date | None = None  # drop this day although it is not as it was sealed
-    reason: str = ""  # why accept_changed is given
+    force: bool = False  # also drop held days
+    without_archive: bool = False  # also drop days that are not archived
+    accept_changed: date | None = None  # also drop this day, whose rows changed after its seal
+    reason: str = ""  # the operator's reason for accept_changed
 
 
 @dataclass
@@ -74,11 +74,13 @@ class NightContext:
     """The values that the steps of one night share.
 
     Attributes:
-        now: the one reading of the clock.
-        archiver: archives days of versions before they are dropped; None: there is no archive.
-        tables: the tables whose days are created and dropped.
-        report_change: is called after each day that was created or dropped, or could not be.
-        report_progress: is called with the number of days done since the last call.
+        now: The moment of this night. Its steps do not read the clock again.
+        policy: Which days should exist.
+        exceptions: What the operator allows in this run.
+        archiver: Archives days of versions before they are dropped. None: there is no archive.
+        tables: The tables whose days are created and dropped.
+        report_change: Called after each attempt to create or drop a day.
+        report_progress: Called with the number of days done since the last call.
     """
 
     now: datetime
@@ -97,7 +99,7 @@ class NightContext:
     def list_partitions(self) -> list[Partition]:
         """Return the partitions of all tables with days.
 
-        The catalogue is read once, and again after a step that changed it.
+        The catalogue of PostgreSQL is read once, and again after a step that changed it.
         """
         if self._partitions is None:
             names = [table.name for table in self.tables]
@@ -113,7 +115,7 @@ class NightContext:
         return [part for part in self.list_partitions() if part.table == journal.TABLE]
 
     def forget_partitions(self) -> None:
-        """Read the catalogue again when it is needed next: days were created or dropped."""
+        """Forget the partitions after days were created or dropped. The next use reads them."""
         self._partitions = None
 
 
@@ -132,7 +134,7 @@ Step = Callable[[NightContext], StepResult]
 def create_and_drop_days(context: NightContext) -> StepResult:
     """Create the days that each table lacks, then archive and drop the days before its window.
 
-    Before a day is dropped it is compared with its seal, and archived.
+    Before a day is dropped, it is compared with its seal and archived.
     """
     plans = build_plans(context.policy, context.tables, context.list_partitions())
     result = StepResult(held=[part.name for plan in plans for part in plan.list_held()])
@@ -162,7 +164,7 @@ def create_skipped_journal_days(context: NightContext) -> StepResult:
 
 
 def seal_finished_days(context: NightContext) -> StepResult:
-    """Seal the days that are finished and get no more rows. Days that may get some wait."""
+    """Seal the finished days that will not get more rows. Days that may still get rows wait."""
     versions = find_days_to_seal(
         context.list_version_partitions(),
         context.today,
@@ -185,7 +187,7 @@ def seal_finished_days(context: NightContext) -> StepResult:
 
 
 def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
-    """Remove the notes about late rows of days that are dropped."""
+    """Remove the notes about late rows of days that no longer exist."""
     late_rows.forget_dropped_days(connection.connection)
     return StepResult()
 
@@ -193,9 +195,9 @@ def forget_late_rows_of_dropped_days(_: NightContext) -> StepResult:
 def pack_finished_days(context: NightContext) -> StepResult:
     """Pack finished days one by one, slowly enough not to disturb readers and writers.
 
-    No day is begun after PACK_SECONDS: the next night goes on. No day is packed while a process of
-    an earlier release is connected, which could not read it. Packing does not change which days
-    there are, so the catalogue is not read again.
+    After PACK_SECONDS no further day is begun; the next night continues. No day is packed while a
+    process of an earlier release is connected that cannot read packed days. Packing does not create
+    or drop days, so the catalogue is not read again.
     """
     result = StepResult()
     table_swap.remove_left_triggers(connection.connection)
@@ -208,7 +210,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
         except forms.EarlierReleaseError as reason:
             result.packing_waits = str(reason)
             return result
-        except Exception as failure:  # whatever it is: an older day may not fail
+        except Exception as failure:  # any error: the next day may still succeed
             error = failure
         result.note_result(result.packed, build_partition_name(table, day), error)
         retake_lost_lock()
@@ -219,7 +221,7 @@ def pack_finished_days(context: NightContext) -> StepResult:
 
 
 def remove_old_search_keys(context: NightContext) -> StepResult:
-    """Remove the search keys whose newest version is older than every day that is kept."""
+    """Remove the search keys whose newest version is older than the window."""
     result = StepResult()
     before = search_keys.find_oldest_searched_day(
         context.list_version_partitions(), context.policy.window.oldest
@@ -233,7 +235,7 @@ def remove_old_search_keys(context: NightContext) -> StepResult:
 
 
 def remove_old_messages(context: NightContext) -> StepResult:
-    """Remove messages in quarantine that belong to no kept day."""
+    """Remove messages in quarantine whose versions are older than the window."""
     result = StepResult()
     try:
         result.quarantine_removed = quarantine.remove_old_messages(
@@ -265,10 +267,10 @@ def remove_ended_logins(context: NightContext) -> StepResult:
 
 
 def add_missing_indexes(_: NightContext) -> StepResult:
-    """Give days that are older than the indexes of changes these indexes, one at a time.
+    """Create the indexes for lists of changes on days that were made before these existed.
 
-    The last step, because it can take long: after INDEX_SECONDS no index is begun, and the next
-    night goes on.
+    This is the last step, because it can take long. After INDEX_SECONDS no further index is begun;
+    the next night continues.
     """
     result = StepResult()
     indexing.add_missing_indexes(connection.connection, result, INDEX_SECONDS)
@@ -298,8 +300,8 @@ def run_night(
     """Run all steps and record the run. See `NightContext` for the arguments.
 
     Raises:
-        WrongClockError: the clocks of this machine and the server differ. Only that is recorded.
-        NoRunLockError: another run works on this database.
+        WrongClockError: The clocks of this machine and the server differ. Only this is recorded.
+        NoRunLockError: Another run is working on this database.
     """
     check_clock()
     now, began = clock.now(), time.monotonic()
@@ -321,9 +323,9 @@ def run_night(
 
 
 def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
-    """Run the steps, and return what they did together. The caller holds the lock of the runs.
+    """Run the steps, and return their combined result. The caller holds the run lock.
 
-    A step may lose the connection, and the lock with it: both are there again before the next one.
+    A step may lose the connection, and the lock with it. Before the next step both are restored.
     """
     result = StepResult()
     for step in steps:
@@ -333,10 +335,12 @@ def run_steps(context: NightContext, steps: Iterable[Step]) -> StepResult:
 
 
 def check_clock() -> None:
-    """Refuse to run by a wrong clock, which would remove what is young, and record the refusal.
+    """Check the clocks: with a wrong one the night would drop days that are still needed.
+
+    A failed check is recorded as the result of the run.
 
     Raises:
-        WrongClockError: the clocks of this machine and the server differ.
+        WrongClockError: The clocks of this machine and the server differ.
     """
     connection.ensure_connection()
     plain = connection.connection
@@ -355,15 +359,15 @@ def check_day_before_drop(
     """Check that a day may be archived and dropped.
 
     Raises:
-        ArchiveError: it would be dropped without the archive of this installation.
-        SealedDayChangedError: it is not as it was sealed.
-        ExplainedError: it is the accepted day, and packed.
+        ArchiveError: The installation archives days, but no archive is configured now.
+        SealedDayChangedError: The rows of the day changed after it was sealed.
+        ExplainedError: The day is the accepted one, but it is packed.
     """
     of_journal = table == journal.TABLE
     has_archive = of_journal or settings.ANNALS.archive_url or exceptions.without_archive
     if not has_archive and ArchivedDay.objects.exists():
         raise ArchiveError(
-            "is not dropped: this installation archives days, and ANNALS_ARCHIVE_URL is unset. "
+            "is not dropped: this installation archives days, but ANNALS_ARCHIVE_URL is not set. "
             "Set it, or give --without-archive"
         )
     rows = journal.ROWS if of_journal else BY_TABLE[table]
@@ -374,7 +378,7 @@ def check_day_before_drop(
             raise
         if is_packed(plain, table, day):
             raise ExplainedError(
-                f"{table} {day} is packed: run `partitions unpack {day}` before it is accepted"
+                f"{table} {day} is packed: run `partitions unpack {day}` before you accept it"
             ) from None
         record_operator_access(
             AccessAction.OTHER,
@@ -386,10 +390,10 @@ def check_day_before_drop(
 
 
 def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tuple[str, date]]:
-    """Return the days to pack (table and day), newest first. A day with unread messages waits.
+    """Return the tables and days to pack, newest first. Days with unread messages wait.
 
     Args:
-        partitions: the partitions of the tables of versions.
+        partitions: The partitions of the tables of versions.
     """
     if day_snapshot.is_spread(connection.connection, ENTITIES[0].table):
         return []

@@ -37,7 +37,7 @@ def pack_one_day(call: PartitionsCall) -> int:
 
 
 def unpack_days(call: PartitionsCall) -> int:
-    """Unpack a day, or all. Once none is packed, earlier releases may work again."""
+    """Unpack one day or all days. Once no day is packed, an earlier release can be used again."""
     day: date | None = call.options["day"]
     if (day is None) is not call.options["all"]:
         raise CommandError("Name the day, or give --all.", returncode=2)
@@ -72,7 +72,7 @@ def _rewrite_day(
     entity: EntityKind,
     day: date,
 ) -> str:
-    """Pack or unpack a day of one table, and return what was done, for people."""
+    """Pack or unpack a day of one table, and return a sentence about it."""
     with show_progress(f"{entity.table} {day}, rows", None, sys.stderr) as advance:
         result = rewrite(plain, entity, day, progress=advance)
     return (
@@ -109,7 +109,7 @@ def seal_one_day(call: PartitionsCall) -> int:
 
 
 def repair_packed_day(call: PartitionsCall) -> int:
-    """Leave each version of a packed day once, if it has some twice."""
+    """Remove versions that a packed day has twice, so that each is there once."""
     day = call.options["day"]
 
     def repair_table(plain: Connection, entity: EntityKind) -> str:
@@ -117,13 +117,14 @@ def repair_packed_day(call: PartitionsCall) -> int:
         result = repair_day(plain, entity, day)
         for key in result.differing:
             call.stdout.write(
-                f"{entity.table} {day}: {key.id} version {key.version} had two contents; the"
-                " one that a block had stays, the other one is in the table doubled_version"
+                f"{entity.table} {day}: {key.id} version {key.version} was stored twice with"
+                " different contents; the packed one stays, the other is moved to the table"
+                " doubled_version"
             )
         count = len(result.equal) + len(result.differing)
         return (
-            f"Repaired {entity.table} {day}: {pluralize(count, 'row')} taken out, of which"
-            f" {len(result.differing)} with another content."
+            f"Repaired {entity.table} {day}: {pluralize(count, 'row')} removed,"
+            f" {len(result.differing)} of them with different content."
         )
 
     return call.run_locked(repair_table)
@@ -172,7 +173,7 @@ def adopt_archived_day(call: PartitionsCall) -> int:
 def _decide_on_archive(
     call: PartitionsCall, decide: Callable[[ArchiveStore, str, date], int], sentence: str
 ) -> int:
-    """Record the operator's decision about an archived day and its reason, and carry it out."""
+    """Record the operator's decision about an archived day with the reason, and carry it out."""
     store, day, reason = open_archive(), call.options["day"], call.options["why"]
     command_line = f"partitions {call.options['action']} {day}"
 

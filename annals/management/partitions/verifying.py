@@ -1,4 +1,4 @@
-"""`annals partitions verify`: sealed days in the tables, or the files of the archive."""
+"""`annals partitions verify`: checks sealed days in the tables, or the files of the archive."""
 
 import json
 import sys
@@ -73,7 +73,11 @@ def _verify_tables(call: PartitionsCall, tables: Sequence[DayRows]) -> int:
 
 
 def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
-    """Raise NotSealableError for a day without a seal: its check would find nothing wrong."""
+    """Refuse to check a day that has no seal, because the check would find nothing wrong.
+
+    Raises:
+        NotSealableError: The day has no seal.
+    """
     names = [rows.table for rows in tables]
     if day is None or DaySeal.objects.filter(table__in=names, day=day).exists():
         return
@@ -90,7 +94,7 @@ def _refuse_unsealed(tables: Sequence[DayRows], day: date | None) -> None:
 def _record_check(
     rows: DayRows, began: datetime, days: int, faults: int, err: OutputWrapper
 ) -> None:
-    """Record the check for the metrics, or print why not: a standby can be checked too."""
+    """Record the check for the metrics, or print why it cannot be recorded, as on a standby."""
     try:
         verification.record_check(rows.table, began, days, faults)
     except Error as error:
@@ -98,7 +102,7 @@ def _record_check(
 
 
 def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKind | None) -> int:
-    """Check the files of the archive, longest unchecked first, and return the exit code."""
+    """Check the files of the archive, the oldest check first, and return the exit code."""
     options, out, err = call.options, call.stdout, call.stderr
     connection.ensure_connection()
     archived_days = list_days_to_check(entity, options["day"])
@@ -106,7 +110,7 @@ def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKin
         raise ArchiveError(
             f"the archive has no day {options['day']}"
             + (f" of {entity.table}" if entity else "")
-            + ". `partitions list` and the archive say which days there are"
+            + ". `partitions list` shows which days exist"
         )
     write_problem = (err if options["json"] else out).write
     total = archived_days.aggregate(total=Sum("file_bytes"))["total"] or 0
@@ -130,7 +134,7 @@ def _verify_archive(call: PartitionsCall, store: ArchiveStore, entity: EntityKin
 
 
 def _describe_progress(archived_days: QuerySet[ArchivedDay]) -> str:
-    """Describe how far the checks of all these days have come, over all runs."""
+    """Describe how many of these days have been checked so far, in all runs together."""
     never = archived_days.filter(checked_at=None).count()
     faulty = archived_days.exclude(fault="").count()
     days = pluralize(archived_days.count(), "day")

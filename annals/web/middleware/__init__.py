@@ -3,7 +3,7 @@
 `MIDDLEWARE` in annals/settings.py has these classes in this order, with those of Django between
 them. A request passes them from 1 to 8, and its answer from 8 to 1.
 
-1. no_store.py: forbids caches to keep the answer, and sets the content policy. It is the first one,
+1. no_store.py: forbids caches to keep the answer, and sets the content policy. It is the first,
    so that answers and errors of all the others have these headers too.
 2. probes.py: answers /healthz, /readyz and /metrics. It stands before everything that writes a log
    line or needs the database, because probes come every few seconds and must answer without one.

@@ -1,4 +1,4 @@
-"""Middleware for the deadline of a request, and the class that reads its texts as UTF-8."""
+"""Ends the work for a request at its deadline, and answers errors that views expect."""
 
 import logging
 import time
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class DeadlineMiddleware:
     """Middleware that ends the work for a request at its deadline.
 
-    Work that computes ends at its next check, and a statement by PostgreSQL's statement_timeout
-    (annals.wsgi). The middleware stands inside the access journal and outside everything else
-    that asks the database.
+    Computing ends at the next deadline check, and a statement at PostgreSQL's statement_timeout
+    (annals.wsgi). This middleware is inside the access journal's and outside everything else that
+    asks the database.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

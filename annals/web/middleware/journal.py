@@ -28,7 +28,7 @@ REFUSED, ANSWERED = (
 class JournalMiddleware:
     """Middleware that writes the journal entries of a request before its answer is sent.
 
-    It stands outside sessions and views, and inside the middleware that gives the request its id.
+    It is outside sessions and views, and inside the middleware that gives the request its id.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -38,13 +38,13 @@ class JournalMiddleware:
         access = request.look = AccessRecord()  # type: ignore[attr-defined] # for history.policy.access_record.get_access_record
         response = self.get_response(request)
         action = classify_request(request)
-        # OPTIONS only asks for the methods of an address. A refused one is still an attempt.
+        # OPTIONS only asks for the methods of an address, but if refused it counts as an attempt.
         is_options_answer = request.method == "OPTIONS" and response.status_code == 204
         if action is None or is_options_answer:
             return response
         try:
             rows = list(generate_entries(request, response, action, access))
-            # The request log has refused requests without a login; the journal does not.
+            # Refused requests without a login are in the request log only.
             if rows[0].actor is not ActorKind.NOBODY or rows[0].outcome is AccessOutcome.SHOWN:
                 write_entries(rows, sys.stdout)
         except (JournalError, Error, psycopg.Error) as error:
@@ -61,7 +61,7 @@ def _respond_without_journal(
         return response
     REFUSED.inc()
     if response.status_code >= 500:
-        return response  # it shows no data, and its message names the cause
+        return response  # an error, which shows no data and names the cause
     response.close()
     if request.path_info.startswith("/api/"):
         return error_answers.make_error_answer(

@@ -10,7 +10,7 @@ from history.common.language import choose_language
 
 
 class LanguageMiddleware:
-    """Middleware that answers in the language and the time zone that the reader has chosen."""
+    """Middleware that answers in the language and the time zone that the viewer has chosen."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""Headers of every answer for browsers and proxies."""
+"""Adds the headers that tell browsers and proxies not to keep answers."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from history.common.revalidation import REVALIDATED
 
 
 class NoStoreMiddleware:
-    """The first middleware: it forbids caches to keep answers, and adds the content policy.
+    """Middleware that forbids caches to keep answers, and adds the content policy.
 
-    Static files may be cached. The client alone may keep answers that history.common.revalidation
-    marks.
+    It is the first one. Static files may be cached. Answers that history.common.revalidation
+    allows may be kept by the client alone.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:

@@ -1,4 +1,4 @@
-"""Answers the probes and the scrapes of metrics, before anything can fail or cost time."""
+"""Answers probes and scrapes of metrics first, before anything can fail or take time."""
 
 from collections.abc import Callable
 

@@ -18,15 +18,15 @@ REQUEST_ID_HEADER = "X-Request-ID"
 ACCEPTED_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 REFUSED_STATUSES = frozenset({401, 403})
 
-# The name stays whatever the module is called: log collectors select the lines by it.
+# A fixed name, independent of the module's: log collectors select the lines by it.
 log = logging.getLogger("annals.web.request_log")
 
 
 class RequestLogMiddleware:
     """Middleware that gives each request its id and logs it.
 
-    The id comes from the proxy, or it is new. `request.META["HTTP_X_REQUEST_ID"]` and the answer
-    have it. The log line has the path and never the query string.
+    The id comes from the proxy, or is generated. It is in `request.META["HTTP_X_REQUEST_ID"]` and
+    in the answer. The log line has the path but not the query string.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -41,7 +41,7 @@ class RequestLogMiddleware:
         try:
             response = self.get_response(request)
             seconds = time.perf_counter() - began
-            # The matching URL pattern: addresses would make ids label values.
+            # The label is the URL pattern. With addresses, ids would become values of the label.
             route = request.resolver_match.route if request.resolver_match else "none"
             metrics_page.count_request(route, request.method or "", response.status_code, seconds)
             _log_request(request, response, seconds)
@@ -57,12 +57,12 @@ def _log_request(request: HttpRequest, response: HttpResponse, seconds: float) -
         level,
         "%s %s",
         request.method,
-        escape_uri_path(_path(request)),  # a space in it could begin a field of the line
+        escape_uri_path(_get_path(request)),  # a space could look like the start of a field
         extra={
             "status": response.status_code,
             "ms": round(seconds * 1000, 1),
             "user": _get_username(request),
-            # The access journal has no entry for a refused request without a login.
+            # The access journal has no entries for refused requests without a login.
             "address": get_client_address(request)
             if response.status_code in REFUSED_STATUSES
             else None,
@@ -70,15 +70,17 @@ def _log_request(request: HttpRequest, response: HttpResponse, seconds: float) -
     )
 
 
-def _path(request: HttpRequest) -> str:
-    """Return the path without the token of a break-glass link: its page has been opened, and the
-    link still logs in whoever reads the log."""
+def _get_path(request: HttpRequest) -> str:
+    """Return the path without the token of a break-glass link.
+
+    A link stays valid after its page is opened, so a reader of the log could log in with it.
+    """
     token = request.resolver_match.kwargs.get("token") if request.resolver_match else None
     return request.path.replace(token, "-") if token else request.path
 
 
 def _get_username(request: HttpRequest) -> str | None:
-    """Return the login, or None if the view did not load it: to load it would cost a query."""
+    """Return the login, or None if the view did not load it. Loading it would take a query."""
     user = vars(request).get("user")
     if user is None or getattr(user, "_wrapped", None) is empty:
         return None

@@ -29,7 +29,7 @@ class SchemaMiddleware:
             try:
                 mismatch = explain_schema_mismatch()
             except (DatabaseError, psycopg.Error) as error:
-                # The next query of the request fails, too, and its error is answered.
+                # The next query of the request fails too, and its error is answered.
                 log.warning("migrations: %s", describe(error))
                 return self.get_response(request)
             if mismatch is not None:

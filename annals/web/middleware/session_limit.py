@@ -1,4 +1,4 @@
-"""Ends sessions that are idle or old, and has their provider confirm them."""
+"""Ends sessions that are idle or old, and lets their identity provider confirm them."""
 
 import time
 from collections.abc import Callable
@@ -20,12 +20,13 @@ from annals.access.sessions import (
     redirect_to_login,
 )
 
-# How often to note that a session is in use. To note each request would cost more than it.
+# How often to store that a session is in use. Storing it at each request would cost more than the
+# request.
 NOTE_EVERY_SECONDS: Final = 60.0
 
 
 class SessionLimitMiddleware:
-    """Middleware that ends sessions which are idle or old. It follows authentication."""
+    """Middleware that ends idle and old sessions. It comes after authentication."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -50,10 +51,13 @@ class SessionLimitMiddleware:
 
     @staticmethod
     def _start_renewal(request: HttpRequest, now: float) -> HttpResponse | None:
-        """Return a redirect to the provider if it has to confirm the session and a page is opened.
+        """Redirect to the provider if it must confirm the session, and a page is opened.
 
-        Other requests go on for one more interval. After that they are anonymous until the provider
-        has confirmed the session.
+        Other requests of the session go on for one more interval. After that they are anonymous
+        until the provider has confirmed the session.
+
+        Returns:
+            The redirect, or None if the request may go on.
         """
         session = request.session
         provider = session.get(PROVIDER)
@@ -85,7 +89,7 @@ def _get_renewal_seconds() -> float:
 
 
 def _is_page_request(request: HttpRequest) -> bool:
-    """Return whether a person opens a page of the screens. Only a page can be redirected."""
+    """Return whether the request opens a page of the screens. Only these can be redirected."""
     path = request.path_info
     return (
         request.method == "GET"

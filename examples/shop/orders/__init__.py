@@ -1,1 +1,1 @@
-"""Products, and orders of them."""
+"""The products of the shop, and the orders for them."""

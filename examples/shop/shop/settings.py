@@ -66,7 +66,8 @@ TIME_ZONE = "Europe/Moscow"
 USE_TZ = True
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True
-# The cookies of a browser belong to a host, whatever the port: Annals may run on the same one.
+# Browsers do not tell ports of a host apart, and Annals may run on the same host: so the cookies
+# have names of their own.
 SESSION_COOKIE_NAME = "shop_session"
 CSRF_COOKIE_NAME = "shop_csrf"
 LANGUAGE_COOKIE_NAME = "shop_language"

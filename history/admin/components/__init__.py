@@ -1,1 +1,1 @@
-"""The building blocks of the pages: cards, rows, values, links and forms."""
+"""The building blocks of the support screens: cards, rows, values, links and forms."""

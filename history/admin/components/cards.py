@@ -12,6 +12,7 @@ from history.admin.components import gaps, links
 from history.admin.components.change_rows import ChangeRows, make_change_rows, order_changes
 from history.admin.components.headline import (
     FieldTexts,
+    NamedDocument,
     RenderBudget,
     find_shared_names,
     get_headline,
@@ -37,17 +38,17 @@ class CardBuilder:
     """Builds the cards of a page.
 
     Attributes:
-        maker_filter: Returns the timeline with only the versions of the person or service that
-            made this version.
-        merged: Whether versions of several documents are on the page.
-        newest: Number and moment of the version that each card offers to compare with.
-        path: The path of the filter, or None.
-        twice: The moments of each version number that was given twice.
-        room: How many more values and letters the page draws.
-        titles: The titles of the applications of the page by id, if there are several.
-        unmask: Whether masked values link to the page that shows them.
-        other_messages: Sentences on other messages with the number of a version, by kind, id
-            and number.
+        maker_filter: Returns, for a version, the address of the timeline with only the versions
+            that the same person or service made.
+        merged: Whether the page has versions of several documents.
+        newest: The number and moment of the version that each card offers to compare with.
+        path: The path of the page's filter, or None.
+        twice: For each version number that was given more than once, the moments of its versions.
+        budget: How much more the page draws.
+        titles: By id, the titles of the page's applications, if there are several.
+        unmask: Whether masked values link to the page that unmasks them.
+        other_messages: By kind, id and version number, sentences on messages in quarantine that
+            have the number of a stored version.
     """
 
     maker_filter: Callable[[Version], str]
@@ -55,7 +56,7 @@ class CardBuilder:
     newest: tuple[int, datetime] | None = None
     path: str | None = None
     twice: Mapping[VersionNumberRef, Sequence[datetime]] = field(default_factory=dict)
-    room: RenderBudget = field(default_factory=RenderBudget)
+    budget: RenderBudget = field(default_factory=RenderBudget)
     titles: Mapping[str, str] = field(default_factory=dict)
     unmask: bool = False
     other_messages: Mapping[tuple[str, str, int], Sequence[str]] = field(default_factory=dict)
@@ -63,13 +64,14 @@ class CardBuilder:
     def build_cards(self, versions: Sequence[Version]) -> list[dict[str, object]]:
         """Return a card for each version, in order.
 
-        The cards have MOST_ROWS rows together; each may have OPEN_ROWS rows in any case.
+        All cards together have at most MOST_ROWS rows, but each card may have OPEN_ROWS rows.
         """
         cards: list[dict[str, object]] = []
         anchors: set[str] = set()
         rows_left = MOST_ROWS
         shared_names = find_shared_names(
-            (version.entity.name, get_document_name(version), version.id) for version in versions
+            NamedDocument(version.entity.name, get_document_name(version), version.id)
+            for version in versions
         )
         for version in versions:
             anchor = f"v{version.version}" + (f"-{version.id}" if self.merged else "")
@@ -85,13 +87,13 @@ class CardBuilder:
         return cards
 
     def _build_card(self, version: Version, anchor: str, rows: ChangeRows) -> dict[str, object]:
-        """Return what the template of a card reads.
+        """Return the variables for the template of a card.
 
-        `rows` are the first OPEN_ROWS changes, `more_rows` the others, `technical_rows` the changes
-        of technical fields; `hidden` and `rest_url` are about changes without a row. `snapshot` is
-        filled if the version has no predecessor to compare with. `gap`, `note`, `gap_links` and
-        `older_link` say which older versions are missing, `came` which of them arrived and are in
-        quarantine.
+        `rows` are the first OPEN_ROWS changes, `more_rows` the others, and `technical_rows` the
+        changes of technical fields. `hidden` and `rest_url` are about changes without a row.
+        `snapshot` is filled if there is no previous version to compare with. `gap`, `note`,
+        `gap_links` and `older_link` say which older versions are missing; `came` says which of
+        these arrived and are in quarantine.
         """
         entity, id, number = version.entity, version.id, version.version
         number_and_moment = number, version.updated_at
@@ -152,9 +154,9 @@ class CardBuilder:
         return make_change_rows(changes, version.data, self.make_fields(version), link, max_rows)
 
     def make_fields(self, version: Version) -> FieldTexts:
-        """Return the field names of the document of a version."""
+        """Return the names of the fields in a version's document."""
         entity, id, number, moment = version.entity, version.id, version.version, version.updated_at
-        field_names = make_field_names(entity, self.room)
+        field_names = make_field_names(entity, self.budget)
         if self.unmask:
             return replace(
                 field_names,
@@ -166,8 +168,8 @@ class CardBuilder:
 def group_cards(cards: Sequence[dict[str, object]]) -> list[dict[str, object]]:
     """Group consecutive cards, in order.
 
-    A group is `quiet` if it has several versions that changed nothing or technical fields only:
-    the page folds it.
+    A group is `quiet`, and the page folds it, if it has several versions that changed nothing, or
+    only technical fields.
     """
     groups: list[dict[str, object]] = []
     for quiet, group in groupby(cards, key=_is_quiet):
@@ -191,13 +193,13 @@ def _is_quiet(card: Mapping[str, object]) -> bool:
     return card["kind"] == "updated" and not any(card[key] for key in shown_keys)
 
 
-def make_field_names(entity: EntityKind, room: RenderBudget | None = None) -> FieldTexts:
-    """Return the field names of a kind in the language of the page.
+def make_field_names(entity: EntityKind, budget: RenderBudget | None = None) -> FieldTexts:
+    """Return the names of a kind's fields in the language of the page.
 
-    `room` limits the values that the page draws; without it they have a limit of their own.
+    `budget` is shared by everything that the page draws. None: a new budget.
     """
     return FieldTexts(
-        labels.get_catalogue(), entity.name, (get_language() or "ru")[:2], room or RenderBudget()
+        labels.get_catalogue(), entity.name, (get_language() or "ru")[:2], budget or RenderBudget()
     )
 
 
@@ -211,7 +213,7 @@ def get_change_text(kind: ChangeType) -> str:
 
 
 def get_document_name(version: Version) -> str:
-    """Return the headline of the document; after its deletion, the headline before it."""
+    """Return the headline of a version's document. For a deletion, the headline before it."""
     old = version.changes[0].change.old if version.changes else None
     return get_headline(version.data) or get_headline(old)
 
@@ -236,9 +238,9 @@ def _make_snapshot_items(version: Version, fields: FieldTexts) -> Sequence[Value
 
 
 def _build_twins_url(version: Version, times: Sequence[datetime]) -> str:
-    """Return the comparison of a version with the youngest version of its number.
+    """Return the address that compares a version with the latest version of the same number.
 
-    The youngest one is compared with the oldest. Empty if the number was given once.
+    The latest one is compared with the earliest. Empty if only one version has the number.
     """
     if not times:
         return ""
@@ -250,7 +252,7 @@ def _build_twins_url(version: Version, times: Sequence[datetime]) -> str:
 
 
 def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str:
-    """Return the comparison with the previous version, from the first change without a row on."""
+    """Return the address of the changes without a row, in the comparison with the previous."""
     number, moment = version.previous_version, version.previous_updated_at
     if not rows.hidden or number is None or moment is None:
         return ""
@@ -262,7 +264,7 @@ def _build_rest_url(version: Version, rows: ChangeRows, path: str | None) -> str
 
 
 def explain_older_versions(version: Version) -> str:
-    """Return why there is nothing before the lowest version; empty for any other version."""
+    """Return why the lowest stored version has no previous one; empty for any other version."""
     if version.older is Absence.ARCHIVED:
         return _("Older versions are in the archive. {ask}").format(ask=gaps.get_archive_hint())
     if version.older is Absence.REMOVED:

@@ -1,4 +1,4 @@
-"""One change of one field as a row of a table: the field, its old value and its new value."""
+"""Shows changes as the rows of a table: the field, its old value and its new value."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -27,12 +27,12 @@ from history.timeline import LabelledChange
 
 MIN_LENGTH = 30
 MIN_EQUAL_SHARE = 0.4
-MOST_WORDS = 100  # with what is between them; the time for a comparison grows with their square
+MOST_WORDS = 100  # with blanks and signs; the time to compare grows with the square
 _WORD = re.compile(r"\w+|\W")
 
 
 def mark_differences(old: ShownValue, new: ShownValue) -> tuple[ShownValue, ShownValue]:
-    """Return both values. Where both are texts, the words that differ are marked."""
+    """Return both values; if both are texts, with the words highlighted that differ."""
     texts = ("text", "long")
     if old.form in texts and new.form in texts and old.text != new.text:
         return _mark_changed_words(old, new)
@@ -78,9 +78,9 @@ def _trim_to_whole_words(first: str, second: str, length: int) -> int:
 
 
 def _split_into_parts(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Split both texts into parts that differ and parts that are equal, in turn.
+    """Split both texts into parts that alternately differ and are equal.
 
-    The first and the last part of each text differ.
+    The first and the last part of each text are parts that differ; they may be empty.
     """
     words = _WORD.findall(old), _WORD.findall(new)
     if max(map(len, words)) > MOST_WORDS:
@@ -110,8 +110,8 @@ class ChangeRow:
         trail: The names of the objects and items around the field, outermost first.
         label: The name of the field.
         kind: "added", "removed", "changed" or "moved".
-        note: What the two values do not say.
-        filter_url: The values of this field, or empty.
+        note: A remark that the two values do not show, or empty.
+        filter_url: The address of all values of this field, or empty.
         item: Whether the field is an item of a list.
     """
 
@@ -163,7 +163,7 @@ def make_change_rows(
     max_rows: int = MOST_ROWS,
     start: int = 0,
 ) -> ChangeRows:
-    """Return at most `max_rows` changes as rows, in order, beginning with the one at `start`.
+    """Return at most `max_rows` changes as rows, in order, beginning with index `start`.
 
     `link` returns the `filter_url` of a change.
     """
@@ -182,10 +182,10 @@ def make_change_rows(
 def order_changes(
     changes: Sequence[LabelledChange], path: str | None = None
 ) -> list[LabelledChange]:
-    """Sort changes as a person looks for them.
+    """Sort changes in the order in which a person looks for them.
 
-    Changes that fit the path of the filter come first, then labelled fields of the document, then
-    what is inside them, then technical fields. `path` is the path of timeline.Filters.
+    Changes that match `path`, the path of the filter, come first. Then come labelled fields at the
+    top level of the document, then fields inside others, then technical fields.
     """
     path_steps = parse_path(path) if path is not None else None
     return sorted(
@@ -221,7 +221,8 @@ def make_row(
         old, new = _describe_position(change.from_index), _describe_position(change.to_index)
     else:
         old, new = mark_differences(
-            make_value(change.old, replace(fields, unmask=None), change.path),  # of another version
+            # An old value does not link to unmasking: it is a value of another version.
+            make_value(change.old, replace(fields, unmask=None), change.path),
             make_value(change.new, fields, change.path),
         )
     return ChangeRow(
@@ -238,10 +239,10 @@ def make_row(
 
 
 def get_step_names(key_path: str, snapshot: Json, fields: FieldTexts) -> list[str]:
-    """Return the segments of a key path as a person reads them.
+    """Return the segments of a key path in words.
 
-    A field is named by its label. An item of a list is named by its name in the snapshot, else by
-    its shortened key, else by its position.
+    A field is shown by its label. A list item is shown by its name in the snapshot; without a name
+    by its shortened key, and without a key by its position.
     """
     names: list[str] = []
     value: Json = snapshot

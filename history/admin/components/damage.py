@@ -1,4 +1,4 @@
-"""Sentences on stored versions that a page lacks because their blocks are damaged."""
+"""Sentences on stored versions that a page cannot show because their packed rows are damaged."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from history.timeline import HistoryReader
 
 
 def attach_damage(request: HttpRequest, reader: HistoryReader) -> None:
-    """Make the page of this request name the versions that its reader could not read."""
+    """Let the page of this request name the versions that `reader` fails to read."""
     request.damaged = partial(describe_damage, reader)  # type: ignore[attr-defined]
 
 

@@ -1,8 +1,8 @@
-"""The filter above a timeline: its form, the checked conditions and the query parameters."""
+"""The filter above a timeline: a form with conditions, and their parameters in addresses."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
@@ -39,25 +39,29 @@ def _make_text_input(hint: Promise, **attrs: str | Promise) -> forms.TextInput:
 
 
 class MomentField(forms.DateTimeField):
-    """A moment, also in words (see moment_words). Its text field is the same in every browser."""
+    """A moment, which may be written in words (see moment_words).
 
-    # annals.js puts a button with a calendar beside it.
+    It is a text field, which is the same in every browser.
+    """
+
+    # annals.js adds a button with a calendar to it.
     widget = _make_text_input(_("yesterday 12:00"), **{"data-pick": _("Choose in a calendar")})
     default_error_messages = {"invalid": _("Not a date. Write 26.11.2026 12:00 or yesterday 12:00")}
-    zone: tzinfo = UTC  # of who writes; see Zoned
+    zone: tzinfo = UTC  # the zone of the person who writes; see ZonedForm
 
     def to_python(self, value: Any) -> datetime | None:
         text = value.strip() if isinstance(value, str) else value
         today = clock.now().astimezone(self.zone).date()
         moment = moment_words.parse_moment(text, today) if isinstance(text, str) else None
-        with timezone.override(UTC):  # Django refuses what a clock passes twice, or leaves out
+        # In UTC, because Django refuses times that occur twice or never when clocks change.
+        with timezone.override(UTC):
             return moment or super().to_python(text)
 
 
 class ZonedForm(forms.Form):
-    """A form with moments in the time zone of the browser, which annals.js puts into `tz`.
+    """A form whose moments are in the browser's time zone, which annals.js puts into `tz`.
 
-    Without `tz` they are in the time zone of the reader.
+    Without `tz` the moments are in the time zone that the viewer chose.
     """
 
     tz = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -80,7 +84,10 @@ class ZonedForm(forms.Form):
         super().full_clean()
 
     def get_moment(self, name: str) -> datetime | None:
-        """Return a cleaned moment in UTC, or None for a wrong one: its field says why."""
+        """Return a moment of the form in UTC, or None if it is missing or wrong.
+
+        A wrong moment becomes an error of its field.
+        """
         value: datetime | None = self.cleaned_data.get(name)
         field: Any = self.fields[name]
         try:
@@ -90,7 +97,10 @@ class ZonedForm(forms.Form):
             return None
 
     def get_bounds(self, low: str, high: str) -> tuple[datetime | None, datetime | None]:
-        """Return two cleaned moments in UTC. An end before the beginning is an error and None."""
+        """Return two moments of the form in UTC.
+
+        If the end is before the beginning, the end is None and its field gets an error.
+        """
         since, until = self.get_moment(low), self.get_moment(high)
         if since and until and since > until:
             self.add_error(high, _("The end is earlier than the beginning."))
@@ -99,9 +109,10 @@ class ZonedForm(forms.Form):
 
 
 class MomentForm(ZonedForm):
-    """Asks for the moment that a page shows. The field is named as the parameter of the API.
+    """Asks for the moment that a page shows. The field has the name of the API's parameter.
 
-    A date without a time is the end of that day, or now for today. A future moment is wrong.
+    A date without a time means the end of that day, and today's date means now. A moment in the
+    future is an error.
     """
 
     time = MomentField(
@@ -111,7 +122,7 @@ class MomentForm(ZonedForm):
     )
 
     def clean(self) -> None:
-        """Add the moment as `at`."""
+        """Check the moment, and add it to the cleaned data as `at`."""
         now, entered = clock.now(), self.cleaned_data.get("time")
         moment = self.get_moment("time")
         if (
@@ -127,12 +138,21 @@ class MomentForm(ZonedForm):
             self.add_error("time", _("This moment is still to come."))
 
 
+class FilterChip(NamedTuple):
+    """A condition in use, as the page shows it above the timeline."""
+
+    label: str  # the name of the condition
+    value: str
+    url: str  # the timeline without this condition
+
+
 class FilterForm(ZonedForm):
-    """The conditions of a timeline; all fields are optional.
+    """The conditions of a timeline. All fields are optional.
 
     Attributes:
-        strangers: The entered persons and services that the list of people does not have.
-        meant: Name and path of each field that fits an ambiguous name of a field.
+        strangers: The entered persons and services that are not in the list of people.
+        meant: If the entered name of a field is ambiguous, the name and path of each field with
+            this name.
     """
 
     conditions: ClassVar[tuple[str, ...]] = CONDITIONS
@@ -176,7 +196,7 @@ class FilterForm(ZonedForm):
         return self._find_login("clientId")
 
     def _find_login(self, name: str) -> str:
-        """Return the login of the only person with this name, else the text itself.
+        """Return the login of the person with this name, or the text itself if nobody has it.
 
         Raises:
             ValidationError: Several people have this name.
@@ -193,10 +213,13 @@ class FilterForm(ZonedForm):
         return authors[0].login if authors else text
 
     def clean_path(self) -> str:
-        """Return the path of the only field with this name in the kinds of the page.
+        """Return the path that was entered, or the path of the field whose name was entered.
 
-        A text that begins with a slash is a path, and so is a text of Latin letters without blanks
-        that is not the name of a field.
+        A text that begins with a slash is a path. So is a text of Latin letters without blanks, if
+        no field of the page's kinds has this name.
+
+        Raises:
+            ValidationError: No field has the name, or several fields have it.
         """
         text: str = self.cleaned_data["path"].lstrip()
         if not text or text.startswith("/"):
@@ -220,12 +243,12 @@ class FilterForm(ZonedForm):
         return next(iter(labels_by_path))
 
     def clean(self) -> None:
-        """Add the bounds as moments: `since` and `until`."""
+        """Add the bounds of the period to the cleaned data as moments, `since` and `until`."""
         since, until = self.get_bounds("from", "to")
         self.cleaned_data |= {"since": since, "until": until}
 
     def to_filters(self) -> VersionFilters:
-        """Return the filters for the timeline, without invalid conditions: the form shows these."""
+        """Return the filters for the timeline, without the conditions that are wrong."""
         self.is_valid()
         kind = self.cleaned_data.get("type")
         return VersionFilters(
@@ -238,7 +261,10 @@ class FilterForm(ZonedForm):
         )
 
     def refuse_condition(self, name: str) -> bool:
-        """Leave out a condition that the timeline cannot use. Return False if it is not set."""
+        """Mark a condition as wrong because the timeline cannot use it.
+
+        Returns whether the condition was set.
+        """
         if not self.cleaned_data.get(name):
             return False
         self.add_error(name, _("This is not a path of a field. Enter one such as /rate"))
@@ -259,10 +285,10 @@ class FilterForm(ZonedForm):
     def applied_text(self) -> str:
         return ngettext("{n} condition", "{n} conditions", self.applied).format(n=self.applied)
 
-    def make_chips(self, address: str) -> list[tuple[str, str, str]]:
-        """Return name and value of each used condition, and the timeline without it."""
+    def make_chips(self, address: str) -> list[FilterChip]:
+        """Return a chip for each used condition of the timeline at `address`."""
         parameters = self.get_parameters()
-        chips = []
+        chips: list[FilterChip] = []
         for name in self.conditions:
             if name in parameters:
                 other_parameters = {
@@ -280,17 +306,18 @@ class FilterForm(ZonedForm):
                 )
                 label = str(self.fields[name].label)
                 value_text = self._get_choice_text(name, value)
-                chips.append((label, value_text, f"{address}?{query}" if query else address))
+                url = f"{address}?{query}" if query else address
+                chips.append(FilterChip(label, value_text, url))
         return chips
 
     def _get_choice_text(self, name: str, value: str) -> str:
-        """Return the words of a choice; any other value as it is."""
+        """Return the words for a choice, or the value itself if the field has no choices."""
         field = self.fields[name]
         choices: Any = field.choices if isinstance(field, forms.ChoiceField) else ()
         return str(dict(choices).get(value, value))
 
     def get_parameters(self) -> dict[str, str]:
-        """Return the used conditions as query parameters, for links that keep them."""
+        """Return the used conditions as query parameters, for links with the same filter."""
         names = (*self.conditions, "tz") if self.applied else ()
         parameters = {
             name: self.data.get(name, "") for name in names if self.cleaned_data.get(name)

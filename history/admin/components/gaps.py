@@ -17,7 +17,7 @@ from history.kinds.entities import EntityKind
 from history.timeline import Absence, Version
 from history.timeline.absence import get_retention_start
 
-# Of one gap: sentences on versions that came, and ranges of those that did not.
+# The most sentences on one gap: about versions that arrived, and about ranges that did not.
 MAX_SENTENCES = 5
 
 
@@ -29,16 +29,19 @@ class GapLink(NamedTuple):
 
 
 def describe_fate(fate: Fate) -> list[str]:
-    """Return the sentences on a version or message as HTML, times in the browser's time zone."""
+    """Return sentences on the fate of a version or message as HTML, times in the viewer's zone."""
     return trace.describe_fate(fate, format_html, when)
 
 
 def describe_arrived(
     version: Version, describe: Callable[[Fate], list[str]] = describe_fate
 ) -> list[str]:
-    """Return sentences on the first MAX_SENTENCES missing versions that came, as HTML.
+    """Return sentences on missing versions whose messages arrived.
 
-    `describe` makes the sentences on one fate.
+    At most MAX_SENTENCES versions are described, and a last sentence counts the others.
+
+    Args:
+        describe: Makes the sentences on one fate. By default they are HTML.
     """
     messages = list(version.came.values())
     sentences = [
@@ -56,12 +59,12 @@ def describe_arrived(
 
 
 def format_request_time(at: datetime) -> str:
-    """Return the sentence that the services were asked for a gap, as HTML."""
+    """Return, as HTML, the sentence that the services were asked to send the versions of a gap."""
     return format_html(_("Asked for on {at}; not arrived yet."), at=when(at))
 
 
 def explain_missing(version: Version) -> str:
-    """Return which missing versions never came and why, or an empty text."""
+    """Return which missing versions did not arrive and why, or an empty text."""
     sentences = []
     for number, run in enumerate(_split_into_runs(version)):
         if number == MAX_SENTENCES:
@@ -72,21 +75,21 @@ def explain_missing(version: Version) -> str:
 
 
 def link_missing_versions(version: Version) -> list[GapLink]:
-    """Return links to the first and the last of the missing versions."""
+    """Return links to the first and the last missing version before this one."""
     first_and_last = version.missing[:1], version.missing[-1:]
     numbers = dict.fromkeys(number for end in first_and_last for number in end)
     return [_make_link(version.entity, version.id, number) for number in numbers]
 
 
 def link_older_version(version: Version) -> GapLink | None:
-    """Return a link to the version before the oldest one that came, if it should be there."""
+    """Return a link to the version before the oldest stored one, if the store should have it."""
     if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
         return None
     return _make_link(version.entity, version.id, version.version - 1) if version.older else None
 
 
 def explain_absence(number: int, absence: Absence | None) -> str:
-    """Return the sentence that the store lacks a version of a document that it has."""
+    """Return the sentence that one version of a stored document is missing."""
     if absence is Absence.NEVER_ARRIVED:
         return _("Version {n} never arrived").format(n=number)
     text = _("Version {n} is not in the store: removed by age, or never arrived")
@@ -98,7 +101,7 @@ def get_archive_hint() -> str:
 
 
 def explain_retention(moment: datetime | None) -> str:
-    """Return from which day on versions are kept, if `moment` is not after it, else ""."""
+    """Return the sentence that names the first day of retention, or "" if `moment` is later."""
     start = get_retention_start()
     if moment is None or moment > start:
         return ""
@@ -118,7 +121,7 @@ def _explain_run(run: range, absence: Absence | None) -> str:
 
 
 def _split_into_runs(version: Version) -> Iterator[range]:
-    """Yield the missing versions that did not come, as ranges of numbers."""
+    """Yield the missing versions that did not arrive, as ranges of numbers."""
     if not version.missing:
         return
     start = version.missing[0]

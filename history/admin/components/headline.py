@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from history.catalogue import people
 from history.catalogue.labels import FieldText, LabelCatalogue
@@ -21,8 +22,8 @@ _MONEY = re.compile(
 )
 
 
-MOST_LETTERS = 20_000  # of one text
-MOST_NAMES = 100  # of people, each a query
+MOST_LETTERS = 20_000  # how many letters of one text a page draws
+MOST_NAMES = 100  # how many people a page names; each takes a query
 
 
 @dataclass(slots=True)
@@ -30,9 +31,9 @@ class RenderBudget:
     """How much more a page draws, so that one page cannot take seconds.
 
     Attributes:
-        values_left: Values inside lists and objects; each takes 0.3 ms.
-        letters: Letters of long texts.
-        names: The full names that were looked up, by login.
+        values_left: How many more values inside lists and objects; each takes 0.3 ms.
+        letters: How many more letters of long texts.
+        names: The full names looked up so far, by login.
     """
 
     values_left: int = 4_000
@@ -42,33 +43,33 @@ class RenderBudget:
 
 @dataclass(frozen=True, slots=True)
 class FieldTexts:
-    """The names of the fields of a kind, looked up by RFC 6901 pointer or key path.
+    """The names of a kind's fields, looked up by RFC 6901 pointer or key path.
 
     Attributes:
         catalogue: The labels of all kinds.
         entity: The name of the kind.
         language: "ru" or "en".
-        room: How much more the page draws.
-        unmask: Returns the page that shows the masked value at a pointer. None if the login may
-            not see it.
+        budget: How much more the page draws.
+        unmask: Returns the address of the page that unmasks the value at a pointer. None if the
+            login may not unmask.
     """
 
     catalogue: LabelCatalogue
     entity: str
     language: str
-    room: RenderBudget = field(default_factory=RenderBudget)
+    budget: RenderBudget = field(default_factory=RenderBudget)
     unmask: Callable[[str], str] | None = None
 
     def reserve_values(self, count: int) -> int:
-        """Return how many of `count` values may be drawn, and count them as drawn."""
-        reserved = min(count, self.room.values_left)
-        self.room.values_left -= reserved
+        """Return how many of `count` values may be drawn, and subtract them from the budget."""
+        reserved = min(count, self.budget.values_left)
+        self.budget.values_left -= reserved
         return reserved
 
     def reserve_letters(self, count: int) -> int:
-        """Return how many letters of a long text may be drawn, and count them as drawn."""
-        reserved = min(count, MOST_LETTERS, self.room.letters)
-        self.room.letters -= reserved
+        """Return how many of `count` letters may be drawn, and subtract them from the budget."""
+        reserved = min(count, MOST_LETTERS, self.budget.letters)
+        self.budget.letters -= reserved
         return reserved
 
     def get_label(self, path: str) -> str:
@@ -77,7 +78,7 @@ class FieldTexts:
         return label.get_text(self.language) if label else ""
 
     def get_kind(self, path: str) -> str:
-        """Return "money", "percent", "date", "enum", "person", "text", "technical" or ""."""
+        """Return the LabelKind of a field, or "" if neither a label nor the name tells it."""
         label = self._find(path)
         if label:
             return label.kind
@@ -91,7 +92,7 @@ class FieldTexts:
 
     def get_person(self, login: str) -> str:
         """Return the full name of a login, or the login itself if its name is not known."""
-        names = self.room.names
+        names = self.budget.names
         if login not in names and len(names) < MOST_NAMES and len(login) <= AUTHOR_LENGTH:
             names[login] = people.fetch_named_logins([login])[login].name
         return names.get(login, login)
@@ -113,24 +114,32 @@ def _list_title_fields() -> tuple[str, ...]:
 
 
 def limit_to_title_fields(reader: HistoryReader) -> HistoryReader:
-    """Return the same reader, limited to title, status, role and client number of documents.
+    """Return a reader of only the title, status, role and client number of documents.
 
-    Large documents then stay in the database.
+    It does not load large documents from the database.
     """
     return reader.limit_to_fields(_list_title_fields())
 
 
-def find_shared_names(documents: Iterable[tuple[str, str, str]]) -> set[tuple[str, str]]:
-    """Return kind and name of each name that several documents have.
+class NamedDocument(NamedTuple):
+    """A document and the name under which a page shows it."""
 
-    `documents` has kind, name and id of each.
-    """
-    counts = Counter((kind, name) for kind, name, _id in set(documents))
+    kind: str
+    name: str
+    id: str
+
+
+def find_shared_names(documents: Iterable[NamedDocument]) -> set[tuple[str, str]]:
+    """Return the pairs of a kind and a name that several of these documents have."""
+    counts = Counter((document.kind, document.name) for document in set(documents))
     return {kind_and_name for kind_and_name, count in counts.items() if count > 1}
 
 
 def get_status(data: object, fields: FieldTexts) -> str:
-    """Return the first text among STATUS_KEYS, as the catalogue names it, or ""."""
+    """Return the status of a document in the catalogue's words, or "" if it has none.
+
+    The status is the first text under one of STATUS_KEYS.
+    """
     if isinstance(data, dict):
         for key in STATUS_KEYS:
             value = data.get(key)

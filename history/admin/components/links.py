@@ -1,4 +1,4 @@
-"""Addresses of the support screens."""
+"""Builds the addresses of the support screens, and reads the parameters in them."""
 
 import re
 from collections.abc import Mapping
@@ -15,23 +15,24 @@ from history.timeline import Version
 
 # Servers and proxies take a request line of about 8 KB.
 MAX_URL_LENGTH = 8000
-# When a version was made: its number alone does not name it where a producer gave it twice.
+# The parameters for the moments of versions: a producer may have used a version number twice.
 AT, FROM_AT, TO_AT = "at", "fromAt", "toAt"
 PATH = "path"
-SINCE, WHOLE = "since", "whole"  # of newer()
+SINCE, WHOLE = "since", "whole"  # the parameters of build_newer_url
 
 
 def build_timeline_url(entity: EntityKind, id: str) -> str:
-    """Return the timeline of a document.
+    """Return the address of a document's timeline.
 
-    An id with a slash gets the long form: the short one could end like another page.
+    An id with a slash gets the long form of the address: the short form could end like the address
+    of another page.
     """
     name = "admin:history_versions" if "/" in id else "admin:history_timeline"
     return reverse(name, args=[entity, id])
 
 
 def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, str]) -> str:
-    """Return the timeline with only the versions that changed this path.
+    """Return the address of the timeline with only the versions that changed this path.
 
     Empty if the path is too long for an address.
     """
@@ -39,7 +40,7 @@ def build_timeline_url_for_path(timeline: str, path: str, query: Mapping[str, st
 
 
 def build_field_url(entity: EntityKind, id: str, path: str) -> str:
-    """Return the page with the values of a field.
+    """Return the address of the page with the values of a field.
 
     Empty for the whole document, and if the path is too long for an address.
     """
@@ -48,19 +49,22 @@ def build_field_url(entity: EntityKind, id: str, path: str) -> str:
 
 
 def build_timeline_url_for_maker(timeline: str, version: Version, query: Mapping[str, str]) -> str:
-    """Return the timeline with only the versions of the person, or service, of this one."""
+    """Return the timeline with only the versions that this version's person or service made."""
     person = version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
     return _add_query(timeline, {**query, **maker})
 
 
 def build_changes_url(query: Mapping[str, str]) -> str:
-    """Return the list of changes of all documents, with these conditions."""
+    """Return the address of the changes of all documents that meet these conditions."""
     return _add_query(reverse("admin:history_changes"), query)
 
 
 def build_day_url(version: Version, *, by_service: bool = False) -> str:
-    """Return all changes of the person of a version, or of its service, on that day."""
+    """Return the address of all changes that a version's person made on the version's day.
+
+    With `by_service`, the address of all changes that the version's service made on that day.
+    """
     moment = timezone.localtime(version.updated_at)
     person = None if by_service else version.author
     maker = {"author": person.login} if person else {"clientId": version.client_id}
@@ -88,16 +92,16 @@ def build_moment_url(id: str) -> str:
 
 
 def build_newer_url(entity: EntityKind, id: str, since: datetime, *, whole: bool) -> str:
-    """Return the address that a page asks for versions newer than `since`.
+    """Return the address at which a page asks how many versions are newer than `since`.
 
-    `whole` also asks for new versions of the children.
+    With `whole`, versions of the children count too.
     """
     query = {SINCE: format_moment(since)} | ({WHOLE: ""} if whole else {})
     return _add_query(reverse("admin:history_newer", args=[entity, id]), query)
 
 
 def build_landing_url(entity: EntityKind, id: str) -> str:
-    """Return the page of a search result. An application opens with its children."""
+    """Return the address that a search result opens: for an application, with its children."""
     return build_application_url(id) if entity.root else build_timeline_url(entity, id)
 
 
@@ -108,21 +112,21 @@ def build_state_url(entity: EntityKind, id: str) -> str:
 def build_snapshot_url(
     entity: EntityKind, id: str, version: int, moment: datetime | None = None
 ) -> str:
-    """Return the page of a version.
+    """Return the address of a version's page.
 
-    The moment tells two versions of one number apart.
+    The moment is needed if several versions have this number.
     """
     address = reverse("admin:history_snapshot", args=[entity, id, version])
     return _add_query(address, {AT: format_moment(moment)} if moment else None)
 
 
 def build_json_url(entity: EntityKind, id: str, version: int, moment: datetime) -> str:
-    """Return the page of a version with its JSON."""
+    """Return the address of the page with a version's JSON."""
     return f"{build_snapshot_url(entity, id, version, moment)}&as=json"
 
 
 def build_unmask_url(entity: EntityKind, id: str, version: int, path: str, moment: datetime) -> str:
-    """Return the page that unmasks a value; empty if the path is too long for an address."""
+    """Return the address that unmasks a value; empty if the path is too long for an address."""
     address = reverse("admin:history_unmask", args=[entity, id, version])
     return _build_short_url(address, {"path": path, AT: format_moment(moment)})
 
@@ -140,9 +144,9 @@ def build_comparison_url(
     new: tuple[int, datetime],
     path: str | None = None,
 ) -> str:
-    """Return the comparison of two versions, each named by its number and moment.
+    """Return the address that compares two versions, each given by number and moment.
 
-    Changes that fit `path` come first, unless the path is too long for an address.
+    Changes that match `path` come first, unless the path is too long for an address.
     """
     times = {FROM_AT: format_moment(old[1]), TO_AT: format_moment(new[1])}
     query: dict[str, str | int] = {"from": old[0], "to": new[0], **times}
@@ -151,12 +155,12 @@ def build_comparison_url(
 
 
 def format_moment(moment: datetime) -> str:
-    """Write a moment for the parameters AT, FROM_AT and TO_AT."""
+    """Format a moment for the parameters AT, FROM_AT and TO_AT."""
     return moment.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
 
 
 def parse_moment(text: str | None) -> datetime | None:
-    """Read what format_moment() wrote; None for anything else."""
+    """Parse the output of format_moment; return None for any other text."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
@@ -185,14 +189,14 @@ def build_page_urls(
     token: str | None,
     following: str | None,
 ) -> dict[str, str]:
-    """Return `older_url`, `newer_url` and `newest_url`, if there are such pages.
+    """Return `older_url`, `newer_url` and `newest_url`, each only if there is such a page.
 
     Args:
-        request: Its parameter VISITED has the tokens of the newer pages.
+        request: The request of this page. Its parameter VISITED has the tokens of newer pages.
         address: The address of the page without parameters.
-        parameters: The filter.
-        token: The token of this page; None for the first one.
-        following: The token of the next page, or None.
+        parameters: The parameters of the filter.
+        token: The token of this page; None for the first page.
+        following: The token of the next, older page; None if there is none.
     """
     own_token = token or ""
     visited = [token for token in request.GET.get(VISITED, "").split(",") if token]
@@ -224,21 +228,21 @@ MOST_ROWS = 500
 
 
 def parse_number(text: str) -> int | None:
-    """Read the number of a version or a position in a table; None for anything else."""
+    """Parse the number of a version or a position in a table; return None for any other text."""
     value = int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
     return value if value is not None and value <= MAX_VERSION else None
 
 
 def parse_start(after: str, count: int) -> int:
-    """Read the position of the first row of the page; 0 if the table does not have this row."""
+    """Parse the position of a page's first row; return 0 if the table has fewer rows."""
     start = parse_number(after) or 0
     return start if start < count else 0
 
 
 def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict[str, str]:
-    """Return `range_text`, `next_url` and `previous_url`, if there are other pages.
+    """Return `range_text`, `next_url` and `previous_url`, each only if there are other pages.
 
-    `text` says which rows these are, with {first}, {last} and {count}.
+    `text` is the template of `range_text`, with {first}, {last} and {count}.
     """
     end = min(start + MOST_ROWS, count)
     urls: dict[str, str] = {}
@@ -253,5 +257,5 @@ def build_row_page_urls(address: str, start: int, count: int, text: str) -> dict
 
 
 def build_rows_url(address: str, start: int) -> str:
-    """Return the address of the page that begins with this row."""
+    """Return the address of the page that begins with the row at position `start`."""
     return f"{address}{'&' if '?' in address else '?'}{AFTER}={start}"

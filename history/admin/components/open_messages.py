@@ -1,8 +1,9 @@
-"""Sentences of the screens on messages in quarantine: changes that came and are not shown."""
+"""Sentences on messages in quarantine: changes that arrived and that the screens cannot show."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
@@ -21,7 +22,7 @@ from history.store.quarantine_reasons import REASONS
 from history.store.quarantined_messages import OpenMessages, QuarantinedMessage
 from history.timeline import HistoryReader, OpenMessagesQuestion, Version
 
-# Sentences of one notice.
+# The most sentences of one notice.
 MAX_SENTENCES = 5
 
 
@@ -33,7 +34,7 @@ class SentenceWriter:
     when: Callable[[datetime], str] = when
 
     def describe_message(self, message: QuarantinedMessage, *, whose: bool = False) -> str:
-        """Return a sentence on one message; `whose` adds kind and id of its document."""
+        """Return a sentence on one message. `whose` adds the kind and id of its document."""
         text = _("A message with version {n} came on {at} and is in quarantine: {reason}.")
         if message.version is None:
             text = _(
@@ -76,7 +77,10 @@ class SentenceWriter:
         *,
         cut: bool,
     ) -> list[str]:
-        """Return sentences on the first MAX_SENTENCES messages, and how many more there are."""
+        """Return a sentence on each of the first MAX_SENTENCES messages, and on the rest one.
+
+        `cut` says that there are more messages than `messages` has.
+        """
         sentences = [describe(message) for message in messages[:MAX_SENTENCES]]
         if more := len(messages) - MAX_SENTENCES:
             text = ngettext("And {n} more.", "And {n} more.", more)
@@ -89,12 +93,12 @@ HTML = SentenceWriter()
 
 @dataclass(frozen=True, slots=True)
 class OpenMessagesNotice:
-    """The notice of a page about open messages of its documents.
+    """The notice on a page about messages in quarantine that concern its documents.
 
     Attributes:
-        headline: How many changes are not shown, or empty.
+        headline: A sentence that counts the changes that are not shown, or empty.
         sentences: A sentence on each of the first messages.
-        nameless: A sentence on messages that may be about any document, or empty.
+        nameless: A sentence on messages that do not name their document, or empty.
     """
 
     headline: str
@@ -109,7 +113,7 @@ class OpenMessagesNotice:
 def make_notice(
     messages: OpenMessages, *, merged: bool, words: SentenceWriter = HTML
 ) -> OpenMessagesNotice:
-    """Return the notice of a page, which with `merged` shows several documents."""
+    """Return the notice of a page. `merged` says that the page shows several documents."""
     say = words.describe_message
     return OpenMessagesNotice(
         format_headline(messages),
@@ -121,7 +125,7 @@ def make_notice(
 
 
 def format_headline(messages: OpenMessages) -> str:
-    """Return how many changes are in quarantine and not shown, or an empty text."""
+    """Return a sentence that counts the changes in quarantine, or an empty text."""
     if not messages.count:
         return ""
     text = ngettext(
@@ -133,7 +137,7 @@ def format_headline(messages: OpenMessages) -> str:
 
 
 def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
-    """Return how many messages are in quarantine, for a line of a list, or an empty text."""
+    """Return the number of messages in quarantine for a line of a list, or an empty text."""
     if not messages:
         return ""
     text = ngettext("{n} change in quarantine", "{n} changes in quarantine", len(messages))
@@ -143,10 +147,10 @@ def format_mark(messages: Sequence[QuarantinedMessage]) -> str:
 def describe_messages_above(
     messages: OpenMessages, versions: Iterable[Version], *, merged: bool
 ) -> list[str]:
-    """Return the sentences for the top of a list of versions, the newest first.
+    """Return the sentences for the top of a list of versions, the newest message first.
 
-    They are on messages above the highest version of their document, and on messages that do not
-    name their version.
+    They describe messages whose version is above the highest stored one of its document, and
+    messages that do not name their version.
     """
     highest: dict[tuple[str, str], int] = {}
     for version in versions:
@@ -166,7 +170,10 @@ def describe_messages_above(
 
 
 def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, int], list[str]]:
-    """Return sentences on messages with the number of a stored version, by kind, id and number."""
+    """Return sentences on messages that have the number of a stored version.
+
+    The keys are kind, id and number of that version.
+    """
     sentences_by_version: dict[tuple[str, str, int], list[str]] = {}
     for message in messages.messages:
         if message.version is not None:
@@ -179,17 +186,26 @@ def describe_other_messages(messages: OpenMessages) -> Mapping[tuple[str, str, i
     return sentences_by_version
 
 
+class UnknownDocument(NamedTuple):
+    """A document that is not in the store, but that messages in quarantine are about."""
+
+    id: str
+    kind: EntityKind
+    sentences: list[str]  # on these messages
+
+
 def describe_unknown_documents(
     reader: HistoryReader, entities: Sequence[EntityKind], ids: Sequence[str]
-) -> list[tuple[str, EntityKind, list[str]]]:
-    """Return id, kind and at most MAX_SENTENCES sentences on each document that the store lacks.
+) -> list[UnknownDocument]:
+    """Return the documents with these ids that are not in the store, but in quarantine.
 
-    Those of an application include messages on children that only name the application.
+    Documents that the viewer may not know of are left out. Each document has at most MAX_SENTENCES
+    sentences. For an application they include sentences on messages about its children.
     """
     documents = [(entity, id) for entity in entities for id in ids]
     roots = ids if any(entity.root for entity in entities) else ()
     opened = timeline.fetch_messages_for(reader, OpenMessagesQuestion(entities, documents, roots))
-    lines: list[tuple[str, EntityKind, list[str]]] = []
+    documents_in_quarantine: list[UnknownDocument] = []
     for entity in entities:
         messages_by_id = timeline.find_quarantined(
             reader, entity, [(id, 0, MAX_VERSION) for id in ids]
@@ -211,8 +227,10 @@ def describe_unknown_documents(
                     HTML.describe_newer_message(message, whose=True) for message in child_messages
                 ]
             if sentences:
-                lines.append((id, entity, sentences[:MAX_SENTENCES]))
-    return lines
+                documents_in_quarantine.append(
+                    UnknownDocument(id, entity, sentences[:MAX_SENTENCES])
+                )
+    return documents_in_quarantine
 
 
 def _describe_nameless(count: int) -> str:

@@ -1,7 +1,8 @@
-"""How complete the store is for one page: up to when all was read, and what is in quarantine.
+"""How complete the store is for one page: up to when Kafka was read, and what is in quarantine.
 
-It is read before the documents of the page: a version that leaves quarantine meanwhile is then
-both shown and named, and never neither.
+The completeness is read before the documents of the page. If a version leaves quarantine in
+between, the page shows the version and also names its message; in the other order it could do
+neither.
 """
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ class PageCompleteness:
     _told: OpenMessages | None = None
 
     def load_messages(self, reader: HistoryReader) -> OpenMessages:
-        """Return the open messages about the documents of the page that the viewer may know of."""
+        """Return the messages in quarantine on the page's documents that the viewer may know of."""
         if self._told is None:
             question = self._question
             self._told = (
@@ -41,7 +42,10 @@ class PageCompleteness:
 
 
 def read_completeness(request: HttpRequest, entity: EntityKind | None, id: str) -> None:
-    """Read the completeness for a page; without a kind it shows an application with children."""
+    """Read the completeness for the page of a document, and attach it to the request.
+
+    If `entity` is None, the page shows the application `id` with its children.
+    """
     kinds: Sequence[EntityKind] = PARTS if entity is None else [entity]
     if is_storable_id(id):
         question = OpenMessagesQuestion.about(kinds, entity, id)
@@ -59,6 +63,6 @@ def _read_with_messages(
 
 
 def get_completeness(request: HttpRequest) -> PageCompleteness:
-    """Return the completeness that was read for a page."""
+    """Return the completeness that read_completeness attached to the request."""
     completeness: PageCompleteness = request.standing  # type: ignore[attr-defined]
     return completeness

@@ -1,7 +1,7 @@
-"""The head of a page: which document this is, its title and its status."""
+"""The head of a page about a document: its title, its status, and tabs to its other pages."""
 
 from collections.abc import Collection, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -12,6 +12,7 @@ from history.admin.components import links, open_messages, page_completeness
 from history.admin.components.cards import get_kind_title, make_field_names
 from history.admin.components.headline import (
     CLIENT,
+    NamedDocument,
     find_shared_names,
     get_headline,
     get_status,
@@ -36,7 +37,7 @@ from history.timeline import (
 )
 
 OPEN_CHILDREN = 6
-MOST_PARTS = 200  # of an application; a page reads no more
+MOST_PARTS = 200  # how many parts of an application a page reads
 TabName = Literal["whole", "card", "state", "at"]
 
 
@@ -60,12 +61,12 @@ def make_context(
         reader: Reads the document for its title.
         entity: The kind of the document.
         id: The id of the document.
-        newest: The version to show; None if the store does not have one.
-        tab: The page that is shown.
-        name: The name of the page, if it is not the name of its tab.
-        then: Whether `newest` is the version of a past moment.
-        today: The newest version now, if it was read.
-        last: The version of a child to name as the last change.
+        newest: The version that the head describes; None if the store does not have one.
+        tab: The tab of the page.
+        name: The name of the page, if it differs from the name of its tab.
+        then: Whether `newest` was current at a past moment.
+        today: The version that is current now, if it was read.
+        last: The version of a child, if the last change of the application was made there.
     """
     kind = get_kind_title(entity)
     tabs = _make_tabs(entity, id, tab)
@@ -81,7 +82,7 @@ def make_context(
         **admin.site.each_context(request),
         "complete": now.complete,
         "unstored": open_messages.make_notice(now.load_messages(reader), merged=merged),
-        "title": f"{heading} · {name or next(text for text, _, is_shown in tabs if is_shown)}",
+        "title": f"{heading} · {name or next(tab.title for tab in tabs if tab.is_current)}",
         "subject": {
             "id": id,
             "kind": kind,
@@ -100,9 +101,9 @@ def make_context(
 def fetch_page(
     reader: HistoryReader, entity: EntityKind, id: str, *, whole: bool, **query: Any
 ) -> TimelinePage:
-    """Return a page of versions of a document, or of an application with its children (`whole`).
+    """Return a page of versions of a document; with `whole`, of an application and its children.
 
-    Other arguments are fields of Query.
+    The other arguments are fields of TimelineQuery.
     """
     return timeline.fetch_page(
         reader, TimelineQuery(entity=None if whole else entity, id=id, **query)
@@ -110,10 +111,11 @@ def fetch_page(
 
 
 def _collect_facts(reader: HistoryReader, newest: Version, last: Version) -> dict[str, object]:
-    """Return what the head says of the document.
+    """Return the template's variables about the document.
 
-    `last` is the version to name. `compare_from` is the number that the form offers to compare
-    with the newest one. The fields of the application are filled for a child only.
+    `last` is the version to name as the last change. In the result, `compare_from` is the number
+    of the version that the form offers to compare with the newest one. The fields of the
+    application are filled only for a child.
     """
     data = _load_document(reader, newest)
     previous, application = newest.previous_version, newest.product_instance_id
@@ -140,7 +142,7 @@ def _get_version_status(version: Version) -> str:
 def _load_document(reader: HistoryReader, version: Version) -> Json:
     """Return the snapshot of a version for its heading.
 
-    A deletion without a snapshot is named by the newest version that has one.
+    If the version is a deletion without a snapshot, return the newest snapshot before it.
     """
     if version.data is not None:
         return version.data
@@ -186,7 +188,7 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
             if child.entity is entity
         ]
         shared_names = find_shared_names(
-            (entity.name, str(row["title"]), str(row["id"])) for row in rows
+            NamedDocument(entity.name, str(row["title"]), str(row["id"])) for row in rows
         )
         for row in rows:
             row["same"] = (entity.name, row["title"]) in shared_names
@@ -196,8 +198,16 @@ def group_children(reader: HistoryReader, application: ApplicationState) -> list
     return groups
 
 
-def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[tuple[str, str, bool]]:
-    """Return title and address of each tab, and whether it is the page that is shown."""
+class Tab(NamedTuple):
+    """A tab in the head of a page."""
+
+    title: str
+    url: str
+    is_current: bool
+
+
+def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[Tab]:
+    """Return the tabs of a document's pages. `current` is the tab of the page to show."""
     tabs: list[tuple[TabName, str, str]] = [
         (
             "card",
@@ -209,17 +219,22 @@ def _make_tabs(entity: EntityKind, id: str, current: TabName) -> list[tuple[str,
     if entity.root:
         tabs.insert(0, ("whole", _("Whole application"), links.build_application_url(id)))
         tabs.append(("at", _("As of a date"), links.build_moment_url(id)))
-    return [(text, url, name == current) for name, text, url in tabs]
+    return [Tab(text, url, name == current) for name, text, url in tabs]
 
 
 def find_other_versions(
     keys: Collection[VersionKey], *versions: Version
 ) -> list[dict[str, object]]:
-    """Return the versions that share a number with a shown one, the older ones first.
+    """Return the other versions that have the number of a shown version, the oldest first.
 
-    `keys` are all keys of the document. `compare_url` compares a version with the last shown one
-    of its number. `old` says that it comes from the old service, `from_old` that the shown one
-    does.
+    Args:
+        keys: The keys of all versions of the document.
+        versions: The shown versions.
+
+    Returns:
+        Variables for the template. `compare_url` compares the version with the last shown one of
+        its number. `old` says that the version comes from the old service; `from_old` says so of
+        the shown version.
     """
     rows: list[dict[str, object]] = []
     for number in sorted({version.version for version in versions}):
@@ -256,9 +271,9 @@ MAX_OPENED = 20
 
 
 def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
-    """Put a document first in the list of opened ones.
+    """Put a document first in the session's list of opened documents.
 
-    The session is written only if the order changes.
+    The session is saved only if this changes the list.
     """
     before = request.session.get(OPENED_KEY, [])
     after = [[entity.name, id], *(entry for entry in before if entry != [entity.name, id])][
@@ -269,6 +284,6 @@ def remember_opened(request: HttpRequest, entity: EntityKind, id: str) -> None:
 
 
 def list_opened(request: HttpRequest) -> list[EntityRef]:
-    """Return the documents that were opened in this session, the last one first."""
+    """Return the documents that were opened in this session, the last opened first."""
     entries = request.session.get(OPENED_KEY, [])
     return [(BY_NAME[name], id) for name, id in entries if name in BY_NAME]

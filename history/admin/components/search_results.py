@@ -27,9 +27,9 @@ MAX_CARRIERS = 3
 
 @dataclass(frozen=True, slots=True)
 class SearchGroup:
-    """The hits of one searched text.
+    """The hits for one text of a search.
 
-    `limited` says that there is more than the search looks at.
+    `limited` says that there are more hits than a search looks at.
     """
 
     query: str
@@ -41,7 +41,7 @@ class SearchGroup:
 def make_groups(
     reader: HistoryReader, results_by_text: Mapping[str, SearchPage]
 ) -> list[SearchGroup]:
-    """Return the results of each text as rows, with one query for each kind."""
+    """Return the results for each text as table rows. Runs one query for each kind."""
     all_results = [result for results in results_by_text.values() for result in results.found]
     entity_refs = {
         (entity, id)
@@ -72,7 +72,7 @@ def make_groups(
 
 
 def get_key_title(entity: EntityKind, key: str) -> str:
-    """Return the label of the field from which a business key is taken, in this or another kind."""
+    """Return the label of a business key: of its field in this kind, or else in another kind."""
     labels = [
         make_field_names(kind).get_label(pointer)
         for kind in (entity, *ENTITIES)
@@ -85,9 +85,9 @@ def get_key_title(entity: EntityKind, key: str) -> str:
 def _order_by_change(
     results: Sequence[SearchResult], latest: Mapping[str, datetime]
 ) -> list[SearchResult]:
-    """Sort results by their last change. An application also changes with its children.
+    """Sort results by their last change. A change of a child also counts for its application.
 
-    `latest` has the moment of the last change of a child, by the id of the application.
+    `latest` has the moment of the last change of any child, by the id of the application.
     """
     changed = {
         result.id: max(result.updated_at, latest.get(result.id, result.updated_at))
@@ -103,11 +103,11 @@ def _order_by_change(
 def _make_hit(
     result: SearchResult, documents: Mapping[EntityRef, Json], messages: OpenMessages
 ) -> dict[str, object]:
-    """Return what the template reads of one result.
+    """Return the template's variables for one result.
 
-    `held` says how many of its changes are in quarantine. `key` is the label of the business key,
-    or empty if the id was searched. `carriers` has text and address of the children with the key.
-    `application_url` is filled for a child only.
+    `held` says how many changes of the document are in quarantine. `key` is the label of the
+    business key that matched, or empty if the id matched. `carriers` has the text and address of
+    each child that has the key. `application_url` is filled only for a child.
     """
     data = (
         documents.get((result.entity, result.id))
@@ -137,7 +137,7 @@ def _make_hit(
 
 
 def _is_deleted_without_document(result: SearchResult) -> bool:
-    """Return whether a version without a document deleted it."""
+    """Return whether the newest version is a deletion that has no document."""
     return result.type is ChangeType.DELETE and result.data is None
 
 

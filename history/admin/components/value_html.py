@@ -1,4 +1,4 @@
-"""Values and rows of changes as HTML. They are written here: templates would take too long."""
+"""Renders values and rows of changes as HTML, in Python because templates would be too slow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def render_value(value: ShownValue) -> SafeString:
-    """Return one value with all that is inside it as HTML."""
+    """Return a value, with all values inside it, as HTML."""
     return mark_safe(_render_value(value))  # noqa: S308 - every text in it is escaped
 
 
@@ -42,7 +42,7 @@ def render_row(row: ChangeRow) -> SafeString:
 
 
 class _Titles(NamedTuple):
-    """Titles in one language, escaped."""
+    """The title attributes in one language, escaped."""
 
     absent: str
     masked: str
@@ -90,7 +90,7 @@ def _render_value(value: ShownValue) -> str:
 
 
 def _render_rest(value: ShownValue) -> str:
-    """Return how many letters of a long text are not shown."""
+    """Return the line that counts the letters of a long text that are not shown."""
     hidden = len(value.text) - value.visible_letters
     if hidden <= 0:
         return ""
@@ -128,7 +128,7 @@ _TOKEN = re.compile(
 
 
 def colour_json(text: str) -> SafeString:
-    """Return indented JSON text as HTML with keys and values in spans of their own class."""
+    """Return indented JSON text as HTML, with a span and a CSS class for each key and value."""
     return mark_safe(_TOKEN.sub(_render_token, escape(text, quote=False)))  # noqa: S308 - as above
 
 

@@ -1,4 +1,4 @@
-"""JSON values for a person to read: what a template shows, and the exact value."""
+"""Turns JSON values into text for people, and keeps the exact value beside it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,15 +35,15 @@ MOMENT = re.compile(
 
 
 def format_digits(value: int | Decimal) -> str:
-    """Write all digits, without an exponent.
+    """Return a number with all its digits, without an exponent.
 
-    An int is not formatted with "f": it would pass through float.
+    An int is not formatted with "f", which would convert it to float.
     """
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
 def format_number(value: int | Decimal) -> str:
-    """Write a number without thousands separators: it may be a year or an account."""
+    """Return a number without thousands separators: it may be a year or an account number."""
     written = format_digits(value)
     if len(written) > MAX_DIGITS:
         return str(value)
@@ -51,7 +51,7 @@ def format_number(value: int | Decimal) -> str:
 
 
 def format_money(text: str) -> str:
-    """Write a plain decimal number with separated thousands and two or more decimals."""
+    """Return a decimal number with thousands separators and at least two decimals."""
     sign = MINUS if text.startswith("-") else ""
     whole, point, fraction = text.lstrip("-").partition(".")
     tail = _get_decimal_point() + fraction.ljust(2, "0") if point else ""
@@ -59,13 +59,13 @@ def format_money(text: str) -> str:
 
 
 def format_date(match: re.Match[str]) -> str:
-    """Write a match of MOMENT in its own time zone, for pages without JavaScript."""
+    """Return a match of MOMENT in its own time zone, for pages without JavaScript."""
     day = _("{year}-{month}-{day}").format(**match.groupdict())
     return f"{day} {match['time']} {_format_zone(match)}" if match["time"] else day
 
 
 def format_iso(match: re.Match[str]) -> str:
-    """Write a match of MOMENT that has a time as ISO 8601; without an offset it is UTC."""
+    """Return a match of MOMENT with a time as ISO 8601. A moment without an offset is in UTC."""
     return match[0].replace(" ", "T") if match["offset"] else match[0].replace(" ", "T") + "Z"
 
 
@@ -98,14 +98,15 @@ class ShownValue:
     Attributes:
         form: How the value is drawn.
         text: The value in the language of the page.
-        exact: The stored value as JSON; empty where it equals `text`.
-        moment: A moment in ISO 8601 with its offset.
-        items: The items of a list or object, at most MAX_ITEMS.
-        hidden: How many more items the value has.
-        folded: Whether the items are folded at first.
-        most: How many letters of a long text are shown.
-        marked: The text in parts; every second part differs from the other value.
-        url: Where a masked value is shown.
+        exact: The stored value as JSON; empty if it equals `text`.
+        moment: The value in ISO 8601 with its offset, if it is a moment.
+        items: The items of a list or the members of an object, at most MAX_ITEMS.
+        hidden: How many items are left out.
+        folded: Whether the page shows the items only after a click.
+        visible_letters: How many letters of a long text are shown.
+        marked: The text split into parts; every second part is highlighted, because it differs
+            from the value that it is compared with.
+        url: The address of the page that unmasks a masked value, or empty.
     """
 
     form: ValueForm
@@ -126,12 +127,12 @@ class ShownValue:
 
     @property
     def local(self) -> str:
-        """The text; a moment is written in the time zone of the reader."""
+        """The text; a moment in the time zone of the viewer."""
         try:
             moment = timezone.localtime(datetime.fromisoformat(self.moment))
-        except (ValueError, OverflowError):  # no moment, or no such day
+        except (ValueError, OverflowError):  # the value is not a moment, or the day does not exist
             return self.text
-        # mark_differences gives moments that differ only in the fraction their exact text.
+        # If two moments differ only in their fractions, mark_differences shows the exact text.
         return (
             f"{format_day(moment)} "
             f"{moment.time().isoformat('auto' if self.text == self.exact else 'seconds')}"
@@ -144,7 +145,7 @@ class ShownValue:
 
     @property
     def around(self) -> tuple[str, ...]:
-        """The marked parts of a long text with a few characters before and after each."""
+        """The highlighted parts of a long text, each with a few characters around it."""
         parts = list(self.marked or ())
         for place, part in enumerate(parts):
             if place % 2:
@@ -159,7 +160,7 @@ class ShownValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueItem:
-    """A member of an object or an item of a list, named by its field, key or number."""
+    """A member of an object, or an item of a list, with its name on the page."""
 
     name: str
     value: ShownValue
@@ -171,9 +172,9 @@ ABSENT = ShownValue("absent", "—")
 def make_value(
     value: "MaybeJson | msgspec.Raw", fields: FieldTexts, path: str, depth: int = 0
 ) -> ShownValue:
-    """Return a JSON value as it is shown.
+    """Return a JSON value as a page shows it.
 
-    `path` is the pointer of the value in the snapshot, by which the catalogue knows its field.
+    `path` is the pointer of the value in the snapshot, by which its label is found.
     """
     if isinstance(value, msgspec.UnsetType):
         return ABSENT
@@ -203,7 +204,7 @@ def make_items(
 ) -> tuple[ValueItem, ...]:
     """Return the members of an object with their labels, technical fields at the end.
 
-    At most MAX_ITEMS, and not more than the page may still draw.
+    Returns at most MAX_ITEMS, and only as many as the page may still draw.
     """
     plain_and_technical: tuple[list[ValueItem], list[ValueItem]] = ([], [])
     for key, member in islice(value.items(), fields.reserve_values(min(len(value), MAX_ITEMS))):
@@ -214,7 +215,7 @@ def make_items(
 
 
 def get_caption(value: Mapping[str, Json]) -> str:
-    """Return the name of an object from its own fields, or the beginning of its text, or "".
+    """Return the name that an object has in one of NAME_KEYS, shortened, or "".
 
     A masked value does not count as a name.
     """

@@ -44,7 +44,7 @@ SHOWN: Final = frozenset({Include.CHANGES})
 
 
 class ChangesForm(FilterForm):
-    """The conditions of a list of changes: those of a timeline, and the kind."""
+    """The conditions of a list of changes: the conditions of a timeline, and the kind."""
 
     conditions = (*CONDITIONS, "entity")
     entity = forms.ChoiceField(label=gettext_lazy("Kind"), required=False)
@@ -59,12 +59,12 @@ class ChangesForm(FilterForm):
 @require_history_permission
 @mark_expensive
 def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
-    """Show the changes of all documents that fit the filter, newest first.
+    """Show the changes of all documents that match the filter, newest first.
 
-    ?as= gives the page as a file.
+    With ?as= the page is sent as a file.
     """
     form = ChangesForm(request.GET)
-    # Before the versions: what is promised is there.
+    # Read before the versions, so that the page has every version up to this moment.
     completeness = complete_to.read_completeness(ENTITIES)
     address = links.build_changes_url({})
     token = request.GET.get(PAGE) or None
@@ -125,10 +125,11 @@ def show_changes(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
 def _read_page(
     reader: HistoryReader, form: ChangesForm, token: str | None
 ) -> tuple[ChangesPage | None, str | None, list[str]]:
-    """Read the page; None if the conditions name nothing that can be read.
+    """Read the page that the form and the token ask for.
 
     Returns:
-        The page, the token that was used, and notes on what was wrong.
+        The page, or None if the conditions do not allow one; the token that was used; and notes
+        for the viewer on wrong conditions or a wrong token.
     """
     notes: list[str] = []
     reader.viewer.access.is_one_entry = True
@@ -167,7 +168,7 @@ def _read_page(
 
 
 def _widen(filters: VersionFilters) -> VersionFilters:
-    """Return the filters of a person or a service without dates for all days that are kept."""
+    """Return filters of a person or service, if they have no dates, extended to all days kept."""
     if filters.since is not None or (filters.author is None and filters.client_id is None):
         return filters
     return VersionFilters(
@@ -181,7 +182,7 @@ def _widen(filters: VersionFilters) -> VersionFilters:
 
 
 def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, str]:
-    """Return the titles of the applications of a page; their ids where they have none."""
+    """Return the titles of a page's applications by id. Without a title, the id is the title."""
     versions = page.versions if page else ()
     applications = {
         version.product_instance_id or version.id
@@ -192,7 +193,7 @@ def _load_titles(reader: HistoryReader, page: ChangesPage | None) -> dict[str, s
 
 
 def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group cards by day, and those of one document on a day together, in order."""
+    """Group cards by day, and the cards of a day by document, in order."""
     days = []
     for day, day_cards in groupby(
         cards, lambda card: timezone.localdate(card["version"].updated_at)
@@ -220,7 +221,7 @@ def _group_by_day(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) -> str:
-    """Return why nothing is shown; empty if a note or the next page says it."""
+    """Return why the list is empty; an empty text if a note or the next page explains it."""
     if page is None:
         if is_noted:
             return ""
@@ -238,7 +239,7 @@ def _explain_empty(form: ChangesForm, page: ChangesPage | None, is_noted: bool) 
 @require_history_permission
 @mark_expensive
 def show_person(request: HttpRequest, reader: HistoryReader, login: str) -> HttpResponse:
-    """Show a person: name, first and last change, days of activity and services."""
+    """Show a person: the name, the first and last change, the days of activity, the services."""
     login = login.replace("\0", "")
     person = people.fetch_named_logins([login])[login]
     zone_name = timezone.get_current_timezone_name()
@@ -276,7 +277,7 @@ def show_person(request: HttpRequest, reader: HistoryReader, login: str) -> Http
 
 
 def _draw_days(counted: timeline.PersonActivity, address: str) -> dict[str, object]:
-    """Return the picture of the days, as a timeline has it."""
+    """Return the variables of the picture of days, as on a timeline."""
     if not counted.days:
         return {}
     kinds = [kind for kind in ENTITIES if any(kind in counts for counts in counted.days.values())]

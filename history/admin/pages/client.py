@@ -1,4 +1,4 @@
-"""The changes of all applications of a client in one order, week by week."""
+"""The page of a client: the changes of all the client's applications, week by week."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,7 +36,7 @@ from history.timeline import (
 )
 
 MOST_APPLICATIONS = 20
-MOST_VERSIONS = 50  # of one application
+MOST_VERSIONS = 50  # how many versions of one application are shown
 WEEK = "week"
 WHOLE_WEEK: Final = timedelta(days=7)
 CHANGES = frozenset({Include.CHANGES})
@@ -47,8 +47,8 @@ CHANGES = frozenset({Include.CHANGES})
 def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
     """Show one week of the client with the number ?q=.
 
-    ?week= is written 2026-W44; without it the current week is shown. A week begins and ends in the
-    time zone of the reader.
+    ?week= has the form 2026-W44; without it the current week is shown. A week begins and ends in
+    the time zone of the viewer.
     """
     number = request.GET.get("q", "").strip()
     monday = _parse_monday(request)
@@ -60,7 +60,7 @@ def show_client(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
         )
     except BadParameterError:
         results = None
-    # Before the versions: what comes out of quarantine meanwhile is named and shown.
+    # Read before the versions: see page_completeness.
     messages = timeline.fetch_open_messages(reader, results.found if results else [])
     groups = make_groups(reader, {number: results}) if results else []
     hits = groups[0].hits if groups else []
@@ -122,7 +122,9 @@ def _fetch_pages(
 def _find_nearest_weeks(
     reader: HistoryReader, ids: Sequence[str], number: str, monday: datetime
 ) -> list[tuple[datetime, str]]:
-    """Return time and page of the last change before the week and of the first one after it."""
+    """Return pairs of a moment and an address: the last change before the week, and the first
+    change after it.
+    """
     reader, no_parts = reader.omit_documents(), frozenset[Include]()
     before = _fetch_pages(reader, ids, VersionFilters(until=monday), 1, no_parts)
     after = _fetch_pages(
@@ -141,11 +143,11 @@ def _find_nearest_weeks(
 
 
 def _parse_monday(request: HttpRequest) -> datetime:
-    """Return the beginning of the week in the time zone of the reader."""
+    """Return the beginning of the request's week in the time zone of the viewer."""
     zone, today = timezone.get_current_timezone(), timezone.localdate(clock.now())
     try:
         year, number = request.GET.get(WEEK, "").split("-W")
-        # Clamped, so that the weeks before and after this one exist.
+        # Limited, so that the weeks before and after this one exist.
         day = date.fromisocalendar(min(max(int(year), 1900), 9000), int(number), 1)
     except (ValueError, OverflowError):
         day = today - timedelta(days=today.weekday())
@@ -153,7 +155,7 @@ def _parse_monday(request: HttpRequest) -> datetime:
 
 
 def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
-    """Return the addresses of the weeks before and after; empty for a future week."""
+    """Return the addresses of the weeks before and after; a future week has an empty one."""
     before, after = monday - WHOLE_WEEK, monday + WHOLE_WEEK
     is_to_come = after > clock.now().astimezone(UTC)
     return {
@@ -163,6 +165,6 @@ def _make_week_urls(number: str, monday: datetime) -> dict[str, str]:
 
 
 def _build_week_url(number: str, day: datetime) -> str:
-    """Return the page of the week of a day."""
+    """Return the address of the week that has this day."""
     week = day.strftime("%G-W%V")
     return f"{reverse('admin:history_client')}?{urlencode({'q': number, WEEK: week})}"

@@ -1,4 +1,4 @@
-"""Two versions of one document next to each other."""
+"""The page that compares two versions of one document."""
 
 from datetime import datetime
 
@@ -23,10 +23,10 @@ from history.timeline import HistoryReader, Version
 def show_comparison(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Compare the versions ?from= and ?to=; without them the page asks for the numbers.
+    """Compare the versions ?from= and ?to=, or ask for the two numbers.
 
-    ?fromAt= and ?toAt= are their moments, needed if a number was given twice. ?after= is how many
-    changes the earlier pages showed.
+    ?fromAt= and ?toAt= are the moments of the versions, needed if two versions have the same
+    number. ?after= is the number of changes on earlier pages.
     """
     old, new = (links.parse_number(request.GET.get(name, "")) for name in ("from", "to"))
     if old is None or new is None:
@@ -88,7 +88,7 @@ def show_comparison(
 
 
 def _parse_path(request: HttpRequest) -> str | None:
-    """Return the path of the request, or None if it is not a path."""
+    """Return the request's ?path=, or None if it is missing or not a path."""
     try:
         parse_path(path := request.GET.get(links.PATH, ""))
     except BadPathError:

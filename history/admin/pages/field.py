@@ -1,4 +1,4 @@
-"""All values of one field: who set each, how long it stood, and what was changed back."""
+"""The page of one field: all its values, who set them, how long they lasted, what was undone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,8 +26,8 @@ from history.kinds.entities import EntityKind
 from history.timeline import BadParameterError, FieldValue, HistoryReader, ValueOrigin, Version
 
 UNDO_PERIOD = timedelta(minutes=30)
-COMPARED_VALUES = 4  # values that a change back and forth has
-MAX_CHART_NUMBER = 10**15  # a number on the chart
+COMPARED_VALUES = 4  # how many values show that two services change a field back and forth
+MAX_CHART_NUMBER = 10**15  # the largest number that the chart draws
 
 
 @require_history_permission
@@ -35,7 +35,7 @@ MAX_CHART_NUMBER = 10**15  # a number on the chart
 def show_field(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the values of the field at ?path=, a pointer or key path; 404 with a reason."""
+    """Show the values of the field at ?path=, a pointer or key path, or 404 with a reason."""
     path, token = request.GET.get("path", ""), request.GET.get(links.PAGE) or None
     values: Sequence[FieldValue] = ()
     following, complaint = None, ""
@@ -72,7 +72,7 @@ def show_field(
 
 
 def _convert_number_text(value: FieldValue, shown_value: ShownValue) -> FieldValue:
-    """Return the value as a number also if the document has it as a text."""
+    """Return the value as a number if its text is shown as a number."""
     is_number_text = shown_value.form == "number" and isinstance(value.value, str)
     return replace(value, value=Decimal(value.value)) if is_number_text else value  # type: ignore[arg-type]
 
@@ -82,13 +82,13 @@ def _make_lines(
 ) -> list[dict[str, object]]:
     """Return a line for each value, the newest first.
 
-    `stood` says for how long the value stood, `note` whether it undoes an earlier change.
+    `stood` says how long the field had the value, `note` whether it undoes an earlier change.
     """
     lines: list[dict[str, object]] = []
     for number, value in enumerate(values):
         origin = value.origin
         until = value.until or clock.now()
-        # Of the first one of an older page it is not known here.
+        # When the newest value of an older page ended is known only on the page before.
         is_end_known = value.until is None or (number > 0 and values[number - 1].origin.exact)
         lines.append(
             {
@@ -110,10 +110,10 @@ def _make_lines(
 
 
 def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> str:
-    """Return for how long a value stood.
+    """Return how long the field had a value.
 
-    `ended` says that it stood until `until`; else it ended earlier, in a version that the store
-    does not have.
+    `ended` says that the value lasted until `until`. Otherwise it ended earlier, in a version that
+    the store does not have.
     """
     span = timesince(origin.updated_at, until)
     if origin.exact:
@@ -122,9 +122,9 @@ def _describe_duration(origin: ValueOrigin, until: datetime, *, ended: bool) -> 
 
 
 def _explain_change_back(values: Sequence[FieldValue]) -> str:
-    """Return whether a value undoes an earlier change.
+    """Return a sentence if a value undoes an earlier change, otherwise an empty text.
 
-    `values` are the value and those before it, COMPARED_VALUES in all.
+    `values` are the value and the values before it, COMPARED_VALUES in all.
     """
     first, *before = (value.value for value in values)
     if len(before) < 2 or not _is_same(first, before[1]) or _is_same(first, before[0]):
@@ -143,7 +143,7 @@ def _is_same(first: MaybeJson, second: MaybeJson) -> bool:
 
 
 def _draw_chart(values: Sequence[FieldValue], shown_values: Sequence[ShownValue]) -> str:
-    """Draw the numbers as they were set; empty for one value, and if one is not a number."""
+    """Draw the numbers over time; empty for a single value, or if a value is not a number."""
     steps: list[ValueStep] = []
     for field_value, text in zip(reversed(values), reversed(shown_values), strict=True):
         value = field_value.value

@@ -1,4 +1,4 @@
-"""The versions that never arrived, as a page for operators."""
+"""The page for operators with the versions that never arrived."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ MAX_ARRIVED = 3
 
 @mark_expensive
 def show_gaps(request: HttpRequest) -> HttpResponse:
-    """Show the open or closed gaps, the latest first, and their sums by kind and service."""
+    """Show the open or the closed gaps, the latest first, and their numbers by kind and service."""
     selection, parameters = _parse_selection(request)
     token = request.GET.get(PAGE, "")
     before = int(token) if token.isascii() and token.isdigit() and len(token) < 19 else None
@@ -66,7 +66,7 @@ def show_gaps(request: HttpRequest) -> HttpResponse:
 
 
 def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, str]]:
-    """Return the selection of the request, and its parameters for links to other pages."""
+    """Return the gaps that the request selects, and its parameters for links to other pages."""
     parameters_ = request.GET
     entity, client = (
         parameters_.get("entity", ""),
@@ -84,10 +84,11 @@ def _parse_selection(request: HttpRequest) -> tuple[GapSelection, Mapping[str, s
 
 
 def _make_line(listed_gap: ListedGap, may_read: bool) -> dict[str, object]:
-    """Return what the template reads of a gap.
+    """Return the template's variables for a gap.
 
-    `url` is the timeline, for logins that may read it. `came` has sentences on versions that came
-    and on requests for the others. `outcome` is that of a closed gap.
+    `url` is the address of the timeline, or empty if the login may not open it. `came` has
+    sentences on versions that arrived and on requests for the others. `outcome` says how a closed
+    gap ended.
     """
     gap, entity = listed_gap.gap, BY_NAME.get(listed_gap.gap.entity)
     versions = gap.last - gap.first + 1

@@ -1,9 +1,9 @@
-"""An application and its children as they were at a moment."""
+"""The page with an application and its children as they were at a moment."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -20,7 +20,12 @@ from history.admin.components import (
 from history.admin.components.cards import get_kind_title, make_field_names
 from history.admin.components.change_rows import make_change_rows, order_changes
 from history.admin.components.filter_form import MomentForm
-from history.admin.components.headline import RenderBudget, find_shared_names, get_headline
+from history.admin.components.headline import (
+    NamedDocument,
+    RenderBudget,
+    find_shared_names,
+    get_headline,
+)
 from history.admin.components.page_head import MOST_PARTS
 from history.admin.components.values import make_items
 from history.admin.pages.permission import require_history_permission
@@ -41,13 +46,16 @@ from history.timeline import (
 )
 from history.timeline.version_index import VersionIndex
 
-MOST_ROWS = 30  # of what differs in a part
+MOST_ROWS = 30  # how many differences of a part are shown
 
 
 @require_history_permission
 @mark_expensive
 def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpResponse:
-    """Show an application at ?time= in the time zone ?tz=, by default now; 404 with a reason."""
+    """Show an application as of ?time=, by default now, or 404 with a reason.
+
+    A ?time= without an offset is in the time zone ?tz=.
+    """
     form = MomentForm(request.GET if "time" in request.GET else None)
     is_valid = form.is_valid()
     note = ""
@@ -99,7 +107,7 @@ def show_moment(request: HttpRequest, reader: HistoryReader, id: str) -> HttpRes
 
 
 def _explain_nothing(error: timeline.NotFoundError) -> str:
-    """Return why an application that the store has shows nothing at the moment."""
+    """Return why a stored application has nothing to show at the moment."""
     if error.why is Absence.UNKNOWN:
         return _(
             "The versions of that moment are not in the store: removed by age, or never arrived."
@@ -117,7 +125,7 @@ def _explain_nothing(error: timeline.NotFoundError) -> str:
 
 
 def _list_versions(state: ApplicationState) -> tuple[Version, ...]:
-    """Return the application, its children by kind, and those deleted by then."""
+    """Return the application, its children by kind, and the children deleted before the moment."""
     application = [state.application] if state.application else []
     return (*application, *state.children, *state.deleted)
 
@@ -142,20 +150,23 @@ def _find_messages_of_parts(
 def _make_parts(
     state: ApplicationState, today: ApplicationState | None, messages: MessagesOfParts
 ) -> list[dict[str, object]]:
-    """Return the parts of the page, each compared with its part of `today` unless that is None."""
-    room = RenderBudget()
+    """Return the parts of the page. If `today` is given, each is compared with its part there."""
+    budget = RenderBudget()
     newest_versions = (
         {(version.entity.name, version.id): version for version in _list_versions(today)}
         if today
         else {}
     )
     shared_names = find_shared_names(
-        (version.entity.name, _get_name(version), version.id) for version in _list_versions(state)
+        NamedDocument(version.entity.name, _get_name(version), version.id)
+        for version in _list_versions(state)
     )
     return [
-        _make_part(version, room)
+        _make_part(version, budget)
         | {"named": (version.entity.name, _get_name(version)) not in shared_names}
-        | _compare_with_today(version, newest_versions.get((version.entity.name, version.id)), room)
+        | _compare_with_today(
+            version, newest_versions.get((version.entity.name, version.id)), budget
+        )
         | _describe_gap(
             state.following.get((version.entity, version.id)),
             messages.get((version.entity.name, version.id), ()),
@@ -167,9 +178,11 @@ def _make_parts(
 def _describe_gap(
     following: Version | None, messages: Sequence[QuarantinedMessage]
 ) -> dict[str, object]:
-    """Return that versions are missing or in quarantine which may belong before the moment.
+    """Return the notice on versions that are not in the store and may belong before the moment.
 
-    `following` is the first version after the missing ones.
+    Args:
+        following: The first version after missing ones, or None.
+        messages: The messages in quarantine on the same document.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
     told_messages = following.came if following else {}
@@ -191,12 +204,12 @@ def _describe_gap(
 
 
 def _compare_with_today(
-    version: Version, today: Version | None, room: RenderBudget
+    version: Version, today: Version | None, budget: RenderBudget
 ) -> dict[str, object]:
-    """Return how a version differs from today.
+    """Return the variables that say how a version differs from today's.
 
-    `same` says that it is the newest version. `rows` are the differences, `note` counts those
-    without a row.
+    `same` says that the version is the newest. `rows` are the differences, and `note` counts the
+    differences without a row.
     """
     if today is None:
         return {}
@@ -218,34 +231,38 @@ def _compare_with_today(
     if version.snapshot and today.snapshot:
         changes = order_changes(timeline.compare_snapshots(version, today))
         rows = make_change_rows(
-            changes, today.data, make_field_names(entity, room), link, MOST_ROWS
+            changes, today.data, make_field_names(entity, budget), link, MOST_ROWS
         )
         context |= {"rows": rows.plain, "note": rows.note, "technical": not rows.plain}
     return context
 
 
+class LaterChild(NamedTuple):
+    """A child that was created after the moment of the page."""
+
+    kind: str
+    name: str  # with the id, if several children have this name
+    url: str
+
+
 def _list_later_children(
     state: ApplicationState, today: ApplicationState | None
-) -> list[tuple[str, str, str]]:
-    """Return kind, name and address of the first children that were created after the moment.
-
-    The id follows a name that several children have.
-    """
+) -> list[LaterChild]:
+    """Return the first MOST_ROWS children that were created after the moment."""
     shown_ids = {(child.entity.name, child.id) for child in _list_versions(state)}
     shown_ids |= {(child.entity.name, child.id) for child in state.missing}
     children = today.children if today else ()
     later = [child for child in children if (child.entity.name, child.id) not in shown_ids]
     shared_names = find_shared_names(
-        (child.entity.name, _get_name(child), child.id) for child in children
+        NamedDocument(child.entity.name, _get_name(child), child.id) for child in children
     )
     rows = []
     for child in later[:MOST_ROWS]:
         name = _get_name(child)
         if (child.entity.name, name) in shared_names:
             name = f"{name} {child.id}"
-        rows.append(
-            (get_kind_title(child.entity), name, links.build_timeline_url(child.entity, child.id))
-        )
+        url = links.build_timeline_url(child.entity, child.id)
+        rows.append(LaterChild(get_kind_title(child.entity), name, url))
     return rows
 
 
@@ -253,11 +270,11 @@ def _get_name(version: Version) -> str:
     return get_headline(version.data) or version.id
 
 
-def _make_part(version: Version, room: RenderBudget) -> dict[str, object]:
-    """Return what the template reads of the application or a child.
+def _make_part(version: Version, budget: RenderBudget) -> dict[str, object]:
+    """Return the template's variables for the application or a child.
 
-    `items` are the fields of its document; empty if it was deleted by then, and for what exceeds
-    the limits of a page.
+    `items` are the fields of its document. They are empty if the document was deleted before the
+    moment, or if the page may not draw more.
     """
     entity, data = version.entity, version.data
     deleted = version.type is ChangeType.DELETE
@@ -268,7 +285,7 @@ def _make_part(version: Version, room: RenderBudget) -> dict[str, object]:
         "name": _get_name(version),
         "who": page_head.get_maker_name(version),
         "deleted": deleted,
-        "items": make_items(document, make_field_names(entity, room), "", 1),
+        "items": make_items(document, make_field_names(entity, budget), "", 1),
         "url": links.build_timeline_url(entity, version.id),
         "snapshot_url": links.build_snapshot_url(
             entity, version.id, version.version, version.updated_at

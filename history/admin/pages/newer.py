@@ -1,4 +1,4 @@
-"""How many versions came since a timeline was shown. annals.js asks for it every half minute."""
+"""Counts the versions since a timeline was shown. annals.js asks for this every half minute."""
 
 from datetime import timedelta
 
@@ -18,9 +18,9 @@ MAX_COUNTED = 50
 def count_newer(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Count the versions after ?since= of a document that the login has opened.
+    """Count the versions of an opened document that are newer than ?since=.
 
-    The journal gets no entry: opening the document left one.
+    The access journal gets no entry for this: it has one for the opened page.
     """
     since = links.parse_moment(request.GET.get(links.SINCE))
     if since is None or (entity, id) not in page_head.list_opened(request):
@@ -30,7 +30,7 @@ def count_newer(
         whole = links.WHOLE in request.GET
         query = {"filters": filters, "page_size": MAX_COUNTED, "include": frozenset()}
         page = page_head.fetch_page(reader, entity, id, whole=whole, **query)
-    except (timeline.NotFoundError, OverflowError):  # after the last moment there is nothing
+    except (timeline.NotFoundError, OverflowError):  # ?since= may be the last possible moment
         return JsonResponse({"text": ""})
     n = len(page.versions)
     text = ngettext("{n} newer version: show", "{n} newer versions: show", n)

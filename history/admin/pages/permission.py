@@ -1,4 +1,4 @@
-"""Common to all pages about documents: who may open them, and why a document is missing."""
+"""What all pages about documents share: who may open them, and the page of a missing document."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -39,10 +39,11 @@ P = ParamSpec("P")
 def require_history_permission(
     view: Callable[Concatenate[HttpRequest, HistoryReader, P], HttpResponse],
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Open a view only to logins with PERMISSION and pass it the reader of the request.
+    """Decorate a view: allow only logins with PERMISSION, and pass the reader of the request.
 
-    The site itself requires the log-in. Documents are masked as the login may see them. An
-    application that the login may not see is refused; a missing document is a page that says why.
+    Being logged in is required by the site itself. The reader masks documents for this login. The
+    decorator answers 403 for an application that the login may not see, and 404 with the reason
+    for a missing document.
     """
 
     @wraps(view)
@@ -68,7 +69,11 @@ def require_history_permission(
 
 
 def _parse_document(address: Mapping[str, Any]) -> tuple[EntityKind | None, str] | None:
-    """Return the document that an address names, or an application (None and its id)."""
+    """Return the kind and id of the document in an address.
+
+    The kind is None for a page about an application with its children. Returns None if the address
+    does not name a document.
+    """
     return (address.get("entity"), address["id"]) if "id" in address else None
 
 
@@ -87,7 +92,7 @@ def _respond_refused(
 def _respond_not_found(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, reason: NotFoundError
 ) -> HttpResponse:
-    """Return 404 with the reason. The page of a missing version has the head of its document."""
+    """Answer 404 with the reason. If only the version is missing, show its document's head."""
     number = reason.version
     head = {"title": f"{get_kind_title(entity)} {id}", "hide_finder": True}
     fate: Sequence[str] = ()
@@ -96,9 +101,10 @@ def _respond_not_found(
         is_explained = fate_of_version.state not in (FateState.UNKNOWN, FateState.STORED)
         is_explained = is_explained and reason.why is not Absence.ARCHIVED
         explanation = "" if is_explained else _explain_missing_version(number, reason.why)
-        if fate_of_version.state is not FateState.STORED:  # the number is stored, of another moment
+        # If it is stored, another version with the same number but another moment is meant.
+        if fate_of_version.state is not FateState.STORED:
             fate = gaps.describe_fate(fate_of_version)[0 if is_explained else 1 :]
-        with suppress(NotFoundError):  # retention removes the others too
+        with suppress(NotFoundError):  # retention may have removed all versions meanwhile
             newest = timeline.fetch_newest_version(limit_to_title_fields(reader), entity, id)
             name = _("version {n}").format(n=number)
             head = page_head.make_context(request, reader, entity, id, newest, name=name)

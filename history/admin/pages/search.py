@@ -1,4 +1,4 @@
-"""Search by id, in all kinds, or by business key. A single hit opens at once."""
+"""The search by id, in all kinds, or by business key. A single hit opens at once."""
 
 import re
 import unicodedata
@@ -32,9 +32,9 @@ _BETWEEN = re.compile(r"[\s,;]+")
 _LATIN, _CYRILLIC = "ABEKMHOPCTYXaeopcyx", "АВЕКМНОРСТУХаеорсух"
 _TO_CYRILLIC = str.maketrans(_LATIN, _CYRILLIC)
 _TO_LATIN = str.maketrans(_CYRILLIC, _LATIN)
-# The hyphens, dashes and the minus that text programs put in the place of a plain one.
+# The hyphens, dashes and the minus sign that word processors put in the place of a hyphen.
 _TO_HYPHEN = dict.fromkeys([*range(0x2010, 0x2016), 0x2212], "-")
-# Around a number, not in it. The last ones are invisible; they come with text from other programs.
+# Signs that people enter around a number. The last ones are invisible, and come with copied text.
 SIGNS = " \t\r\n\"'«»“”„№#.,;:()[]<>\u00ad\u200b\u200e\u200f\u2060\ufeff"
 
 
@@ -77,10 +77,13 @@ def show_search(request: HttpRequest, reader: HistoryReader) -> HttpResponse:
 def _run_search(
     reader: HistoryReader, query: str, token: str | None, notes: list[str]
 ) -> dict[str, SearchPage]:
-    """Return the results of each text.
+    """Return the results by text that was searched for.
 
-    The whole text is tried first, as entered and without blanks around it; then its parts; then
-    other spellings of the parts without a result. Adds to `notes` what the reader must know.
+    The search tries the whole query first, as entered and without blanks around it. Then it tries
+    the parts of the query, and then other spellings of the parts without a result.
+
+    Args:
+        notes: Gets sentences about the search for the viewer.
     """
     texts = list(dict.fromkeys(text for text in _BETWEEN.split(query) if text))
     whole = dict.fromkeys([query, query.strip(), *(texts if len(texts) == 1 else ())])
@@ -118,14 +121,14 @@ def _run_search(
 
 
 def _is_word(text: str) -> bool:
-    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”: ids never are."""
+    """Return whether a text is a Russian word, as in “заявка 7708-2026-1”. No id is one."""
     return unicodedata.normalize("NFC", text).isalpha() and not text.isascii()
 
 
 def _search_other_spellings(
     reader: HistoryReader, texts: Sequence[str]
 ) -> dict[str, dict[str, SearchPage]]:
-    """Return the results of other spellings of each text; the empty text has none."""
+    """Return the results of other spellings, by the text as entered."""
     spellings_by_text = {text: _generate_spellings(text) for text in texts}
     results = timeline.search_all(
         reader,
@@ -136,17 +139,17 @@ def _search_other_spellings(
     results_by_text: dict[str, dict[str, SearchPage]] = {text: {} for text in spellings_by_text}
     for text, spellings in spellings_by_text.items():
         for spelling in filter(lambda spelling: results[spelling].found, spellings):
-            # A key is found in both Unicode forms, an id only in its own.
+            # A key is found in any Unicode normal form, an id only in the form that it has.
             if unicodedata.normalize("NFC", spelling) == spelling or not results_by_text[text]:
                 results_by_text[text][spelling] = results[spelling]
     return results_by_text
 
 
 def _generate_spellings(text: str) -> list[str]:
-    """Return other spellings of a text, each once, without the text itself.
+    """Return other spellings of a text, without repetitions and without the text itself.
 
-    Signs around it are removed. Letters are made capital or small, and of one alphabet; dashes
-    are made hyphens. Each spelling has both Unicode forms.
+    A spelling has no signs around it, hyphens in the place of dashes, all letters capital or all
+    small, and all letters of one alphabet. Each spelling is in both Unicode normal forms.
     """
     bare = unicodedata.normalize("NFC", text.strip(SIGNS))
     spellings = dict.fromkeys(
@@ -165,7 +168,7 @@ def _generate_letter_variants(text: str) -> Iterator[str]:
 
 
 def _build_next_url(groups: Sequence[SearchGroup]) -> str:
-    """Return the next page; empty at the end, and if several texts were searched."""
+    """Return the address of the next page; empty if there is none, or for several texts."""
     token = groups[0].next_token if len(groups) == 1 else None
     return _build_search_url({"q": groups[0].query, PAGE: token}) if token else ""
 
@@ -175,7 +178,7 @@ def _build_search_url(query: Mapping[str, str]) -> str:
 
 
 def _find_client_number(results: Mapping[str, SearchPage]) -> str:
-    """Return the client number, if it alone was searched and found, else ""."""
+    """Return the client number if the search was for one text and found it as such, else ""."""
     texts = [
         text
         for text, search_results in results.items()
@@ -187,14 +190,14 @@ def _find_client_number(results: Mapping[str, SearchPage]) -> str:
 def _describe_quarantined(
     reader: HistoryReader, missing: Sequence[str]
 ) -> list[tuple[str, str, list[str]]]:
-    """Return id, kind and sentences of documents that came but could not be stored."""
+    """Return the id, title of the kind and sentences for each document only in quarantine."""
     ids = [text for text in missing if is_storable_id(text)]
     lines = open_messages.describe_unknown_documents(reader, ENTITIES, ids) if ids else []
     return [(id, get_kind_title(entity), sentences) for id, entity, sentences in lines]
 
 
 def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return links that open what was not found, if the old service has it."""
+    """Return links that open ids without a result, in case the old service has them."""
     if load_endpoint() is None:
         return []
     ids = [text for text in missing if is_storable_id(text)]
@@ -206,7 +209,7 @@ def _link_to_old_service(missing: Sequence[str]) -> list[tuple[str, list[tuple[s
 
 
 def _describe_search_keys(reader: HistoryReader) -> list[str]:
-    """Return a line for each kind with the keys that the viewer may search by."""
+    """Return, for each kind, a line with the keys that the viewer may search by."""
     allowed, lines = masking.list_searchable_keys(reader.viewer), []
     for entity in ENTITIES:
         names = [key for key, _pointer in entity.search if f"{entity.name} {key}" in allowed]
@@ -216,5 +219,5 @@ def _describe_search_keys(reader: HistoryReader) -> list[str]:
 
 
 def _lower_label(label: str) -> str:
-    """Return a label as it stands within a sentence: an abbreviation keeps its capital letter."""
+    """Return a label with a small first letter, unless it begins with an abbreviation."""
     return label[:1].lower() + label[1:] if label[1:2].islower() else label

@@ -1,4 +1,6 @@
-"""The page of one version: its changes, and its JSON to copy and to download."""
+"""The page of one version: its changes, or its JSON to copy or download."""
+
+from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -23,17 +25,17 @@ from history.policy import masking
 from history.timeline import HistoryReader, Include, Version
 
 CHANGES = frozenset({Include.CHANGES})
-MOST_LETTERS = 200_000  # of the JSON; the file has all
+MOST_LETTERS = 200_000  # how much of the JSON the page shows; the file has all of it
 
 
 @require_history_permission
 def show_snapshot(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """Show one version; 404 with a reason.
+    """Show one version, or 404 with a reason.
 
-    ?at= is its moment, by which two versions of one number are told apart; without it the younger
-    one is shown. ?as=json shows the JSON instead of the changes, ?download=1 sends it as a file.
+    ?at= is the moment of the version. Without it, the latest version with this number is shown.
+    ?as=json shows the JSON instead of the changes, and ?download=1 sends the JSON as a file.
     """
     moment = links.parse_moment(request.GET.get(links.AT))
     found_version = timeline.fetch_version(reader, entity, id, version, CHANGES, moment)
@@ -61,7 +63,7 @@ def show_snapshot(
                 then=not is_newest,
             ),
             **_make_version_context(request, reader, found_version),
-            "hidden": _list_unmaskable_values(request, found_version),
+            "unmask_links": _list_unmask_links(request, found_version),
             "twins": twins,
             "own_url": links.build_snapshot_url(entity, id, version, found_version.updated_at),
             "json_url": links.build_json_url(entity, id, version, found_version.updated_at),
@@ -91,7 +93,7 @@ def show_snapshot(
 def _make_version_context(
     request: HttpRequest, reader: HistoryReader, version: Version
 ) -> dict[str, object]:
-    """Return the JSON, or the card of the version and its fields."""
+    """Return the variables for the JSON, or for the card and the fields of the version."""
     if request.GET.get("as") == "json":
         text = format_indented(version.snapshot)
         return {"json": colour_json(text[:MOST_LETTERS]), "rest": max(0, len(text) - MOST_LETTERS)}
@@ -110,18 +112,23 @@ def _make_version_context(
     return {"card": card, "items": make_items(document, builder.make_fields(version), "", 1)}
 
 
-def _list_unmaskable_values(request: HttpRequest, version: Version) -> list[tuple[str, str, str]]:
-    """Return name, token and unmasking page of each masked value of a version.
+class UnmaskLink(NamedTuple):
+    """A masked value, and where it can be unmasked."""
 
-    Empty for a login that may not unmask them.
-    """
+    field: str  # the names of the fields that lead to the value
+    token: str  # the token, shortened
+    url: str  # empty if the path is too long for an address
+
+
+def _list_unmask_links(request: HttpRequest, version: Version) -> list[UnmaskLink]:
+    """Return a link for each masked value of a version; none if the login may not unmask."""
     entity = version.entity
     masked_values = timeline.find_masked_values(entity, version.data)
     if not masked_values or not masking.has_explicit_permission(request.user, masking.UNMASK):
         return []
     fields = make_field_names(entity)
     return [
-        (
+        UnmaskLink(
             " › ".join(get_step_names(path, version.data, fields)) or _("the whole document"),
             masking.shorten_token(token),
             links.build_unmask_url(entity, version.id, version.version, path, version.updated_at),

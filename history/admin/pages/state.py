@@ -1,4 +1,4 @@
-"""The newest version of a document: each field with the last person to change it, and when."""
+"""The page with the fields of the newest version: who changed each field last, and when."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -27,9 +27,9 @@ from history.timeline import BlamedLeaf, HistoryReader, Version
 def show_state(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the fields of the newest version. ?after= is how many the earlier pages showed.
+    """Show the fields of the newest version, technical ones folded at the end.
 
-    Technical fields are folded at the end.
+    ?after= is the number of fields on earlier pages.
     """
     blame = timeline.blame_leaves(reader, entity, id)
     leaves = sorted(blame.leaves, key=_is_technical)
@@ -66,10 +66,11 @@ def _is_technical(leaf: BlamedLeaf) -> bool:
 
 
 def _make_line(fields: FieldTexts, id: str, leaf: BlamedLeaf, newest: Version) -> dict[str, object]:
-    """Return what the template reads of one field.
+    """Return the template's variables for one field.
 
-    `trail` and `label` have the form of ChangeRow. `who` is the person, else the service. `url`
-    shows all values of the field or of the list around it; it may be empty.
+    `trail` and `label` are as in ChangeRow. `who` is the person who changed the field, or else the
+    service. `url` is the address of all values of the field, or of the list around it; it may be
+    empty.
     """
     entity = newest.entity
     names = get_step_names(leaf.key_path, newest.data, fields) or [""]

@@ -1,4 +1,4 @@
-"""The timeline pages: of one document, and of an application with its children."""
+"""The timeline pages: one for a document, one for an application with its children."""
 
 import re
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ EMPTY_PAGE = TimelinePage((), None)
 
 @dataclass(frozen=True, slots=True)
 class ShownTimeline:
-    """The document of a page, or with `whole` an application with its children."""
+    """The document whose timeline a page shows; with `whole`, an application and its children."""
 
     entity: EntityKind
     id: str
@@ -48,12 +48,12 @@ class ShownTimeline:
 def show_timeline(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str
 ) -> HttpResponse:
-    """Show the versions of one document, the newest first; 404 with a reason.
+    """Show the versions of one document, the newest first, or 404 with a reason.
 
-    ?version= redirects to the page of this number.
+    ?version= redirects to the page of the version with this number.
     """
     number = request.GET.get("version", "")
-    if re.fullmatch(r"[0-9]{1,40}", number):  # also one that no version can have
+    if re.fullmatch(r"[0-9]{1,40}", number):  # also numbers that no version can have
         return redirect(links.build_snapshot_url(entity, id, int(number)))
     return _respond(request, reader, ShownTimeline(entity, id))
 
@@ -68,7 +68,7 @@ def show_application(request: HttpRequest, reader: HistoryReader, id: str) -> Ht
 def _respond(request: HttpRequest, reader: HistoryReader, source: ShownTimeline) -> HttpResponse:
     kinds = PARTS if source.whole else [source.entity]
     form = FilterForm(request.GET, kinds=kinds)
-    # A filter by field reads the whole history; a file is made of all that the page folds away.
+    # Expensive: a filter by path reads the whole history, and a file has all rows of the page.
     with take_expensive_place(
         form.to_filters().path is not None or timeline_export.FORM_PARAMETER in request.GET
     ):
@@ -80,7 +80,7 @@ def _render_timeline(
 ) -> HttpResponse:
     token = request.GET.get(PAGE) or None
     page, token, notes = _read_page(reader, source, form, token)
-    is_nothing_shown = form.refused and not form.applied  # nothing is shown
+    is_nothing_shown = form.refused and not form.applied
     is_plain = token is None and not form.applied and not is_nothing_shown
     newest = _load_newest(reader, source)
     page_head.remember_opened(request, source.entity, source.id)
@@ -151,7 +151,7 @@ def _render_timeline(
 
 
 def _build_poll_url(source: ShownTimeline, page: TimelinePage) -> str:
-    """Return where the page asks for newer versions."""
+    """Return the address at which the page asks for newer versions, or an empty text."""
     if not page.versions:
         return ""
     newest = page.versions[0].updated_at
@@ -174,7 +174,7 @@ def _respond_with_file(
     page: TimelinePage,
     newest: Version | None,
 ) -> HttpResponse:
-    """Return the page as a file, masked as the page is."""
+    """Answer with the page as a file, masked in the same way."""
     address = request.path
     completeness = page_completeness.get_completeness(request)
     messages = completeness.load_messages(reader)
@@ -195,10 +195,10 @@ def _respond_with_file(
 def _read_page(
     reader: HistoryReader, source: ShownTimeline, form: FilterForm, token: str | None
 ) -> tuple[TimelinePage, str | None, list[str]]:
-    """Read the page without wrong conditions or a wrong token.
+    """Read the page, ignoring conditions and a token that are wrong.
 
     Returns:
-        The page, the token that was used, and notes on what was wrong.
+        The page; the token that was used; and notes for the viewer on what was ignored.
     """
     notes = []
     while True:
@@ -235,7 +235,7 @@ def _read_page(
 
 
 def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None:
-    """Return the newest version for the head; None if the store has only children."""
+    """Return the newest version of the document, or None if the store has only its children."""
     try:
         return timeline.fetch_newest_version(
             limit_to_title_fields(reader), source.entity, source.id
@@ -247,9 +247,9 @@ def _load_newest(reader: HistoryReader, source: ShownTimeline) -> Version | None
 def _find_last_child_change(
     reader: HistoryReader, source: ShownTimeline, first_page: TimelinePage | None
 ) -> Version | None:
-    """Return the last change of an application, if a child made it.
+    """Return the version of a child, if the last change of the application was made there.
 
-    `first_page` is the first page of all versions, if it was read.
+    `first_page` is the first page without a filter, if it was read.
     """
     if not source.whole:
         return None
@@ -263,7 +263,7 @@ def _find_last_child_change(
 def _load_children(
     reader: HistoryReader, source: ShownTimeline, *, is_shown: bool
 ) -> tuple[dict[str, object], Members | None]:
-    """Return the children of an application, deleted ones too, and all its keys."""
+    """Return the variables for an application's children, and the keys of all its versions."""
     if not is_shown:
         return {}, None
     try:

@@ -1,4 +1,4 @@
-"""One masked value of one version, shown to a login that gives a reason."""
+"""The page that shows one masked value of one version to a login that gives a reason."""
 
 import logging
 
@@ -31,7 +31,7 @@ FEWEST_LETTERS = 3
 
 
 class ReasonForm(forms.Form):
-    """Asks why somebody must see a value. An empty `path` is the whole document."""
+    """Asks why somebody must see a value. An empty `path` means the whole document."""
 
     path = forms.CharField(strip=False, required=False, widget=forms.HiddenInput)
     reason = forms.CharField(
@@ -45,7 +45,7 @@ class ReasonForm(forms.Form):
         super().__init__(data, label_suffix="", **kwargs)  # type: ignore[arg-type]
 
     def clean_reason(self) -> str:
-        """Refuse a reason that is not in words."""
+        """Refuse a reason with fewer than FEWEST_LETTERS visible letters."""
         reason: str = self.cleaned_data["reason"]
         if count_letters(reason) < FEWEST_LETTERS:
             raise forms.ValidationError(_("Give the reason in words."))
@@ -57,10 +57,10 @@ class ReasonForm(forms.Form):
 def show_unmasked(
     request: HttpRequest, reader: HistoryReader, entity: EntityKind, id: str, version: int
 ) -> HttpResponse:
-    """Ask for the reason (GET ?path=), or show the value (POST with path and reason).
+    """Ask for the reason (GET with ?path=), or show the value (POST with path and reason).
 
-    ?at= is the moment of the version. The value does not have an address: showing it again is
-    recorded again.
+    ?at= is the moment of the version. The shown value has no address of its own, so every time it
+    is shown is recorded.
     """
     if not masking.has_explicit_permission(request.user, masking.UNMASK):
         raise PermissionDenied
@@ -103,7 +103,7 @@ def _unmask_value(
     def record() -> None:
         access = reader.viewer.access
         access.unmasked, access.reason = UnmaskedValue(path, version.updated_at), reason
-        # JSON escapes a line break in the reason, which would begin a new line of the log.
+        # Written as JSON, which escapes line breaks: a reason cannot begin a new line of the log.
         document = f"{version.entity.name} {version.id}"
         names = (request.user.get_username(), document, path, reason)
         user, document, quoted_path, quoted_reason = (dumps(name).decode() for name in names)

@@ -1,1 +1,1 @@
-"""A clerk's day: what was opened last, the days of a history, files, words of people."""
+"""Aids for daily work with histories: recent documents, pictures, files, dates in words."""

@@ -1,4 +1,4 @@
-"""The days of a timeline as a picture, and as a table with the same links."""
+"""Shows on which days a document changed: as a picture, and as a table with the same links."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from history.timeline import HistoryReader, TimelineQuery, VersionFilters
 from history.timeline.moments import Members
 
 FEWEST_DAYS = 2
-MOST_ROWS = 60  # of the table; the picture has all days
+MOST_ROWS = 60  # how many days the table has; the picture has all
 MOST_DELETED = 200
 DELETED = VersionFilters(type=ChangeType.DELETE)
 DaysByMark = dict[str, set[date]]
@@ -36,16 +36,17 @@ def make_activity_context(
     build_url: Callable[[date], str],
     members: Members | None,
 ) -> dict[str, object]:
-    """Return the picture of a timeline, its days newest first, and its kinds in order of colour.
+    """Return the variables for the picture of a timeline's days, and for the table below it.
 
-    Only the store counts. Empty for a history of one day.
+    Only versions in the store count. Empty if all versions are of one day.
 
     Args:
         reader: Reads the keys of the versions.
         entity: The kind of the document.
         id: The id of the document.
-        url: Returns the address that a day links to.
-        members: All keys of an application with its children; None for one document.
+        build_url: Returns the address that a day links to.
+        members: The keys of all versions of an application and its children; None for the timeline
+            of one document.
     """
     whole = members is not None
     keys = members or {(entity, id): timeline.fetch_keys(reader, entity, [id]).get(id, [])}
@@ -94,7 +95,7 @@ def make_activity_context(
 
 
 def link_days_to_versions(address: str) -> Callable[[date], str]:
-    """Return a function that gives the address of the versions of a day."""
+    """Return a function that builds the address of the versions of a day."""
     zone_name = timezone.get_current_timezone_name()
 
     def build_url(day: date) -> str:
@@ -106,7 +107,7 @@ def link_days_to_versions(address: str) -> Callable[[date], str]:
 
 
 def link_days_to_moments(address: str) -> Callable[[date], str]:
-    """Return a function that gives the page of the moment at the end of a day."""
+    """Return a function that builds the address of the moment at the end of a day."""
     zone_name = timezone.get_current_timezone_name()
 
     def build_url(day: date) -> str:
@@ -129,7 +130,9 @@ def _find_deletions(
 
 
 def _find_day_states(kinds: Sequence[EntityKind], last: date) -> Iterator[tuple[str, date]]:
-    """Yield "packed" or "archived" with each such day (UTC) of the tables of these kinds."""
+    """Yield "packed" with each packed day of these kinds' tables, and "archived" with each
+    archived day. Days are UTC days.
+    """
     conditions = {"table__in": [kind.table for kind in kinds], "day__lte": last}
     packed = SealedDay.objects.filter(**conditions, packed_at__isnull=False)
     archived = ArchivedDay.objects.filter(**conditions)

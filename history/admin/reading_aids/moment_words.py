@@ -1,4 +1,4 @@
-"""Moments as people write them: “вчера в 15:00”, “12.11.2026 9:30”, “last Tuesday”."""
+"""Parses moments as people write them: “вчера в 15:00”, “12.11.2026 9:30”, “last Tuesday”."""
 
 import re
 import unicodedata
@@ -14,7 +14,7 @@ _DAYS: Final = {
     "yesterday": -1,
     "today": 0,
 }
-# Monday first; each as people write it on its own and after “в” and “last”.
+# The names of each day, Monday first, also as they are written after “в” and “last”.
 _WEEKDAYS: Final = {
     name: place
     for place, names in enumerate(
@@ -30,7 +30,7 @@ _WEEKDAYS: Final = {
     )
     for name in names.split()
 }
-# Months by their first three letters, written in full or short.
+# The first three letters of each month. People write months in full or shortened.
 _MONTHS: Final = {
     name: place
     for names in (
@@ -52,16 +52,16 @@ _MOMENT: Final = re.compile(
 )
 _HALF_OF_DAY: Final = re.compile(r"\d ?[ap]m$")
 _BEFORE_DAY: Final = re.compile(r"^(?:во?|on) ")
-# Only after these a number is an hour: “10 November 9” is not a moment.
+# A number alone is an hour only after these words: “10 November 9” is not a moment.
 _BARE_HOUR: Final = re.compile(r" (?:в|at) ([0-2]?\d)$")
 _BEFORE_TIME: Final = re.compile(r" (?:в|at) ")
 
 
 def parse_moment(text: str, today: date) -> datetime | None:
-    """Return the moment without a time zone, or None for any other text.
+    """Return the moment that a text means, without a time zone, or None if it means none.
 
-    Without a time it is the beginning of the day. A date without a year and a day of the week
-    mean the last such day; "last Tuesday" is never today.
+    A text without a time means the beginning of the day. A date without a year, or a day of the
+    week, means the most recent such day; "last Tuesday" is never today.
     """
     match = _MOMENT.fullmatch(_normalize(text))
     day = _parse_day(match["day"], today) if match else None
@@ -79,13 +79,13 @@ def parse_moment(text: str, today: date) -> datetime | None:
 
 
 def has_time(text: str) -> bool:
-    """Return whether a written moment has a time of the day."""
+    """Return whether a moment as written has a time of day."""
     plain = _normalize(text)
     return ":" in plain or _HALF_OF_DAY.search(plain) is not None
 
 
 def _normalize(text: str) -> str:
-    """Return the text in small letters, without prepositions, with minutes after a bare hour."""
+    """Return the text in lower case, without prepositions, and with minutes after a bare hour."""
     words = " ".join(unicodedata.normalize("NFC", text).lower().replace(",", " ").split())
     words = _BARE_HOUR.sub(r" \1:00", _BEFORE_DAY.sub("", words))
     return _BEFORE_TIME.sub(" ", words)

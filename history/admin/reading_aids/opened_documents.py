@@ -1,4 +1,4 @@
-"""The documents that a login opened last, for its first page: title, status, last change."""
+"""Shows on the first page the documents that a login opened last: title, status, last change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -27,17 +27,18 @@ from history.store.blocks.codec import DamagedBlockError
 from history.store.versions import EntityRef
 from history.timeline import HistoryReader, Include, OpenMessagesQuestion, Version
 
-MAX_LINES = 6  # that have a line; the others are links
-# A line says what changed in documents up to this size; to compare larger ones takes too long.
+MAX_LINES = 6  # how many documents have a line; the others are links
+# Lines say what changed only in documents up to this size. Comparing larger ones takes too long.
 COMPARED_BYTES = 256 * 1024
 CHANGES = frozenset({Include.CHANGES})
 
 
 def make_recent_context(request: HttpRequest) -> dict[str, object]:
-    """Return what the first page shows of documents that the login opened and may see.
+    """Return the first page's variables about documents that the login opened and may see.
 
-    `recent` has a line for each of the last ones, `others` kind, id, title and address of those
-    before. `client` is the client of the last one with its applications, or None.
+    `recent` has a line for each of the last MAX_LINES documents. `others` has the kind, id, title
+    and address of the documents opened before. `client` is the client of the last opened document,
+    with its applications, or None.
     """
     opened, access = _list_opened(request), access_record.get_access_record(request)
     access.listed = bool(opened)
@@ -83,7 +84,7 @@ def make_recent_context(request: HttpRequest) -> dict[str, object]:
 
 
 def _list_opened(request: HttpRequest) -> list[EntityRef]:
-    """Return the documents that the login opened, the last one first, also in earlier sessions."""
+    """Return the documents that the login opened in this and earlier sessions, the last first."""
     opened = dict.fromkeys(page_head.list_opened(request))
     answers: Iterable[tuple[Any, Any]] = looks_back.send(None, user=request.user)
     for _receiver, before in answers:
@@ -96,8 +97,8 @@ def _load_last_versions(
 ) -> Iterator[tuple[EntityRef, Version | None]]:
     """Yield each document with its newest version, or None if the store does not have one.
 
-    The versions of an application include the versions of its children. Documents that need-to-know
-    hides now are left out.
+    The newest version of an application may be a version of a child. Documents that need-to-know
+    does not let the login see now are left out.
     """
     for entity, id in documents:
         viewer = replace(of_page.viewer, access=access_record.AccessRecord())
@@ -110,7 +111,8 @@ def _load_last_versions(
         except timeline.NotFoundError:
             yield (entity, id), None
         except DamagedBlockError as error:
-            of_page.damaged[entity, id, None] = error  # whoever may not open it got another error
+            # A login that may not see the document gets another error before this one.
+            of_page.damaged[entity, id, None] = error
             yield (entity, id), None
         except (NeedToKnowError, RuleFailedError):
             closed = (
@@ -140,7 +142,7 @@ def _load_changes(
     for opened, version in compared.items():
         entity, id = version.entity, version.id
         if sizes[entity, id] <= COMPARED_BYTES:
-            # Retention has just removed it, or it cannot be read: then nothing is said of it.
+            # Retention has just removed the version, or it cannot be read: the line has no change.
             with suppress(timeline.NotFoundError, DamagedBlockError):
                 versions[opened] = timeline.fetch_version(
                     whole, entity, id, version.version, CHANGES, version.updated_at
@@ -149,7 +151,8 @@ def _load_changes(
 
 
 def _describe_last_change(last: Version) -> dict[str, object]:
-    plain = [row for row in sentences.make_rows(last) if row.path]  # not of the whole document
+    # Without the row of the whole document, whose path is empty.
+    plain = [row for row in sentences.make_rows(last) if row.path]
     return {
         "at": last.updated_at,
         "who": page_head.get_maker_name(last),
@@ -171,7 +174,10 @@ def _find_client(reader: HistoryReader, place: EntityRef) -> dict[str, object] |
 
 
 def _find_client_numbers(reader: HistoryReader, place: EntityRef) -> Iterator[str]:
-    """Yield the client numbers in an application and its children, or in one child, as of now."""
+    """Yield the client numbers in the newest version of an application and its children.
+
+    For a child, yield only the client numbers in the child.
+    """
     entity, id = place
     if entity.root:
         documents = [

@@ -1,4 +1,4 @@
-"""Small pictures as SVG, drawn by the server: bars of days, steps of a number."""
+"""Draws small pictures as SVG: a bar for each day, and the steps of a number over time."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -11,13 +11,13 @@ from django.utils.safestring import SafeString
 from history.common.moment_filter import when
 
 WIDTH, HEIGHT, EDGE = 720, 60, 6
-# Place and height of what marks a day: above the bars, or below them.
+# The vertical position and height of each mark of a day. Marks are above or below the bars.
 MARKS = {"gone": (0, 5), "lost": (6, 5), "packed": (61, 3), "archived": (65, 3)}
 WITH_MARKS = 68
 
 
 class ValueStep(NamedTuple):
-    """A number that holds from a moment on; `text` is the number as people write it."""
+    """A number that is valid from a moment on; `text` is the number as people write it."""
 
     at: datetime
     number: float
@@ -29,10 +29,10 @@ class DayBar(NamedTuple):
 
     Attributes:
         day: The day.
-        counts: The versions of each kind, in the order of the kinds.
+        counts: How many versions each kind has, in the order of the kinds.
         url: The address that the bar links to.
-        text: The day in words.
-        marks: Names of MARKS.
+        text: What the bar says of the day.
+        marks: The marks of the day, names of MARKS.
     """
 
     day: date
@@ -47,9 +47,10 @@ class DayBar(NamedTuple):
 
 
 def draw_step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
-    """Draw a line of steps with the highest and the lowest number and both days.
+    """Draw a number over time as a line with steps.
 
-    The table next to it has the numbers.
+    The captions are the highest and lowest number, and the first and last day. The table on the
+    same page has all the numbers.
     """
     lowest, highest = (pick(steps, key=attrgetter("number")) for pick in (min, max))
     low, high = lowest.number, highest.number
@@ -77,9 +78,9 @@ def draw_step_chart(steps: Sequence[ValueStep], until: datetime) -> SafeString:
 
 
 def draw_day_bars(days: Sequence[DayBar], first: date, last: date) -> SafeString:
-    """Draw a bar for each day, with a part for each kind from below; each bar is a link.
+    """Draw a bar for each day, with a segment for each kind. Each bar is a link.
 
-    The table next to it has the same links, for the keyboard and screen readers.
+    The table on the same page has the same links for the keyboard and for screen readers.
     """
     count = (last - first).days + 1
     width = max(1.5, min(WIDTH / count * 0.8, 24))

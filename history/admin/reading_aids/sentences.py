@@ -1,4 +1,4 @@
-"""Sentences in plain words about a version, for the first page and a note to the client."""
+"""Describes a version in plain words, for the first page and for a note to the client."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -24,14 +24,14 @@ from history.diff import is_matching
 from history.documents.record import ChangeType
 from history.timeline import Version
 
-MAX_CHANGES = 40  # changes of one version
+MAX_CHANGES = 40  # how many changes of one version are described
 
 
 def describe_version(version: Version, path: str | None) -> Iterator[str]:
-    """Yield which versions are missing before this one, then a sentence for each change.
+    """Yield a sentence on missing versions before this one, then a sentence for each change.
 
-    Nothing is said of what a client does not care for: an update without changes, and which
-    employee of the bank works on it.
+    Leaves out what does not concern a client: updates without changes, and which employee of the
+    bank works on the application.
     """
     if missing_text := explain_missing_before(version):
         yield f"{_format_subject(version)}: {missing_text}"
@@ -47,7 +47,7 @@ def describe_version(version: Version, path: str | None) -> Iterator[str]:
     if plain and version.missing:
         time_text = _("Not later than {day}").format(day=time_text)
     if version.type is not ChangeType.UPDATE:
-        # The row of the whole document is not a change of a field.
+        # Without the row of the whole document, which is not a change of a field.
         plain = [row for row in plain if row.path]
         text = _("{day}, {subject}: {what}.")
         yield text.format(day=time_text, subject=subject, what=get_change_text(version.type))
@@ -57,7 +57,7 @@ def describe_version(version: Version, path: str | None) -> Iterator[str]:
 
 
 def _merge_rows(rows: Sequence[ChangeRow]) -> Collection[ChangeRow]:
-    """Merge rows with the same old and new words into one that has the names of all."""
+    """Merge rows with the same old and new value into one row with the names of all fields."""
     merged_rows: dict[object, ChangeRow] = {}
     for row in rows:
         words = _quote_value(row.old), _quote_value(row.new)
@@ -73,7 +73,7 @@ def _format_subject(version: Version) -> str:
 
 
 def explain_missing_before(version: Version) -> str:
-    """Return which versions are missing before this one, as the timeline says it, or ""."""
+    """Return the timeline's sentences on missing versions before this one, or ""."""
     arrived = gaps.describe_arrived(
         version, lambda fate: trace.describe_fate(fate, format_moment=format_moment)
     )
@@ -82,20 +82,20 @@ def explain_missing_before(version: Version) -> str:
 
 
 def format_moment(moment: datetime) -> str:
-    """Write a moment in words, to the minute."""
+    """Return a moment in words, to the minute."""
     time = f"{timezone.localtime(moment):%H:%M}"
     return _("{day} at {time}").format(day=format_day(moment), time=time)
 
 
 def format_day(moment: datetime) -> str:
-    """Write a day in words, with the year."""
+    """Return a day in words, with the year."""
     return date_format(timezone.localtime(moment), _("j F Y"))
 
 
 def make_rows(version: Version, path: str | None = None) -> Sequence[ChangeRow]:
-    """Return at most MAX_CHANGES changes of fields that are not technical.
+    """Return rows for at most MAX_CHANGES changes of fields that are not technical.
 
-    With a path, return the changes that fit it, technical ones too.
+    With `path`, return rows for the changes that match the path, also technical ones.
     """
     changes = order_changes(version.changes, path)
     if path is not None:
@@ -113,7 +113,7 @@ def describe_change(row: ChangeRow) -> str:
     if row.kind not in ("added", "removed"):
         text = _("“{field}” changed from {old} to {new}") if old and new else _("“{field}” changed")
         return text.format(field=field, old=old, new=new)
-    is_named_item = bool(row.item and row.trail and not row.note)  # the label is that of the item
+    is_named_item = bool(row.item and row.trail and not row.note)  # the label names the item
     if is_named_item:
         field = " › ".join(row.trail)
     if row.kind == "added":
@@ -125,9 +125,9 @@ def describe_change(row: ChangeRow) -> str:
 
 
 def _quote_value(value: ShownValue) -> str:
-    """Return a value in quotes.
+    """Return a value in quotes; empty for masked values and counts of fields.
 
-    Empty where a client would learn nothing: masked values, counts of fields.
+    These tell a client nothing.
     """
     if value.form in ("absent", "masked", "list", "object"):
         return ""

@@ -1,4 +1,4 @@
-"""A page of a timeline as a file: CSV, XLSX, JSON, or a note for the client in plain words."""
+"""Exports a page of a timeline as CSV, XLSX or JSON, or as a note for the client in plain words."""
 
 import csv
 import io
@@ -18,6 +18,7 @@ from django.utils.translation import pgettext
 from history.admin.components import gaps, open_messages
 from history.admin.components.cards import get_change_text, get_kind_title
 from history.admin.components.change_rows import ChangeRow
+from history.admin.components.filter_form import FilterChip
 from history.admin.components.links import PAGE
 from history.admin.reading_aids import sentences
 from history.common.plain_text import escape_formulas
@@ -29,8 +30,8 @@ from history.timeline import TimelinePage, Version
 
 FORM_PARAMETER: Final = "as"
 FILES: Final = ("csv", "xlsx", "json")
-MAX_CELL_LETTERS: Final = 32_767  # of a cell
-MAX_HELD_ROWS: Final = 100  # messages in quarantine that have a row
+MAX_CELL_LETTERS: Final = 32_767  # the limit of Excel
+MAX_HELD_ROWS: Final = 100  # how many messages in quarantine have a row
 PLAIN: Final = open_messages.SentenceWriter(str.format, sentences.format_moment)
 
 
@@ -39,11 +40,11 @@ class TimelineExport:
     """The content of an exported file.
 
     Attributes:
-        name: The name of the file, without its ending.
+        name: The name of the file, without its extension.
         title: The title of the document.
-        head: Name and value of each line that says what the file is.
+        head: Pairs of a name and a value for the lines that describe the file.
         versions: The versions of the page.
-        path: The path of the filter, if one is used: only changes that fit it are written.
+        path: The path of the filter, or None. With a path, only matching changes are written.
         quarantined: The messages in quarantine about the documents of the file.
     """
 
@@ -56,7 +57,7 @@ class TimelineExport:
 
 
 def make_response(export: TimelineExport, form: str) -> HttpResponse:
-    """Return the file in one of FORMS, or a note if the form does not exist."""
+    """Answer with the file in one of FORMS. If there is no such form, answer with a note."""
     text, kind = FORMS.get(form, _write_note)(export)
     response = HttpResponse(
         text, content_type=kind if isinstance(text, bytes) else f"{kind}; charset=utf-8"
@@ -65,7 +66,7 @@ def make_response(export: TimelineExport, form: str) -> HttpResponse:
 
 
 def as_file(response: HttpResponse, name: str) -> HttpResponse:
-    """Make the browser save the answer under this name, which may have any letters."""
+    """Let the browser save the answer under a name, which may have any letters."""
     header = content_disposition_header(as_attachment=True, filename=get_valid_filename(name))
     response.headers["Content-Disposition"] = header or ""
     return response
@@ -73,20 +74,20 @@ def as_file(response: HttpResponse, name: str) -> HttpResponse:
 
 def describe_export(
     request: HttpRequest,
-    chips: Sequence[tuple[str, str, str]],
+    chips: Sequence[FilterChip],
     page: TimelinePage,
     completeness: StoreCompleteness,
     messages: OpenMessages,
 ) -> list[tuple[str, str]]:
-    """Return the lines that say what the file is.
+    """Return the lines that describe the file, as pairs of a name and a value.
 
-    These are address, filter, time zone, the moment up to which everything was read, what of it
-    is not stored, and whether older versions follow.
+    They say the address, the filter, the time zone, the moment up to which Kafka was read, what is
+    in quarantine, and whether older versions follow.
     """
     query = request.GET.copy()
     query.pop(FORM_PARAMETER, None)
     address = request.build_absolute_uri(f"{request.path}?{query.urlencode()}".rstrip("?"))
-    conditions = "; ".join(f"{name}: {value}" for name, value, _url in chips)
+    conditions = "; ".join(f"{chip.label}: {chip.value}" for chip in chips)
     moment = completeness.complete_to
     is_data = request.GET.get(FORM_PARAMETER) in FILES
     upto = moment and (
@@ -106,7 +107,7 @@ def describe_export(
 
 
 def _describe_open_messages(messages: OpenMessages) -> str:
-    """Return what the screen says of the messages, in one line."""
+    """Return the screen's sentences on messages in quarantine, in one line."""
     merged = len({(message.entity, message.id) for message in messages.messages}) > 1
     notice = open_messages.make_notice(messages, merged=merged, words=PLAIN)
     return " ".join(filter(None, [notice.headline, *notice.sentences, notice.nameless]))
@@ -120,7 +121,7 @@ def _format_count(page: TimelinePage) -> str:
 def list_file_links(
     address: str, parameters: Mapping[str, str], token: str | None
 ) -> list[tuple[str, str]]:
-    """Return name and address of each form of file of the page."""
+    """Return pairs of a name and an address: the files in which the page can be exported."""
     page = {PAGE: token} if token else {}
     names = [*((form, form.upper()) for form in FILES), ("note", _("note for the client"))]
     return [
@@ -132,8 +133,8 @@ def list_file_links(
 def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
     """Yield a row for each change, as on the screen.
 
-    A version without changes has one row. Versions that are missing before it have a row below.
-    First come the messages in quarantine that no such row names.
+    A version without changes has one row. If versions are missing before a version, a row below it
+    says so. The first rows are for messages in quarantine that no other row mentions.
     """
     names = [_("Time"), _("Kind"), _("Id"), _("Version"), _("What happened"), _("Person")]
     names += [_("Service"), _("Field"), _("Was"), _("Became")]
@@ -171,7 +172,7 @@ def _generate_rows(export: TimelineExport) -> Iterator[dict[str, str]]:
 
 
 def _list_unmentioned_messages(export: TimelineExport) -> Sequence[QuarantinedMessage]:
-    """Return the messages in quarantine that nothing on the shown versions names."""
+    """Return the messages in quarantine that no row about a version mentions."""
     mentioned = {
         (version.entity.name, version.id, number)
         for version in export.versions
@@ -199,7 +200,7 @@ def _write_csv(export: TimelineExport) -> tuple[str, str]:
 
 
 def _write_xlsx(export: TimelineExport) -> tuple[bytes, str]:
-    """Write a workbook of text cells, so that Excel converts nothing."""
+    """Write a workbook whose cells are all texts, so that Excel does not convert any value."""
     file = io.BytesIO()
     book = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False})
     sheet = book.add_worksheet()
@@ -224,9 +225,9 @@ def _write_json(export: TimelineExport) -> tuple[str, str]:
 
 
 def _write_note(export: TimelineExport) -> tuple[str, str]:
-    """Write title and days, then one sentence for each change, the oldest first.
+    """Write the title and the days, then one sentence for each change, the oldest first.
 
-    A sentence stays on one line, also if a value has line breaks.
+    Each sentence is on one line, even if a value has line breaks.
     """
     ends = [export.versions[place].updated_at for place in (-1, 0)] if export.versions else []
     days = dict.fromkeys(sentences.format_day(moment) for moment in ends)

@@ -1,1 +1,1 @@
-"""The admin site: addresses, permissions, the lists of people and labels."""
+"""The admin site: addresses, permissions, and the lists of people and labels."""

@@ -17,22 +17,23 @@ PermissionCheck = Callable[[Any], bool]
 
 
 def make_permission_check(permission: str) -> PermissionCheck:
-    """Return a check that a user has a permission. A superuser has every permission."""
+    """Return a function that checks a user's permission. Superusers have every permission."""
     return lambda user: has_permission(user, permission)
 
 
 def make_explicit_permission_check(permission: str) -> PermissionCheck:
-    """Return a check that a user was given a permission by a role or an administrator.
+    """Return a function that checks whether a user was granted a permission explicitly.
 
-    It does not suffice to be a superuser.
+    A role or an administrator grants it. A superuser does not have it for that reason alone.
     """
     return lambda user: masking.has_explicit_permission(user, permission)
 
 
-def reader(request: HttpRequest) -> dict[str, Any]:
-    """Return what every template may read.
+def add_access_and_zone(request: HttpRequest) -> dict[str, Any]:
+    """Return the variables that this context processor adds to every template.
 
-    `may_read` asks whether the login may open the history, when a page needs to know.
+    `may_read` is a callable: the login's permission to open the history is checked only if the
+    template calls it. `zone` is the choice of the viewer, and `zone_name` the time zone itself.
     """
     return {
         "may_read": partial(has_permission, getattr(request, "user", None), PERMISSION),
@@ -42,14 +43,15 @@ def reader(request: HttpRequest) -> dict[str, Any]:
 
 
 NUL: Final = "\N{SYMBOL FOR NULL}".encode()
-# U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069 in UTF-8. What a form sends back stays.
+# The direction marks U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069 in UTF-8. Also
+# matches whole <input> elements, to leave their values unchanged: a form sends them back.
 _DIRECTIONS: Final = re.compile(
     rb"<input\b[^>]*>|\xd8\x9c|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]"
 )
 
 
 def show_invisible_characters(response: HttpResponseBase) -> HttpResponseBase:
-    """Show NUL as a sign of its own and direction marks as escapes in a page."""
+    """Make NUL and direction marks visible in a page: NUL as a sign, the marks as escapes."""
     if isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
         response.add_post_render_callback(_replace_invisible)
     elif isinstance(response, HttpResponse):

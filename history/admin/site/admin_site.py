@@ -33,7 +33,7 @@ from history.models import FieldLabel, Person
 
 
 class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Edits one or two people; `annals people import` loads a file."""
+    """The list of people, to edit a few. `annals people import` loads many from a file."""
 
     list_display = ("login", "full_name", "kind")
     list_filter = ("kind",)
@@ -41,13 +41,13 @@ class PersonAdmin(ModelAdmin):  # type: ignore[type-arg]
     ordering = ("login",)
 
     def save_model(self, request: HttpRequest, obj: Person, form: Any, change: bool) -> None:
-        """Save a person. Later log-ins do not change what was saved here."""
+        """Save a person so that later log-ins do not change the name that was saved here."""
         obj.written_by = ""
         super().save_model(request, obj, form, change)
 
 
 class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Refuses what the catalogue cannot use."""
+    """The form for a label. It refuses labels that the catalogue cannot use."""
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
@@ -58,7 +58,7 @@ class FieldLabelForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Marks come with a file of labels (`annals labels load`)."""
+    """The list of labels. It shows marks as sensitive; only `annals labels load` changes them."""
 
     form = FieldLabelForm
     readonly_fields = ("sensitive",)
@@ -75,17 +75,21 @@ class FieldLabelAdmin(ModelAdmin):  # type: ignore[type-arg]
 
 
 class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Django lets the address of a list ask for any field of its model."""
+    """A list that takes only the filters of its own page.
+
+    Without this, Django lets the address of a list filter by any field of its model.
+    """
 
     list_per_page = 100
     show_full_result_count = False
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        """Show the list with its name as title: Django's sentence has a wrong case in Russian."""
+        """Show the list with its name as title, because Django's title is wrong in Russian."""
         for key in request.POST.getlist(helpers.ACTION_CHECKBOX_NAME):
             try:
                 self.opts.pk.to_python(key)
-            except ValidationError:  # no row has it, and Django fails on it
+            # An object_id that cannot be the key of any row. Django does not handle this error.
+            except ValidationError:
                 raise BadRequest from None
         title_context = {"title": capfirst(str(self.opts.verbose_name_plural))}
         return super().changelist_view(request, title_context | (extra_context or {}))
@@ -97,21 +101,21 @@ class OwnFiltersAdmin(ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        """Show the form with the title of the list, for the same reason."""
+        """Show the form with the list's name as title: Django's is wrong in Russian."""
         title_context = {"title": capfirst(str(self.opts.verbose_name))}
         return super().changeform_view(
             request, object_id, form_url, title_context | (extra_context or {})
         )
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:  # noqa: ARG002
-        """Return whether a filter of the page makes this lookup."""
+        """Return whether a filter of the page can ask for this lookup."""
         return any(lookup in self._list_lookups(list_filter) for list_filter in self.list_filter)
 
     def _list_lookups(self, name: Any) -> frozenset[str]:
-        """Return the parameters that a filter puts into the address.
+        """Return the parameters that a filter of the list puts into the address.
 
         Args:
-            name: A field, a field with its filter, or a filter without a field.
+            name: An entry of list_filter: a field, a field with its filter, or a filter alone.
 
         Raises:
             FieldDoesNotExist: The model does not have the field.
@@ -136,13 +140,13 @@ class SitePage:
     """A page that an app adds to the site.
 
     Attributes:
-        address: The path below the site.
+        address: The path below the address of the site.
         name: The name of the URL.
-        title: The title in the list of pages; empty if no list has it.
-        may: Whether a user may open it.
+        title: The title in the list of pages; empty to leave the page out of the list.
+        may: Returns whether a user may open the page.
         view: The view.
-        sends: Whether the page has a form that is sent.
-        home: Whether it is the first page of logins that may open it but not the history.
+        sends: Whether the page has a form to submit.
+        home: Whether the page is the first page of logins that may open it but not the history.
     """
 
     address: str
@@ -156,7 +160,10 @@ class SitePage:
 
 @dataclass(frozen=True, slots=True)
 class SubjectLink:
-    """A link on the timeline for logins that may open its page; `url` takes kind and id."""
+    """A link on the timeline of a document, for logins that may open its target.
+
+    `url` builds the address from the kind and id of the document.
+    """
 
     title: Promise
     may: PermissionCheck
@@ -164,7 +171,7 @@ class SubjectLink:
 
 
 def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Count a page as a request of its login, which may use its share of the threads."""
+    """Wrap a page so that it counts as a request of its login. See worker_shares."""
 
     @wraps(view)
     def show_page(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -175,12 +182,15 @@ def _wrap_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespo
 
 
 def _is_unwanted(pattern: URLResolver | URLPattern) -> bool:
-    """Return whether the page changes a password, which the web's database login may not do."""
+    """Return whether a page changes passwords, which the web's database login may not do."""
     return str(pattern.pattern).startswith(("password_change/", "r/"))
 
 
 def _wrap_model_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a page of a ModelAdmin: filters and keys with NUL, which PostgreSQL refuses, are 400."""
+    """Wrap a page of a ModelAdmin so that a NUL in a filter or key is answered with 400.
+
+    PostgreSQL refuses NUL.
+    """
 
     @require_http_methods(["GET", "HEAD", "POST"])
     @wraps(view)
@@ -194,7 +204,7 @@ def _wrap_model_page(view: Callable[..., HttpResponseBase]) -> Callable[..., Htt
 
 
 class AnnalsSite(admin.AdminSite):
-    """Django's admin with the history screens in front. They are views of this site."""
+    """Django's admin site, with the support screens as its first pages."""
 
     site_header = "Annals"
     site_title = "Annals"
@@ -204,7 +214,7 @@ class AnnalsSite(admin.AdminSite):
 
     def __init__(self, name: str = "admin") -> None:
         super().__init__(name)
-        # Imported late: they ask for the site.
+        # Imported late: these modules import the site.
         from history.admin.pages import gaps
 
         self.screens: list[SitePage] = []
@@ -222,7 +232,7 @@ class AnnalsSite(admin.AdminSite):
     def register(
         self, model_or_iterable: Any, admin_class: type[Any] | None = None, **options: Any
     ) -> None:
-        """Register a model; its list takes only the filters of its page."""
+        """Register a model so that its list takes only the filters of its own page."""
         base_class = admin_class or admin.ModelAdmin
         own_class = type(
             base_class.__name__,
@@ -297,7 +307,7 @@ class AnnalsSite(admin.AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Answer 401 to a refused password, so that refused logins are counted and logged."""
+        """Show the log-in page; answer a wrong password with 401, so that it is counted."""
         response = super().login(request, extra_context)
         if request.method == "POST" and response.status_code == 200:
             response.status_code = 401
@@ -315,19 +325,20 @@ class AnnalsSite(admin.AdminSite):
         sends: bool = False,
         home: bool = False,
     ) -> None:
-        """Add a page of an app that this one must not import.
+        """Add a page of another app to the site. This app must not import the other one.
 
-        Call it from the `admin` module of that app, which is loaded before the addresses.
+        Call this from the `admin` module of the other app: Django loads these modules before the
+        addresses.
 
         Args:
-            address: The path below the site.
+            address: The path below the address of the site.
             name: The name of the URL.
-            title: The title in the list of pages; empty if no list has it.
+            title: The title in the list of pages; empty to leave the page out of the list.
             permission: The permission that the page needs.
             view: The view.
-            superusers: Whether superusers have this permission without being given it.
-            sends: Whether the page has a form that is sent.
-            home: Whether it is the first page of logins that may not open the history.
+            superusers: Whether superusers may open the page without an explicit grant.
+            sends: Whether the page has a form to submit.
+            home: Whether the page is the first page of logins that may not open the history.
         """
         may = (
             make_permission_check(permission)
@@ -344,13 +355,13 @@ class AnnalsSite(admin.AdminSite):
         self.screens.append(SitePage(address, name, title, may, check_and_view, sends, home))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> Any:
-        """Return Django's list of models, which is made when a page shows it."""
+        """Return Django's list of models, computed only if a page shows it."""
         return SimpleLazyObject(partial(super().get_app_list, request, app_label))
 
     def list_subject_links(
         self, request: HttpRequest, entity: EntityKind, id: str
     ) -> list[tuple[Promise, str]]:
-        """Return title and address of the links on the timeline that this login may follow."""
+        """Return the title and address of each link on a timeline that this login may follow."""
         return [
             (link.title, link.url(entity, id))
             for link in self.subject_links
@@ -358,14 +369,14 @@ class AnnalsSite(admin.AdminSite):
         ]
 
     def get_completeness(self) -> dict[str, object]:
-        """Return up to which moment the store is complete, for history/freshness.html."""
+        """Return the variables of history/freshness.html: up to when the store is complete."""
         # Imported late, as above.
         from history.completeness import complete_to
 
         return {"complete": complete_to.read_completeness(ENTITIES)}
 
     def _list_models(self, request: HttpRequest) -> list[dict[str, Any]]:
-        """Return the lists of models for the first page, without those that a screen leads to."""
+        """Return the lists of models for the first page, without lists that a screen links to."""
         screens = {site_page.name for site_page in self.screens if site_page.may(request.user)}
         return [
             model
@@ -390,7 +401,7 @@ class AnnalsSite(admin.AdminSite):
                 if site_page.home and site_page.may(request.user)
             ]
         ):
-            return home[0].view(request)  # type: ignore[return-value] # what Django sends on
+            return home[0].view(request)  # type: ignore[return-value]
         context = {
             "entities": [get_kind_title(entity) for entity in ENTITIES] if may_read else [],
             **(self.get_completeness() if may_read else {}),

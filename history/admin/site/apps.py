@@ -1,4 +1,4 @@
-"""Puts the support screens in the place of Django's default admin site."""
+"""Makes AnnalsSite the default admin site."""
 
 from importlib import import_module
 from typing import Any
@@ -13,13 +13,13 @@ class ScreensConfig(SimpleAdminConfig):
     default_site = "history.admin.site.admin_site.AnnalsSite"
 
     def ready(self) -> None:
-        """Register the checks of the admin after the screens are registered."""
+        """Register the checks of Django's admin so that the screens are registered first."""
         register(check_dependencies, Tags.admin)
         register(_check_screens, Tags.admin)
 
 
 def _check_screens(**options: Any) -> list[CheckMessage]:
-    # The URLs register the screens; without them there is nothing to check.
+    # Importing the URLs registers the screens. Before that there is nothing to check.
     import_module(settings.ROOT_URLCONF)
     messages: list[CheckMessage] = check_admin_app(**options)
     return messages

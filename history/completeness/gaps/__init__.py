@@ -1,1 +1,1 @@
-"""Versions that never arrived: found day by day, kept, closed when they come late."""
+"""Finds versions that never arrived, day by day, and keeps them as gaps until they arrive."""

@@ -1,6 +1,6 @@
-"""Decides which missing versions of a document are gaps, and opens and closes these.
+"""Decides which missing versions of a document are gaps, and opens and closes the gaps.
 
-What a reader is told about a missing version is in history.timeline.absence.
+history.timeline.absence decides what a viewer is told about a missing version.
 """
 
 import logging
@@ -23,14 +23,15 @@ DOCUMENTS_AT_ONCE = 2_000
 
 _SELECT_PENDING: Final = "SELECT id FROM gap_pending WHERE entity = %s ORDER BY id LIMIT %s"
 _DELETE_PENDING: Final = "DELETE FROM gap_pending WHERE entity = %s AND id = ANY(%s)"
-# Versions and notes of a document may be on different nodes of a cluster: temporary tables have
-# both. The documents, and of the versions next to missing ones the oldest row.
+# In a cluster, a document's versions and its row in gap_document may be on different nodes, so both
+# are copied into temporary tables: here the documents, in _NEIGHBOURS the versions next to missing
+# ones, from the oldest row of each version.
 _STATE: Final = """
 CREATE TEMP TABLE gap_state ON COMMIT DROP AS
 SELECT entity, id, versions, lowest, judged, begun, since FROM gap_document
 WHERE entity = %(entity)s AND id = ANY(%(ids)s)
 """
-# Single ids in the tables of many days, some of them without statistics yet.
+# Single ids are looked up in the tables of many days, some of which have no statistics yet.
 _DISABLE_SCANS: Final = """
 SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off
 """
@@ -63,7 +64,8 @@ UPDATE {document} d SET judged = v.lowest, begun = v.begun, since = v.since
 FROM unnest(%s::varchar[], %s::int[], %s::bool[], %s::timestamptz[]) AS v(id, lowest, begun, since)
 WHERE d.entity = %s AND d.id = v.id
 """
-# The missing versions that are gaps now, with their neighbours: retention may have removed both.
+# The missing versions that are gaps, because both neighbours are stored within the window. If a
+# neighbour is not, retention may have removed the missing versions too.
 _WANTED: Final = """
 CREATE TEMP TABLE gap_wanted ON COMMIT DROP AS
 WITH hole AS (
@@ -81,8 +83,8 @@ SELECT d.id, int8range(0, d.lowest), true, d.since, above.updated_at, above.clie
 FROM gap_state d JOIN gap_row AS above ON above.id = d.id AND above.version = d.lowest
 WHERE NOT d.begun AND d.lowest > 0 AND d.since >= %(edge)s
 """
-# Gaps that are missing as before stay open. Gaps that arrived or are unknown now are closed, new
-# ones are opened.
+# Gaps that are unchanged stay open. Gaps whose versions arrived, or about which nothing is known
+# any more, are closed. New gaps are opened.
 _CLOSE = """
 WITH stale AS (
     DELETE FROM version_gap g WHERE g.closed_at IS NULL AND g.entity = %(entity)s
@@ -121,10 +123,12 @@ _DROP: Final = "DROP TABLE gap_wanted, gap_state, gap_row"
 
 
 def judge_documents(entity: EntityKind, edge: datetime) -> int:
-    """Judge some of the pending documents of a kind in one transaction, and return how many.
+    """Judge at most DOCUMENTS_AT_ONCE pending documents of a kind, and return how many.
+
+    Runs in one transaction.
 
     Args:
-        edge: A missing version that may be older than this is not a gap.
+        edge: Missing versions that may be older than this moment are not gaps.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         lock_gaps(cursor)
@@ -149,7 +153,7 @@ def judge_documents(entity: EntityKind, edge: datetime) -> int:
 
 
 def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
-    """Find out for documents with a new lowest version whether older ones are missing."""
+    """Find out, for documents with a new lowest version, whether older versions are missing."""
     cursor.execute(_LOWEST)
     columns: tuple[list[Any], ...] = ([], [], [], [])
     for id, lowest, kind, made_at, created, *block in cursor.fetchall():
@@ -168,7 +172,7 @@ def _judge_beginnings(cursor: Any, entity: EntityKind) -> None:
 def _read_created_at(
     cursor: Any, entity: EntityKind, id: str, packed: bytes | None, stored_at: Any, position: int
 ) -> str | None:
-    """Return createdAt of a version in a block; None if it has none or cannot be read."""
+    """Return createdAt of a version in a packed row, or None if it has none or is damaged."""
     if packed is None:
         return None
     try:
@@ -176,7 +180,7 @@ def _read_created_at(
             position - 1
         ]
     except DamagedBlockError as error:
-        log.warning("whether older versions are missing is not known: %s", error)
+        log.warning("cannot tell whether the document has older versions: %s", error)
         return None
     cursor.execute("SELECT %s::jsonb->>%s::text", [text.decode(), entity.created_at])
     [(created_text,)] = cursor.fetchall()
@@ -184,9 +188,9 @@ def _read_created_at(
 
 
 def _parse_since(created: str | None, made_at: datetime | None) -> datetime | None:
-    """Return createdAt as the moment before which no version of a document is dated.
+    """Parse createdAt, the moment before which a document has no versions.
 
-    None if it is wrong, or later than a version.
+    Returns None if it is not a moment, or if it is later than `made_at`, the moment of a version.
     """
     try:
         moment = datetime.fromisoformat(created or "")
@@ -197,7 +201,7 @@ def _parse_since(created: str | None, made_at: datetime | None) -> datetime | No
 
 
 def select_pending_kinds(entities: Iterable[EntityKind]) -> list[EntityKind]:
-    """Return the kinds that have documents to judge."""
+    """Return the kinds that have pending documents."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT DISTINCT entity FROM gap_pending")
         names = {name for (name,) in cursor.fetchall()}

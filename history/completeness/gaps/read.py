@@ -1,4 +1,4 @@
-"""Reads the known gaps: sums for metrics, pages for people."""
+"""Reads the gaps: sums for metrics, pages for people."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from history.models import GapRun, VersionGap
 from history.store import quarantine_queries
 from history.store.quarantined_messages import QuarantinedMessage
 
-# Client ids come from messages, so there may be any number of them.
+# How many services metrics name. Client ids come from messages, so there may be very many.
 MAX_CLIENTS = 20
 OTHER_CLIENTS = "other"
 
@@ -27,14 +27,14 @@ WITH sums AS (
 SELECT entity, coalesce(named.client_id, %s), sum(gaps)::bigint, sum(versions)::bigint
 FROM sums LEFT JOIN named USING (client_id) GROUP BY 1, 2 ORDER BY 1, 4 DESC, 2
 """
-# Of each outcome, "" for the gaps that are open.
+# By outcome. Open gaps have the outcome "".
 _TOTALS = """
 SELECT outcome, count(*), sum(last::bigint - first + 1)::bigint FROM version_gap GROUP BY outcome
 """
 
 
 class GapSum(NamedTuple):
-    """Open gaps of one kind by one service, and how many versions they are."""
+    """The number of open gaps of one kind and service, and of the versions in them."""
 
     entity: str
     client_id: str
@@ -43,7 +43,7 @@ class GapSum(NamedTuple):
 
 
 class GapFigures(Answer, kw_only=True):
-    """GapTotals as `GET completeness` has them."""
+    """The totals of gaps as `GET completeness` answers them. See GapTotals."""
 
     looked_at: Moment | None
     gaps: Count
@@ -57,8 +57,8 @@ class GapTotals:
 
     looked_at: datetime | None  # when the run began; None before the first
     gaps: int  # how many gaps are open
-    missing: int  # how many versions these are
-    arrived: int  # versions of closed gaps that arrived
+    missing: int  # how many versions are missing in these
+    arrived: int  # how many versions of closed gaps arrived
 
     def to_answer(self) -> GapFigures:
         looked_at = self.looked_at
@@ -72,24 +72,24 @@ class GapTotals:
 
 @dataclass(frozen=True, slots=True)
 class GapSelection:
-    """A filter of gaps; None means any."""
+    """A filter of gaps. None stands for any kind or service."""
 
     entity: str | None = None
     client_id: str | None = None
-    closed: bool = False  # gaps that were closed, instead of open ones
+    closed: bool = False  # whether to select closed gaps instead of open ones
 
     @property
     def narrowed(self) -> bool:
-        """Whether gaps of other kinds or services are left out."""
+        """Whether the filter leaves out gaps of some kinds or services."""
         return self.entity is not None or self.client_id is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGap:
-    """A gap, and the versions of it that are in quarantine."""
+    """A gap, with the messages in quarantine that have its versions."""
 
     gap: VersionGap
-    # its versions that are in quarantine, ascending
+    # by version number, ascending
     quarantined: Mapping[int, QuarantinedMessage]
 
 
@@ -101,7 +101,7 @@ def fetch_sums() -> list[GapSum]:
 
 
 def fetch_totals() -> GapTotals:
-    """Return the sums of all kinds and services. Two queries."""
+    """Return the totals of all kinds and services. Runs two queries."""
     run = GapRun.objects.first()
     with connection.cursor() as cursor:
         cursor.execute(_TOTALS)
@@ -113,13 +113,13 @@ def fetch_totals() -> GapTotals:
         run.started_at if run else None,
         gaps,
         missing,
-        # An earlier release had an outcome of its own for gaps that Annals had asked for.
+        # An earlier release wrote "recovered" for versions that arrived after Annals asked.
         sum(totals_by_outcome.get(outcome, (0, 0))[1] for outcome in ("arrived", "recovered")),
     )
 
 
 def fetch_page(selection: GapSelection, size: int, before: int | None = None) -> list[ListedGap]:
-    """Return up to `size` gaps, the latest found first, with a lower id than `before`."""
+    """Return up to `size` gaps whose id is below `before`, the latest found first."""
     rows = VersionGap.objects.filter(closed_at__isnull=not selection.closed).order_by("-id")
     if selection.entity is not None:
         rows = rows.filter(entity=selection.entity)
@@ -131,7 +131,7 @@ def fetch_page(selection: GapSelection, size: int, before: int | None = None) ->
 
 
 def _add_quarantined(gaps: Sequence[VersionGap]) -> list[ListedGap]:
-    """Add the messages in quarantine to gaps. One query for each kind."""
+    """Add to each gap its messages in quarantine. Runs one query for each kind."""
     messages = {}
     for name in {gap.entity for gap in gaps} & BY_NAME.keys():
         ranges = [(gap.document, gap.first, gap.last) for gap in gaps if gap.entity == name]

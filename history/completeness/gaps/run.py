@@ -1,4 +1,4 @@
-"""One run of `annals gaps`: reads the days that changed, then judges what they brought."""
+"""One run of `annals gaps`: reads the days that changed, then judges the documents in them."""
 
 import time as clocks
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from history.store.versions import CLOCK_TOLERANCE
 
 REMOVED_AT_ONCE = 10_000
 
-# In the order of the index; a run that finds nothing to do costs two short scans of it.
+# Both statements follow an index, so a run without work costs two short index scans.
 _EXPIRE = """
 UPDATE version_gap SET closed_at = now(), outcome = 'expired'
 WHERE closed_at IS NULL AND since < %s
@@ -26,7 +26,7 @@ DELETE FROM version_gap WHERE id = ANY(ARRAY(
     SELECT id FROM version_gap WHERE closed_at < %s ORDER BY closed_at LIMIT %s))
 """
 _FORGET_DOCUMENTS = "DELETE FROM gap_document WHERE newest_day < %s"
-# Forgotten with their days, as the window may go back.
+# A day is forgotten when it leaves the window. If the window moves back, the day is read again.
 _FORGET_DAYS = "DELETE FROM gap_day WHERE day < %s"
 _LOOK_AGAIN = """
 INSERT INTO gap_pending (entity, id)
@@ -47,9 +47,9 @@ SELECT count(*) FROM (
 class GapsOutcome:
     """The figures of one run of `annals gaps`."""
 
-    days: int  # how many were read
-    documents: int  # how many were judged
-    expired: int  # gaps that were closed because the store can no longer tell
+    days: int  # how many days were read
+    documents: int  # how many documents were judged
+    expired: int  # how many gaps were closed because they left the window
     seconds: float
 
 
@@ -58,8 +58,8 @@ def find_gaps(
 ) -> GapsOutcome:
     """Bring the gaps up to date from the days that got rows since the last run.
 
-    Memory does not depend on the rows. A run may be killed, and two may run at once: each day, and
-    each few documents, is a transaction.
+    The memory needed does not depend on the number of rows. A run may be killed at any moment, and
+    two runs may run at once: each day, and each batch of documents, has a transaction of its own.
 
     Args:
         report: Called after each day.
@@ -68,7 +68,7 @@ def find_gaps(
     days = documents = 0
     last_run = get_latest_run()
     if last_run is not None and last_run.removed_before > window.oldest:
-        # Gaps were closed as expired, and are inside the window now.
+        # The window has moved back: gaps that were closed as expired are inside it again.
         with connection.cursor() as cursor:
             cursor.execute(_LOOK_AGAIN)
     for day in find_changed_days(window):
@@ -85,7 +85,7 @@ def find_gaps(
 
 
 def get_latest_run() -> GapRun | None:
-    """Return the latest complete run; None before the first."""
+    """Return the latest complete run, or None before the first one."""
     return GapRun.objects.first()
 
 

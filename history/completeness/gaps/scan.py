@@ -1,4 +1,4 @@
-"""Finds the days that got rows since they were read, and notes the numbers of their versions."""
+"""Finds the days that got rows since they were last read, and notes their version numbers."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
@@ -16,8 +16,9 @@ from history.store.days.days import ADVISORY_SPACE, DayState
 from history.store.days.window import Window
 from history.store.distribution.disk_use import measure_disk_use
 
-# PostgreSQL counts the rows that a table got. If the count is lost, the other parts differ. It
-# comes up to a minute after a commit: a day may be read once more, never once too few.
+# A mark changes whenever a day gets rows, because it has PostgreSQL's count of inserted rows. The
+# other parts of the mark change if that count was reset. The count is up to a minute late: a day
+# may be read once too often, but not once too few.
 _MARKS = """
     SELECT name, concat_ws(' ', pg_relation_filenode(part), pg_relation_size(part),
         pg_stat_get_tuples_inserted(part),
@@ -31,9 +32,9 @@ _MARKS = """
 
 
 class ChangedDay(NamedTuple):
-    """A partition to read: of a UTC day, or a longer one that somebody else made.
+    """A partition of a table to read: of one UTC day, or a longer one that somebody else made.
 
-    `start` and `end` are its bounds. `mark` tells how it was before the reading began.
+    `start` and `end` are its bounds. `mark` is its mark before the reading, see _MARKS.
     """
 
     entity: EntityKind
@@ -43,7 +44,7 @@ class ChangedDay(NamedTuple):
 
     @property
     def day(self) -> date:
-        """Its first day."""
+        """The first day of the partition."""
         return self.start.astimezone(UTC).date()
 
 
@@ -86,14 +87,15 @@ def _fetch_marks(names: Sequence[str]) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
-# Every transaction of a run takes it, so that two runs at once do each thing once.
+# The advisory lock that every transaction of a run holds, so that two runs do not repeat work.
 LOCK = (ADVISORY_SPACE << 32) + 1
 
-# Without it Citus refuses results of more than a gigabyte: ids of a day's documents.
+# Without this, Citus refuses intermediate results above a gigabyte, such as the ids of a day.
 _ALLOW_LARGE_RESULTS: Final = "SET LOCAL citus.max_intermediate_result_size TO -1"
-# From the primary key alone, in its order. On a cluster a document's versions and what is noted of
-# it may be on different nodes: temporary tables have both. A document is looked at again if its
-# lowest version is a new one that is not 0, or if versions between are or were missing.
+# The scan reads the primary key alone, in its order. In a cluster, a document's versions and its
+# row in gap_document may be on different nodes, so both are copied into temporary tables. A
+# document becomes pending if it has a new lowest version other than 0, or if versions between its
+# lowest and highest are or were missing.
 _SCAN: Final = (
     """
 CREATE TEMP TABLE gap_arrived ON COMMIT DROP AS
@@ -142,7 +144,7 @@ _SEEN = 'SELECT 1 FROM gap_day WHERE "table" = %s AND day = %s AND mark = %s'
 
 
 def scan_day(changed: ChangedDay) -> bool:
-    """Read a day in one transaction; return False if another run has read it meanwhile."""
+    """Read a day in one transaction. Return False if another run has read the day meanwhile."""
     entity, day = changed.entity, changed.day
     values: dict[str, Any] = {
         "entity": entity.name,
@@ -158,7 +160,7 @@ def scan_day(changed: ChangedDay) -> bool:
         cursor.execute(_SEEN, [entity.table, day, changed.mark])
         if cursor.fetchone():
             return False
-        # In the order of the primary key: grouping needs no memory for the ids of a day.
+        # Grouping in the order of the primary key needs no memory for the ids of a whole day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         cursor.execute(_ALLOW_LARGE_RESULTS)
         spread = distribution.is_distributed(connection.connection)
@@ -169,5 +171,5 @@ def scan_day(changed: ChangedDay) -> bool:
 
 
 def lock_gaps(cursor: Any) -> None:
-    """Wait until no other run is inside a transaction; hold the lock to the end of this one."""
+    """Take the lock of gap runs until the end of the transaction. Waits for other runs."""
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])

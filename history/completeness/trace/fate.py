@@ -23,20 +23,20 @@ from history.timeline.query import Absence
 
 
 class FateState(StrEnum):
-    """The state in which a version or message ended."""
+    """What became of a version or message."""
 
     STORED = "stored"
     REPEATED = "repeated"  # the same version was stored before
-    EXPIRED = "expired"  # retention removed it, or it came too late to be stored
+    EXPIRED = "expired"  # retention removed the version, or it came too late to be stored
     QUARANTINED = "quarantined"
-    UNREAD = "unread"  # the broker has it
-    LOST = "lost"  # the broker deleted it before it was read
-    DAMAGED = "damaged"
+    UNREAD = "unread"  # the broker has the message, and Annals has not read it yet
+    LOST = "lost"  # the broker deleted the message before Annals read it
+    DAMAGED = "damaged"  # the version is stored, but cannot be read
     UNKNOWN = "unknown"  # nothing shows that it ever existed
 
 
 class FateCause(Enum):
-    """How a state came about. Each has its sentence."""
+    """How a state came about. Each cause has its own sentence in fate_texts.py."""
 
     STORED = FateState.STORED, "stored"
     STORED_FROM = FateState.STORED, "stored, the message is known"
@@ -60,7 +60,7 @@ class FateCause(Enum):
 
     @property
     def state(self) -> FateState:
-        """The state that comes about."""
+        """The state that this cause leads to."""
         return self.value[0]
 
 
@@ -73,13 +73,16 @@ class VersionName(NamedTuple):
 
 
 class PossibleFates(NamedTuple):
-    """The messages among which a version may be that was never seen."""
+    """The messages that may have brought a version that Annals has never seen.
 
-    unread: int | None  # None if their number is not known
-    lost: int
-    expired: int
-    complete_to: datetime | None  # everything sent before was read
-    silence: Silence | None  # who does not answer about its topics
+    They are messages in the topics of the version's kind.
+    """
+
+    unread: int | None  # how many are not read yet; None if not known
+    lost: int  # how many the broker deleted before they were read
+    expired: int  # how many were older than retention when they were read
+    complete_to: datetime | None  # everything sent up to this moment was read; None if not known
+    silence: Silence | None  # the longest silence about the topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +91,15 @@ class Fate:
 
     cause: FateCause
     name: VersionName | None = None
-    position: MessagePosition | None = None  # the message that brought it, if known
-    at: datetime | None = None  # when this became so; None if not known
+    position: MessagePosition | None = None  # the message, or the one with the version, if known
+    at: datetime | None = None  # when the cause happened; None if not known
     made_at: datetime | None = None  # updatedAt of a stored version
-    settled_at: datetime | None = None  # when it was discarded
-    reason: str = ""  # why it is in quarantine, a member of ingest's Reason
+    settled_at: datetime | None = None  # when the message was stored or discarded from quarantine
+    reason: str = ""  # why the message is in quarantine, a member of ingest's Reason
     detail: str = ""  # the reason as a sentence
-    certain: bool = True  # False if it may also have been repeated or expired
-    may_be: PossibleFates | None = None
-    day: date | None = None
+    certain: bool = True  # False if the message may also have been repeated or expired
+    may_be: PossibleFates | None = None  # only for a version that was never seen
+    day: date | None = None  # the day of a damaged version
 
     @property
     def state(self) -> FateState:
@@ -120,15 +123,15 @@ _SUMS = """
 
 
 def trace_version(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> Fate:
-    """Find out the fate of a version. A stored one is `stored`, whatever else happened to it.
+    """Find out the fate of a version. Runs up to nine queries.
 
-    Runs up to nine queries.
+    If the version is stored, its fate is `stored`, also if it was in quarantine before.
 
     Args:
-        id: One that an entity can have.
+        id: An id that a document can have.
 
     Raises:
-        NeedToKnowError, RuleFailedError: As need_to_know.check_permitted.
+        NeedToKnowError, RuleFailedError: See need_to_know.check_permitted.
     """
     name = VersionName(entity.name, id, number)
     try:
@@ -149,7 +152,7 @@ def _trace_version(
         need_to_know.refuse_undecided(reader.viewer)
     keys_with_number = [key for key in keys if key.version == number]
     if keys_with_number:
-        # Whether it can be read.
+        # Raises an error if the version is damaged.
         timeline.fetch_all_versions(reader.hide_old_service(), [(entity, id, keys_with_number[-1])])
         return _make_stored_fate(reader, entity, name, keys_with_number[-1])
     message = (
@@ -204,8 +207,8 @@ def _make_stored_fate(
 ) -> Fate:
     """Make the fate of a stored version.
 
-    The message that brought it is known if the row entered a sealed day, or was in quarantine
-    first.
+    The message that brought the version is known only if the row entered a sealed day, or if the
+    message was in quarantine first.
     """
     position, moment = _find_late_row(entity, name, key)
     if position is None and name.version is not None:
@@ -232,7 +235,7 @@ def _find_late_row(
 
 
 def _was_removed(reader: HistoryReader, entity: EntityKind, id: str, number: int) -> bool:
-    """Return whether other versions show that the store had this one and retention removed it."""
+    """Return whether other versions show that the store had this one, before retention."""
     try:
         timeline.fetch_version(reader, entity, id, number, frozenset())
     except timeline.NotFoundError as error:
@@ -270,11 +273,11 @@ _UNSTORED_CAUSES = (FateCause.REPEATED, FateCause.TOO_OLD, FateCause.NO_MESSAGE)
 
 
 class BrokerBounds(NamedTuple):
-    """The first offset of a topic partition at the broker, and its end."""
+    """What the broker has of a topic partition."""
 
-    low: int
-    end: int
-    topic_id: str = ""  # of the topic at the broker; empty if not known
+    low: int  # the first offset
+    end: int  # the offset after the last message
+    topic_id: str = ""  # the id that the broker gave to the topic; empty if not known
 
 
 class _ReadRange(NamedTuple):
@@ -285,17 +288,19 @@ class _ReadRange(NamedTuple):
     next: int
     end: int | None
     checked_at: datetime
-    # only ingest_unstored knows of some messages that they did not become a row
+    # whether some messages that were read did not become a row, nor are in quarantine
     some_unstored: bool
-    noted_from: int
+    noted_from: int  # from this offset on, ingest_unstored has all such messages
 
 
 def trace_message(position: MessagePosition, broker: BrokerBounds | None = None) -> Fate:
-    """Find out the fate of a message of the topic as it is now. Runs up to four queries.
+    """Find out the fate of a message. Runs up to four queries.
+
+    If the topic was deleted and created again, the message is looked up in the new topic.
 
     Args:
-        broker: What the broker has of the topic partition. None: the end that the consumer noted
-            last.
+        broker: What the broker has of the topic partition. None: use the end that the consumer
+            noted last.
     """
     topic_id = broker.topic_id if broker else ""
     row = _fetch_one(_LEDGER, {**position._asdict(), "topic_id": topic_id})
@@ -347,9 +352,9 @@ def _find_unstored_fate(position: MessagePosition, partition_values: Sequence[An
 
 
 def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
-    """Make the fate of a message that was read and not noted as anything else: it was stored.
+    """Make the fate of a message that was read and for which nothing else was noted.
 
-    For earlier offsets that is not certain.
+    It was stored. This is not certain for offsets that were read before such notes were made.
     """
     is_certain = not read_range.some_unstored or position.offset >= read_range.noted_from
     cause = FateCause.READ if is_certain else FateCause.READ_BEFORE_NOTES
@@ -357,7 +362,7 @@ def _make_read_fate(position: MessagePosition, read_range: _ReadRange) -> Fate:
 
 
 def _is_within(runs: Sequence[int], offset: int) -> bool:
-    """Return whether an offset is inside one of the runs, given as starts and ends in turn."""
+    """Return whether an offset is in one of the runs. `runs` has their starts and ends in turn."""
     return any(start <= offset < end for start, end in zip(runs[::2], runs[1::2], strict=True))
 
 

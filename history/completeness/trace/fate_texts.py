@@ -1,4 +1,4 @@
-"""Describes the fate of a version or message in words and as an answer."""
+"""Describes the fate of a version or message in sentences, and as an answer of the API."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -79,7 +79,7 @@ _OF_MESSAGE: Final[Mapping[FateCause, Any]] = {
     ),
 }
 
-# Puts values into a template: str.format, or what also escapes them.
+# Puts values into a template: str.format, or a function that also escapes them.
 FillTemplate = Callable[..., str]
 
 
@@ -93,11 +93,11 @@ def describe_fate(
     fill: FillTemplate = str.format,
     format_moment: Callable[[datetime], str] = format_minute,
 ) -> list[str]:
-    """Return sentences in the reader's language, without the content of a document.
+    """Return sentences about a fate in the viewer's language, without content of a document.
 
     Args:
-        fill: Makes a text of a template and its values.
-        format_moment: Makes a text of a moment.
+        fill: Puts values into a template.
+        format_moment: Formats a moment.
     """
     version = fate.name.version if fate.name else None
     template = _OF_VERSION.get(fate.cause) if version is not None else None
@@ -119,7 +119,7 @@ def describe_fate(
 def _describe_possible_fates(
     fate: Fate, fill: FillTemplate, format_moment: Callable[[datetime], str]
 ) -> list[str]:
-    """Return sentences about the messages among which a version may be that was never seen."""
+    """Return sentences about the messages that may have brought a version that was never seen."""
     possible = fate.may_be
     if possible is None:
         return []
@@ -164,7 +164,7 @@ def _format_number(number: int) -> str:
 
 
 class PossibleFateFigures(Answer, kw_only=True):
-    """PossibleFates as numbers."""
+    """How many messages may have brought a version that was never seen. See PossibleFates."""
 
     unread: Count | None
     lost: Count
@@ -209,10 +209,10 @@ class FateDescription(Answer, kw_only=True):
 def make_description(
     fate: Fate, format_moment: Callable[[datetime], str], *, with_name: bool = True
 ) -> FateDescription:
-    """Describe a fate, as `GET trace` answers it.
+    """Make the answer of `GET trace` about a fate.
 
     Args:
-        format_moment: Makes a text of a moment.
+        format_moment: Formats a moment.
         with_name: Whether to say which version a message has.
     """
     name, position, may_be = fate.name if with_name else None, fate.position, fate.may_be

@@ -1,4 +1,8 @@
-"""The marked paths of an entity kind as a tree, and the walk that masks a document. Pure."""
+"""Masks the marked paths of a document. Begin with MarkedPaths.
+
+The paths are held as a tree of nodes. A walk over a document keeps, as its state, the set of nodes
+that its path so far can have reached.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from history.diff.path import unescape_segment
 from history.diff.path_filter import PathSegment
 from history.documents.exactjson import Json, Numeral
 
-ANY_SEGMENT = "*"  # any one segment
-ANY_SEGMENTS = "**"  # any number of segments, also none
+ANY_SEGMENT = "*"  # stands for any one segment
+ANY_SEGMENTS = "**"  # stands for any number of segments, including zero
 
-# Nothing is below these.
+# The types of values that have no values inside.
 _SCALAR_TYPES = frozenset((str, int, bool, Decimal, Numeral))
 _SCALAR_OR_NULL_TYPES = _SCALAR_TYPES | {type(None)}
 
-# Gives the token of a marked value. mark: the path in the catalogue that marks it.
+# Returns the token for a value. Arguments: the marked path, as in the catalogue, and the value.
 ReplaceValue = Callable[[str, Json], str]
 
 
@@ -27,44 +31,51 @@ ReplaceValue = Callable[[str, Json], str]
 class _MarkNode:
     """A node in the tree of marked paths."""
 
-    mark: str = ""  # the path that ends here, or empty
-    inside: str = ""  # the first path that goes on from here, by its text, or empty
-    stays: bool = False  # this is a `**`, which a walk does not leave while it goes down
-    # a name is on the way from the last `**`: so only a few values of a document can be here
+    mark: str = ""  # the marked path that ends at this node, or empty
+    inside: str = ""  # the alphabetically first path that continues below this node, or empty
+    stays: bool = False  # whether this node is a `**`, which a walk can stay on as it goes down
+    # whether a name lies between the last `**` and this node, so that only few values reach it
     named: bool = False
-    below: dict[str, _MarkNode] = field(default_factory=dict)
+    below: dict[str, _MarkNode] = field(default_factory=dict)  # by segment
 
     def get_or_add(self, name: str) -> _MarkNode:
-        """Return the node below, and make it if it is not there."""
+        """Return the node below for this segment, and add it if it does not exist."""
         has_name = name != ANY_SEGMENTS and (self.named or name != ANY_SEGMENT)
         return self.below.setdefault(name, _MarkNode(stays=name == ANY_SEGMENTS, named=has_name))
 
     @property
     def takes_lists(self) -> bool:
+        """Whether a path that continues below this node can go into a list."""
         return any(name in (ANY_SEGMENT, ANY_SEGMENTS) or name.isdigit() for name in self.below)
 
 
 @dataclass(slots=True)
 class _WalkState:
-    """The state of a walk over a document: the nodes of the tree that fit."""
+    """The state of a walk at one place of a document: all nodes that the path can have reached."""
 
-    mark: str  # of a marked place, or empty
-    value: str = ""  # the mark by which a plain value is masked here, because a path goes on
-    items: str = ""  # the mark by which a list is masked here, because a path goes on
-    # the states below, by names that matter
+    mark: str  # the marked path that ends at this place, or empty
+    # the marked path that needs an object or a list here, so that a plain value is masked; or empty
+    value: str = ""
+    # the marked path that needs an object here, so that a list is masked; or empty
+    items: str = ""
+    # the state below each name that occurs in a marked path
     named: dict[str, _WalkState | None] = field(default_factory=dict)
-    other: _WalkState | None = None  # the state below every other name
+    other: _WalkState | None = None  # the state below all other names
 
     def get_below(self, name: str) -> _WalkState | None:
         return self.named.get(name, self.other)
 
 
 class MarkedPaths:
-    """The marked paths of one kind of entity, with all below them: RFC 6901 pointers in which `*`
-    stands for any one segment and `**` for any number of them.
+    """The marked paths of one kind of entity.
 
-    A value on the way to a marked path that has not the form which the path expects is masked
-    whole: `/passport/series` masks a passport that is a text or a list. Only behind a name, though.
+    A path is an RFC 6901 pointer in which `*` stands for any one segment and `**` for any number
+    of segments. Everything below a marked path is marked too.
+
+    A marked path expects objects or lists on its way. If a document has another type of value
+    there, that value is masked as a whole: `/passport/series` also masks a passport that is a text
+    or a list. This holds only where the path has a name since its last `**`; otherwise nearly
+    every value would be masked.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -78,13 +89,11 @@ class MarkedPaths:
         self._root = _make_state([root], {})
 
     def mask_document(self, document: Json, replace: ReplaceValue) -> Json:
-        """Mask each marked part of the document as a whole, in place."""
+        """Replace each marked part of the document, in place, and return the document."""
         return document if self._root is None else _mask_value(document, self._root, replace)
 
-    def cover(self, steps: Sequence[PathSegment]) -> bool:
-        """Return whether a path leads into a marked part, at least one segment below the marked
-        place.
-        """
+    def is_below_mark(self, steps: Sequence[PathSegment]) -> bool:
+        """Return whether a path leads to a place at least one segment below a marked place."""
         state = self._root
         for step in steps:
             if state is None or state.mark:
@@ -134,10 +143,13 @@ def _mask_names(value: dict[str, Json], state: _WalkState, replace: ReplaceValue
 def _make_state(
     nodes: list[_MarkNode], states: dict[frozenset[int], _WalkState]
 ) -> _WalkState | None:
-    """Return the state of these nodes; None if there is no node. `states` has those that were made
-    so far.
+    """Return the state of a walk that can have reached these nodes, or None without nodes.
+
+    Args:
+        nodes: Also gets the nodes that are reached if a `**` stands for zero segments.
+        states: The states made so far, by the ids of their nodes. Gets the new states.
     """
-    for node in nodes:  # grows while it is read: `**` may stand for no segment at all
+    for node in nodes:  # the list grows during the loop
         deep = node.below.get(ANY_SEGMENTS)
         if deep is not None and deep not in nodes:
             nodes.append(deep)
@@ -159,7 +171,7 @@ def _make_state(
 
 
 def _list_below(nodes: list[_MarkNode], name: str) -> list[_MarkNode]:
-    """Return the nodes one segment further down."""
+    """Return the nodes that a step from these nodes to `name` can reach."""
     below_nodes: list[_MarkNode] = []
     for node in nodes:
         if node.stays:

@@ -1,6 +1,6 @@
-"""Masks the documents of a kind: puts a token in the place of each marked value.
+"""Masks documents: replaces each marked value by a token.
 
-history.policy.viewer_policy calls this for every viewer.
+history.policy.viewer_policy masks every document that it releases to a viewer.
 """
 
 import re
@@ -20,16 +20,16 @@ from history.kinds.entities import ENTITIES, EntityKind
 from history.policy.masking.marks import ANY_SEGMENTS, MarkedPaths
 from history.policy.masking.viewer import Viewer
 
-# Tokens of texts that a mask remembers: most versions of a document have what the one before had.
+# How many tokens of texts a mask remembers. Most texts are the same in the next version.
 MAX_REMEMBERED_TOKENS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class KindMask:
-    """Masks the documents of one kind of entity. paths: the marked ones, sorted."""
+    """Masks the documents of one kind of entity."""
 
-    entity: str
-    paths: tuple[str, ...]
+    entity: str  # the name of the kind
+    paths: tuple[str, ...]  # the marked paths, sorted
     _tokens: dict[tuple[bytes, str, str], str] = field(default_factory=dict, compare=False)
 
     @property
@@ -37,9 +37,9 @@ class KindMask:
         return _make_marked_paths(self.paths)
 
     def __call__(self, id: str, text: bytes) -> bytes:
-        """Return the JSON text of a document with a token in the place of each marked part.
+        """Return the JSON text of the document `id` with each marked part replaced by a token.
 
-        A document that Python cannot hold becomes one token. `id` is that of the entity.
+        A document that Python cannot hold becomes one token.
         """
         key = derive_document_key(self.entity, id)
 
@@ -61,13 +61,13 @@ class KindMask:
 
 
 def get_viewer_mask(viewer: Viewer, entity: EntityKind) -> KindMask | None:
-    """Return the mask of a kind for this viewer; None if nothing is to be masked."""
+    """Return the mask of a kind for this viewer, or None if the viewer sees all its values."""
     mask = load_stored_mask(entity)
     return None if mask is None or viewer.sees_marked else mask
 
 
 def load_stored_mask(entity: EntityKind) -> KindMask | None:
-    """Return the mask of a kind, whoever reads; None if the catalogue marks nothing in it."""
+    """Return the mask of a kind, or None if the catalogue marks no field of this kind."""
     paths = labels.get_catalogue().list_sensitive_paths(entity.name)
     return KindMask(entity.name, paths) if paths else None
 
@@ -78,9 +78,9 @@ def _make_marked_paths(paths: tuple[str, ...]) -> MarkedPaths:
 
 
 def list_searchable_keys(viewer: Viewer) -> list[str]:
-    """Return the business keys that the viewer may search by, as "kind key".
+    """Return the business keys that the viewer may search by, each as "kind key".
 
-    A key is left out if any of its places is marked, or is inside a marked part.
+    A key is left out if the viewer gets the value at any of its pointers masked.
     """
     return [
         f"{entity.name} {name}"
@@ -93,17 +93,17 @@ def list_searchable_keys(viewer: Viewer) -> list[str]:
 
 
 def is_path_into_mark(viewer: Viewer, kinds: Iterable[EntityKind], path: str) -> bool:
-    """Return whether a pointer or key path leads into a part that the viewer gets as one token.
+    """Return whether a pointer or key path leads into a part that this viewer gets as one token.
 
-    The answer does not depend on any document.
+    The result depends on the marked paths alone, not on documents.
     """
     masks = (get_viewer_mask(viewer, entity) for entity in kinds)
-    return any(mask is not None and mask.marks.cover(parse_path(path)) for mask in masks)
+    return any(mask is not None and mask.marks.is_below_mark(parse_path(path)) for mask in masks)
 
 
 def _is_marked(viewer: Viewer, entity: EntityKind, pointer: str) -> bool:
     mask = get_viewer_mask(viewer, entity)
-    return mask is not None and mask.marks.cover(parse_path(f"{pointer}/-"))
+    return mask is not None and mask.marks.is_below_mark(parse_path(f"{pointer}/-"))
 
 
 # Tokens.
@@ -115,21 +115,22 @@ _TOKEN = re.compile(MASKED_PREFIX + "[0-9a-f]{16}")
 
 
 def derive_document_key(entity: str, id: str) -> bytes:
-    """Derive the key of one document, so that equal values in two documents have different
-    tokens.
+    """Derive the key for the tokens of one document.
+
+    Each document has a key of its own, so equal values in two documents get different tokens.
     """
     installation = _derive_installation_key(settings.SECRET_KEY)
     return blake2b(f"{entity}\0{id}".encode(), key=installation, digest_size=32).digest()
 
 
 def make_token(key: bytes, mark: str, value: Json) -> str:
-    """Return the token of a value. All tokens have one length.
+    """Return the token of a value. All tokens have the same length.
 
-    1, 1.0 and 1.00 have the same token; 1 and "1" do not.
+    1, 1.0 and 1.00 have the same token; 1 and "1" have different tokens.
 
     Args:
-        key: Of the document.
-        mark: The marked path, so that two fields cannot be compared either.
+        key: The key of the document.
+        mark: The marked path. Equal values of two fields get different tokens.
     """
     text = b"%b\0%b" % (mark.encode(), canonical(_normalize_numbers(value)))
     return MASKED_PREFIX + blake2b(text, key=key, digest_size=TOKEN_DIGITS // 2).hexdigest()
@@ -140,7 +141,7 @@ def is_token(value: object) -> bool:
 
 
 def shorten_token(text: str) -> str:
-    """Return the short form of a token for screens; any other text stays as it is."""
+    """Return the short form of a token for screens, or any other text unchanged."""
     if not is_token(text):
         return text
     return f"•••• {text[len(MASKED_PREFIX) : len(MASKED_PREFIX) + SHOWN_DIGITS]}"
@@ -148,12 +149,12 @@ def shorten_token(text: str) -> str:
 
 @lru_cache(maxsize=4)
 def _derive_installation_key(secret: str) -> bytes:
-    # Hashed first: the key of BLAKE2 has 64 bytes at most.
+    # BLAKE2 takes a key of at most 64 bytes, so the secret is hashed first.
     return blake2b(blake2b(secret.encode()).digest(), person=b"annals.masking").digest()
 
 
 def _normalize_numbers(value: Json) -> object:
-    """Return the value with each number in the one form that all its notations share."""
+    """Return the value with each number written so that 1, 1.0 and 1e0 are the same."""
     if isinstance(value, dict):
         return {key: _normalize_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -164,7 +165,7 @@ def _normalize_numbers(value: Json) -> object:
 
 
 def _normalize_number(value: Decimal) -> msgspec.Raw:
-    # Not Decimal.normalize: it rounds to the precision of the context.
+    # Decimal.normalize would round to the precision of the context.
     sign, digits, exponent = value.as_tuple()
     text = "".join(map(str, digits))
     significant_digits = text.rstrip("0")

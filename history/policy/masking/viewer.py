@@ -31,23 +31,26 @@ class Caller(Protocol):
 class Viewer:
     """The login for which one request reads, with what it may see."""
 
-    # None: a program on the host, which reads masked documents of every application
+    # None: a command on this host, which reads the documents of every application, masked
     user: Caller | None
     # what the request reads, for the access journal
     access: AccessRecord = field(default_factory=AccessRecord)
-    in_clear: bool = False  # marked values are shown, whoever it is
-    # by application, what the rule of need-to-know said; None if it failed
+    in_clear: bool = False  # whether marked values are shown without asking for the permission
+    # by application, the decision of the need-to-know rule; None if the rule failed
     decided: dict[str, bool | None] = field(default_factory=dict)
 
     @property
     def sees_marked(self) -> bool:
-        """Whether the viewer may see marked values. Asked only for documents with marks."""
+        """Whether the viewer may see marked values.
+
+        Call it only for documents with marked fields: it may ask the database.
+        """
         return self.in_clear or has_explicit_permission(self.user, VIEW)
 
 
-# What this process remembers of permissions, because a page asks for the same ones many times. By
-# login, permission and whether it must be given: until when it is remembered, and the answer.
-# forget_permissions clears it, also in tests.
+# The permissions that this process remembers, because a page checks the same ones many times.
+# Key: login, permission, and whether it must be granted explicitly. Value: the time.monotonic() at
+# which the entry expires, and the answer. forget_permissions() clears it.
 _remembered_answers: dict[tuple[object, str, bool], tuple[float, bool]] = {}
 
 
@@ -57,16 +60,17 @@ def has_permission(user: Caller | None, permission: str) -> bool:
 
 
 def has_explicit_permission(user: Caller | None, permission: str) -> bool:
-    """Return whether the permission was granted to this login or a group of it.
+    """Return whether the permission was granted to this login or to one of its groups.
 
-    To be a superuser is not enough.
+    A superuser does not have it for that reason alone.
     """
     return _ask_remembered(user, permission, is_explicit=True)
 
 
 def _ask_remembered(user: Caller | None, permission: str, is_explicit: bool) -> bool:
-    """Return the answer, remembered for REMEMBERED_SECONDS or until this process changes a
-    permission.
+    """Return whether the user has the permission, at most REMEMBERED_SECONDS ago.
+
+    The answer is remembered for that time, or until this process changes a permission.
     """
     if user is None or not user.is_authenticated or not user.is_active:
         return False

@@ -1,4 +1,4 @@
-"""`manage.py outbox`: send recorded versions, send them again on request, or show what waits."""
+"""`manage.py outbox`: sends recorded versions, sends them again on request, or shows what waits."""
 
 from outbox.conf import conf
 from outbox.models import Document
@@ -10,7 +10,7 @@ from outbox.relay.loop import RelayLoop
 class Command(process.Command):
     """The command of the outbox."""
 
-    help = "Send recorded versions to Kafka, also again for who misses them, or say what waits"
+    help = "Send recorded versions to Kafka, send them again on request, or show what waits"
     processes = {
         "relay": ("send recorded versions to Kafka", RelayLoop),
         "answer": ("send versions again that Annals misses", RequestAnswerer),

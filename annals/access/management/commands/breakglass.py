@@ -45,10 +45,10 @@ class Command(BaseCommand):
             return
         if get_public_host() is None:
             hosts = os.environ.get(HOSTS, "").strip()
-            fault = f"{HOSTS}={hosts} names no host" if hosts else f"{HOSTS} is missing"
+            fault = f"{HOSTS}={hosts} names no host" if hosts else f"{HOSTS} is not set"
             raise CommandError(
-                f"{fault}, so the link would lead nowhere: set it for this command to the host "
-                "under which browsers reach Annals, such as annals.bank.example; and "
+                f"{fault}, so the link would lead nowhere. For this command, set it to the host "
+                "under which browsers reach Annals, such as annals.bank.example; and set "
                 "ANNALS_HTTPS, if the web has it. No login was made."
             )
         try:

@@ -1,4 +1,4 @@
-"""`manage.py inbox`: process messages, or show what waits."""
+"""`manage.py inbox`: processes messages, or shows what waits."""
 
 from outbox.inbox import status
 from outbox.inbox.conf import conf

@@ -27,12 +27,12 @@ ORDERS = (
 
 class Command(BaseCommand):
     help = (
-        "Make a few products and orders, and the logins anna and boris: their name is the password"
+        "Create a few products and orders, and the logins anna and boris. The password is the name"
     )
 
     def handle(self, *_: Any, **__: Any) -> None:
         if Product.objects.exists():
-            self.stdout.write("The shop has products already: nothing was made.")
+            self.stdout.write("The shop already has products, so nothing was created.")
             return
         for login, first, last in PEOPLE:
             User.objects.create_superuser(login, None, login, first_name=first, last_name=last)
@@ -53,4 +53,4 @@ class Command(BaseCommand):
                 quantity=3
             )
             Order.objects.filter(number="2026-1042").update(status=Order.Status.PAID)
-        self.stdout.write(f"{len(PRODUCTS)} products and {len(ORDERS)} orders were made.")
+        self.stdout.write(f"Created {len(PRODUCTS)} products and {len(ORDERS)} orders.")
