@@ -150,8 +150,9 @@ def _generate_batches(versions: Iterable[LateVersion]) -> Iterator[list[LateVers
 
 _STATE: Final = "SELECT given_to, last_position FROM feed_horizon, late_list"
 # Both in one message: a web process that stops in between would hold the lock, and all writers.
+# A lock_timeout would begin again with each writer that it waits for.
 _RAISE_HORIZON: Final = f"""
-SET LOCAL lock_timeout = '{PATIENCE}';
+SET LOCAL statement_timeout = '{PATIENCE}';
 UPDATE feed_horizon SET given_to = greatest(given_to, %s)
 """  # noqa: S608 - a constant
 _READ_BATCHES: Final = """
@@ -176,7 +177,7 @@ def raise_horizon(moment: datetime) -> bool:
     Call it outside of a transaction.
 
     Returns:
-        False if a writer keeps the horizon for longer than PATIENCE. It is as it was then.
+        False if writers keep the horizon for longer than PATIENCE. It is as it was then.
     """
     try:
         with django_connection.cursor() as cursor:
@@ -184,7 +185,7 @@ def raise_horizon(moment: datetime) -> bool:
             cursor.nextset()
             return bool(cursor.rowcount)
     except OperationalError as error:
-        if isinstance(error.__cause__, errors.LockNotAvailable):
+        if isinstance(error.__cause__, errors.QueryCanceled):
             return False
         raise
 

@@ -1,16 +1,20 @@
 """The late list of the feed: versions that are stored after a page has passed their moments."""
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
@@ -468,3 +472,27 @@ def test_ops_may_not_read_late_versions(
     token = data(ask())["nextPageToken"]
     client.force_login(User.objects.get(username="ops"))
     error(ask(lateSince=token), 403, "no_permission")
+
+
+def test_command_gives_what_came_late_by_the_token_of_the_feed(
+    ask: Callable[..., Any], store: Store
+) -> None:
+    def run(*words: str) -> tuple[list[str], dict[str, str]]:
+        out, err = StringIO(), StringIO()
+        begin = ("--from", minute(-600).isoformat(), "--order", "asc", "--json")
+        call_command("changes", *begin, *words, stdout=out, stderr=err)
+        entries = [json.loads(line) for line in out.getvalue().splitlines()]
+        tokens = dict(re.findall(r"--(late-since|page-token) (v1:\S+)", err.getvalue()))
+        return [f"{entry['id']} {entry['version']}" for entry in entries], tokens
+
+    store.add("A1", 1, {"rate": 1}, 1)
+    entries, tokens = run()
+    assert entries == ["A1 1"]
+    store.add("A1", 0, {"rate": 0}, 0)
+    note((get_root(), "A1", 0, 0))
+    entries, late_tokens = run("--late-since", tokens["late-since"])
+    assert entries == ["A1 0"]
+    assert run("--late-since", late_tokens["late-since"])[0] == []
+    assert run("--page-token", late_tokens["page-token"])[0] == []
+    with pytest.raises(CommandError, match="--late-since is not a token"):
+        run("--late-since", "v1:other")
