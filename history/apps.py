@@ -24,6 +24,9 @@ class HistoryConfig(AppConfig):
         post_migrate.connect(
             import_lazily("history.catalogue.labels.load_shipped_labels"), sender=self, weak=False
         )
+        post_migrate.connect(
+            import_lazily("history.store.late_list.create_rows"), sender=self, weak=False
+        )
         for changed in (post_save, post_delete):
             changed.connect(
                 import_lazily("history.catalogue.labels.forget_catalogue"),

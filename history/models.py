@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from psqlextra.models import PostgresPartitionedModel
@@ -277,6 +278,56 @@ class LateRow(models.Model):
         db_table = "late_row"
         default_permissions = ()
         indexes = [models.Index(fields=["table", "day", "row_hash"], name="late_row_hash")]
+
+
+class FeedHorizon(models.Model):
+    """The moment that no page of the feed of changes has passed. One row.
+
+    `given_to` is None as long as no program has read the feed. The right to update `id`, which is
+    always 1, is the right to lock the row. See history.store.late_list.
+    """
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    given_to = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "feed_horizon"
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(condition=models.Q(id=1), name="feed_horizon_one_row")
+        ]
+
+
+class LateList(models.Model):
+    """How far the late list goes. One row. See history.store.late_list."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    last_position = models.BigIntegerField()  # of the newest row of late_batch; 0: there was none
+    removed_to = models.BigIntegerField()  # rows up to this position are removed
+
+    class Meta:
+        db_table = "late_list"
+        default_permissions = ()
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="late_list_one_row")]
+
+
+class LateBatch(models.Model):
+    """Versions of one kind that one transaction stored after the feed had passed their moments.
+
+    The versions themselves may be gone: retention removes them by their own day.
+    """
+
+    position = models.BigIntegerField(primary_key=True)  # grows in the order of the commits
+    entity = models.CharField(max_length=64)  # the name of the kind
+    ids = ArrayField(models.CharField(max_length=ID_LENGTH))
+    moments = ArrayField(models.BigIntegerField())  # microseconds since 1970
+    versions = ArrayField(models.IntegerField())
+    noted_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "late_batch"
+        default_permissions = ()
+        indexes = [models.Index(fields=["noted_at"], name="late_batch_noted")]
 
 
 class PackDictionary(models.Model):

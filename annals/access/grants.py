@@ -33,6 +33,8 @@ WEB_WRITES: Final[Mapping[str, str]] = {
     "auth_user_groups": "INSERT, DELETE",
     "auth_user_user_permissions": "DELETE",
     "django_admin_log": "INSERT",
+    # A page of the feed of changes says up to where it goes.
+    "feed_horizon": "UPDATE (given_to)",
     # The web stores a request to resume; the consumer carries it out.
     "ingest_quarantine_request": "INSERT",
     "django_session": "INSERT, UPDATE (session_data, expire_date), DELETE",

@@ -40,7 +40,11 @@ _COLUMNS: Final = (
 )
 _INTERRUPTED: Final = 130  # as a shell reports Ctrl-C
 # The option of this command for each parameter of the API, if the names differ.
-_OPTIONS: Final = {"clientId": "client-id", "pageToken": "page-token"}
+_OPTIONS: Final = {
+    "clientId": "client-id",
+    "pageToken": "page-token",
+    "lateSince": "late-since",
+}
 
 PrintPage = Callable[[HistoryReader, ChangesPage], None]
 
@@ -55,7 +59,8 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
     record_operator_access(AccessAction.SEARCH, _describe_query(query))
     print_page = _choose_printer(command, options)
     pages = _generate_pages(query)
-    token = query.page_token
+    token = query.late_since or query.page_token
+    name = "late-since" if query.late_since else "page-token"
     with translation.override("en"):
         try:
             with show_progress("changes", None, sys.stderr) as advance:
@@ -66,7 +71,7 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
                     advance(len(page.versions))
         except KeyboardInterrupt:
             if token:
-                command.stderr.write(f"Interrupted. To continue: --page-token {token}")
+                command.stderr.write(f"Interrupted. To continue: --{name} {token}")
             sys.exit(_INTERRUPTED)
         except BadParameterError as error:
             option = _OPTIONS.get(error.name, error.name)
@@ -75,7 +80,10 @@ def print_changes(command: BaseCommand, options: dict[str, Any]) -> None:
         except NotFoundError as error:
             raise CommandError(str(error), returncode=2) from None
     if query.is_feed and token:
-        command.stderr.write(f"For later changes: --page-token {token}")
+        command.stderr.write(
+            f"For later changes: --page-token {token}\n"
+            f"For changes that arrive later with earlier moments: --late-since {token}"
+        )
 
 
 def _make_query(options: dict[str, Any]) -> ChangesQuery:
@@ -94,6 +102,7 @@ def _make_query(options: dict[str, Any]) -> ChangesQuery:
         order=order,
         page_size=_PAGE_SIZE,
         page_token=options["page_token"],
+        late_since=options["late_since"],
         include=frozenset(Include) if options["json"] else frozenset({Include.CHANGES}),
     )
 
@@ -129,7 +138,10 @@ def _generate_pages(query: ChangesQuery) -> Iterator[tuple[HistoryReader, Change
         is_feed_read = query.order is TimelineOrder.ASC and page.is_complete
         if page.next_token is None or (is_feed_read and len(page.versions) < query.page_size):
             return
-        query = replace(query, page_token=page.next_token)
+        if query.late_since is not None:
+            query = replace(query, late_since=page.next_token)
+        else:
+            query = replace(query, page_token=page.next_token)
 
 
 def _choose_printer(command: BaseCommand, options: dict[str, Any]) -> PrintPage:

@@ -5,6 +5,7 @@ from history.api import answers, describe
 from history.api.answer_types import ChangedVersionAnswer, ChangesAnswer
 from history.api.answers import AnswerFormat
 from history.api.base_view import ApiRequest, ApiView
+from history.api.parameters import TOKEN_LENGTH
 from history.timeline import (
     ChangesPage,
     ChangesQuery,
@@ -33,6 +34,7 @@ class ChangesView(ApiView):
             order=request.parameters.read_choice("order", TimelineOrder, TimelineOrder.DESC),
             page_size=request.read_page_size(),
             page_token=request.read_page_token(),
+            late_since=request.parameters.read_text("lateSince", TOKEN_LENGTH),
             include=output.include,
             complete_to=request.complete_to,
         )

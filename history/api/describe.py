@@ -160,6 +160,12 @@ ANSWER_FORM = (INCLUDE, ZONE)
 ENTITY_PATH = (ENTITY, IDENTIFIER)
 CHANGES = (
     *PAGING,
+    _make_query_parameter(
+        "lateSince",
+        Annotated[str, Meta(pattern="^v1:", max_length=TOKEN_LENGTH)],
+        "The token of a page with order=asc and without `to`: what was stored since for moments "
+        "that this feed had passed, in the order in which it was stored.",
+    ),
     ORDER,
     _make_query_parameter(
         "from", Moment, "From this moment on; where not given, a day before `to`."

@@ -2,20 +2,25 @@
 
 Begin with `fetch_changes_page`. The window is read in slices, and a page that has used its budget
 ends early. Versions are compared with their previous ones as in a timeline.
+
+The token of a feed has two places: one in time, up to which the feed was read, and one in the late
+list. A page of the feed moves the first, a page of the late list the second.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from django.utils.translation import gettext as _
 
 from history.common import clock, deadline
 from history.kinds.entities import ENTITIES, EntityKind
+from history.store import late_list
+from history.store.late_list import LateCursor, LateListGoneError
 from history.store.versions import (
     FIRST,
     LAST,
@@ -26,7 +31,7 @@ from history.store.versions import (
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
-from history.timeline.open_changes import fetch_changes
+from history.timeline.open_changes import fetch_changes, fetch_late_changes
 from history.timeline.pages import is_path_touched
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
@@ -40,7 +45,7 @@ from history.timeline.query import (
     read_token,
 )
 from history.timeline.reader import HistoryReader
-from history.timeline.time_slices import ChangesQuestion, TimeSlice
+from history.timeline.time_slices import ChangesQuestion, LateQuestion, TimeSlice
 from history.timeline.version_index import VersionIndex, generate_pairs
 
 DEFAULT_WINDOW: Final = timedelta(days=1)
@@ -62,6 +67,8 @@ class ChangesQuery:
     order: TimelineOrder = TimelineOrder.DESC
     page_size: int = DEFAULT_PAGE_SIZE
     page_token: str | None = None
+    # A token of a feed: what was stored late since, for moments that the feed had passed.
+    late_since: str | None = None
     include: frozenset[Include] = EVERYTHING
     # In ascending order no page passes this moment: a version before it may still be on its way.
     complete_to: datetime | None = None
@@ -92,6 +99,12 @@ class _Place(NamedTuple):
     position: TimelinePosition
     since: datetime
     until: datetime
+    late: LateCursor | None = None  # of a feed: where the late list is read on
+
+    def make_token(self, query: ChangesQuery) -> str:
+        """Make the token of the page that begins here."""
+        values = (*self.position, self.since, self.until, self.late)
+        return issue_token(query.binding, values, compress=False)
 
 
 def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPage:
@@ -106,18 +119,63 @@ def fetch_changes_page(reader: HistoryReader, query: ChangesQuery) -> ChangesPag
     """
     reader = replace(reader.hide_old_service(), damaged={})
     reader.viewer.access.is_one_entry = True
+    if query.late_since is not None:
+        return _fetch_late_page(reader, query, query.late_since)
     place = _find_place(query)
     since, until = place.since, place.until
     _check_query(reader, query, since, until)
-    versions, position, is_complete = _fill_page(reader, query, place)
+    if query.is_feed:
+        place = _promise(place)
+        until = place.until
+    filled = _fill_page(reader, query, _generate_steps(reader, query, place), place.position)
     damaged = tuple(reader.damaged)
-    end = until
-    if position is None and (query.is_feed or _is_capped(query)):
+    position = filled.position
+    if filled.is_end:
+        if not query.is_feed and not _is_capped(query):
+            return ChangesPage(filled.versions, None, True, (since, until), damaged)
         position = max(place.position, TimelinePosition(until, -1, "", -1))
-    if position is None:
-        return ChangesPage(versions, None, True, (since, end), damaged)
-    token = issue_token(query.binding, (*position, since, until), compress=False)
-    return ChangesPage(versions, token, is_complete, (since, end), damaged)
+    token = place._replace(position=position).make_token(query)
+    return ChangesPage(filled.versions, token, filled.is_complete, (since, until), damaged)
+
+
+def _promise(place: _Place) -> _Place:
+    """Return the place with the horizon of the feed raised to its end, before it is read.
+
+    From then on writers note what they store before that end. If one of them holds the horizon, the
+    page ends where it is.
+    """
+    state = late_list.read_state()
+    late, until = place.late or state.end, place.until
+    horizon = state.horizon or FIRST.updated_at
+    is_empty = until <= max(place.since, place.position.updated_at)
+    if until > horizon and not is_empty and not late_list.raise_horizon(until):
+        until = horizon
+    return place._replace(late=late, until=max(place.since, until))
+
+
+def _fetch_late_page(reader: HistoryReader, query: ChangesQuery, token: str) -> ChangesPage:
+    """Return a page of the late list: what was stored for moments that the feed had passed.
+
+    Raises:
+        BadParameterError: The query is not that of a feed, or the token is of another query, or
+            from before what the late list has.
+    """
+    if not query.is_feed:
+        raise BadParameterError("lateSince", _("needs order=asc, and no to"))
+    if query.page_token is not None:
+        raise BadParameterError("lateSince", _("cannot be given together with pageToken"))
+    place = _read_place(query, token, "lateSince")
+    window = place.since, max(place.since, place.position.updated_at)
+    _check_query(reader, query, *window)
+    start = place.late or LateCursor(1, 0)
+    try:
+        filled = _fill_page(reader, query, _generate_late_steps(reader, query, place, start), start)
+    except LateListGoneError:
+        text = _("is from before what is known of late versions; start again without a token")
+        raise BadParameterError("lateSince", text) from None
+    next_token = place._replace(late=filled.position).make_token(query)
+    damaged = tuple(reader.damaged)
+    return ChangesPage(filled.versions, next_token, filled.is_complete, window, damaged)
 
 
 def _is_capped(query: ChangesQuery) -> bool:
@@ -134,10 +192,10 @@ def _find_place(query: ChangesQuery) -> _Place:
         # Nothing is known to be complete: nothing is shown yet.
         until = min(until, query.complete_to or FIRST.updated_at)
     if query.page_token is not None:
-        *position, since, first_until = read_token(query.binding, query.page_token)
+        place = _read_place(query, query.page_token)
         if query.order is TimelineOrder.DESC:
-            until = first_until
-        return _Place(TimelinePosition(*position), since, max(since, until))
+            until = place.until
+        return place._replace(until=max(place.since, until))
     default_end = query.filters.until or clock.now()
     since = query.filters.since
     if since is None:
@@ -145,6 +203,12 @@ def _find_place(query: ChangesQuery) -> _Place:
     if query.order is TimelineOrder.DESC:
         return _Place(TimelinePosition(LAST.updated_at, -1, "", -1), since, until)
     return _Place(TimelinePosition(FIRST.updated_at, -1, "", -1), since, max(since, until))
+
+
+def _read_place(query: ChangesQuery, token: str, parameter: str = "pageToken") -> _Place:
+    """Return the place in a token. See read_token."""
+    *position, since, until, late = read_token(query.binding, token, parameter)
+    return _Place(TimelinePosition(*position), since, until, late and LateCursor(*late))
 
 
 def _subtract(moment: datetime, duration: timedelta) -> datetime:
@@ -169,21 +233,40 @@ def _check_query(
     absence.check_retention(filters)
 
 
-class _Filled(NamedTuple):
-    """The versions of a page, and the position behind the last version that was looked at."""
+_Position = TypeVar("_Position")  # TimelinePosition, in the late list LateCursor
+
+
+class _Step(NamedTuple, Generic[_Position]):
+    """Some versions in the order of the list, without the path filter."""
+
+    pairs: list[VersionWithPrevious]
+    positions: list[_Position]  # behind each of them
+    end: _Position  # everything up to it was read
+    has_more: bool  # whether the list goes on behind it
+
+
+class _Filled(NamedTuple, Generic[_Position]):
+    """The versions of a page."""
 
     versions: tuple[Version, ...]
-    position: TimelinePosition | None  # None at the end of the window
+    position: _Position  # behind the last version that was looked at
     is_complete: bool
+    is_end: bool = False  # whether the list ends there
 
 
-def _fill_page(reader: HistoryReader, query: ChangesQuery, place: _Place) -> _Filled:
-    path, position = query.filters.path, place.position
+def _fill_page(
+    reader: HistoryReader,
+    query: ChangesQuery,
+    steps: Iterable[_Step[_Position]],
+    position: _Position,
+) -> _Filled[_Position]:
+    """Return the versions of a page that begins at a position."""
+    path = query.filters.path
     versions: list[Version] = []
     examined, budget_left = 0, PageBudget()
-    for step in _generate_steps(reader, query, place):
+    for step in steps:
         composer = compose.VersionComposer(reader, step.pairs, query.include, path)
-        for pair in step.pairs:
+        for pair, pair_position in zip(step.pairs, step.positions, strict=True):
             deadline.check()
             if examined and budget_left.is_late:
                 return _Filled(tuple(versions), position, False)
@@ -195,26 +278,20 @@ def _fill_page(reader: HistoryReader, query: ChangesQuery, place: _Place) -> _Fi
                     return _Filled(tuple(versions), position, False)
                 versions.append(version)
             examined += 1
-            position = TimelinePosition.from_ref(pair.row.ref)
-        position = step.position
+            position = pair_position
+        position = step.end
         if step.has_more and (budget_left.is_late or examined >= budget.SCAN_VERSIONS):
             is_full = len(versions) == query.page_size
             return _Filled(tuple(versions), position, is_full)
-    return _Filled(tuple(versions), None, True)
+    return _Filled(tuple(versions), position, True, is_end=True)
 
 
-class _Step(NamedTuple):
-    """Some versions in display order, without the path filter."""
-
-    pairs: list[VersionWithPrevious]
-    position: TimelinePosition  # everything up to it was read
-    has_more: bool  # whether the window goes on behind it
-
-
-def _generate_steps(reader: HistoryReader, query: ChangesQuery, place: _Place) -> Iterator[_Step]:
+def _generate_steps(
+    reader: HistoryReader, query: ChangesQuery, place: _Place
+) -> Iterator[_Step[TimelinePosition]]:
     """Generate the versions of a window after a position, and the slices that have none."""
     kinds = [query.entity] if query.entity else ENTITIES
-    limit = query.page_size + 1 if query.filters.path is None else budget.BATCH_VERSIONS
+    limit = _count_versions_to_read(query)
     position = place.position
     window = TimeSlice(place.since, place.until, query.order).narrow(position)
     while not window.is_empty:
@@ -235,6 +312,36 @@ def _generate_steps(reader: HistoryReader, query: ChangesQuery, place: _Place) -
         indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
         refs = [ref for ref in changes.refs if ref[:2] in indexes]
         for pairs in generate_pairs(reader, refs, indexes, as_list=True):
-            yield _Step(pairs, TimelinePosition.from_ref(pairs[-1].row.ref), True)
+            positions = [TimelinePosition.from_ref(pair.row.ref) for pair in pairs]
+            yield _Step(pairs, positions, positions[-1], True)
         position = end
-        yield _Step([], position, not window.is_empty)
+        yield _Step([], [], position, not window.is_empty)
+
+
+def _generate_late_steps(
+    reader: HistoryReader, query: ChangesQuery, place: _Place, cursor: LateCursor
+) -> Iterator[_Step[LateCursor]]:
+    """Generate the versions of the late list behind a cursor."""
+    question = LateQuestion(
+        kinds=[query.entity] if query.entity else ENTITIES,
+        filters=query.filters,
+        since=place.since,
+        before=place.position,
+        cursor=cursor,
+        limit=_count_versions_to_read(query),
+    )
+    has_more = True
+    while has_more:
+        changes = fetch_late_changes(reader, question)
+        indexes = {document: VersionIndex(keys) for document, keys in changes.keys.items()}
+        refs = [ref for ref in changes.refs if ref[:2] in indexes]
+        for pairs in generate_pairs(reader, refs, indexes, as_list=True):
+            positions = [changes.cursors[pair.row.ref] for pair in pairs]
+            yield _Step(pairs, positions, positions[-1], True)
+        question, has_more = replace(question, cursor=changes.end), changes.has_more
+        yield _Step([], [], changes.end, has_more)
+
+
+def _count_versions_to_read(query: ChangesQuery) -> int:
+    """Return how many versions one step reads."""
+    return query.page_size + 1 if query.filters.path is None else budget.BATCH_VERSIONS

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from history.kinds.entities import ENTITIES, EntityKind
 from history.policy import need_to_know
+from history.store import late_list
 from history.store.blocks.queries import build_damage_error
+from history.store.late_list import LateCursor, LateVersionBatch
 from history.store.versions import EntityRef, TimelinePosition, VersionKey, VersionRef
+from history.timeline.query import EPOCH, MICROSECOND
 from history.timeline.reader import HistoryReader
-from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
+from history.timeline.time_slices import (
+    ActivityRow,
+    ChangesQuestion,
+    LateQuestion,
+    ListedChange,
+    TimeSlice,
+)
 
 
 class FetchedChanges(NamedTuple):
@@ -30,6 +39,68 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
     """
     changes = reader.lists.fetch_changes(question)
     last = changes[-1].position if len(changes) == question.limit else None
+    return FetchedChanges(*_open(reader, changes), last)
+
+
+class FetchedLateChanges(NamedTuple):
+    """Versions of the late list that a viewer may see, in the order in which they were stored."""
+
+    refs: list[VersionRef]
+    keys: Mapping[EntityRef, list[VersionKey]]  # of all versions of their documents
+    cursors: Mapping[VersionRef, LateCursor]  # the place behind each of them
+    end: LateCursor  # everything before it was read
+    has_more: bool
+
+
+def fetch_late_changes(reader: HistoryReader, question: LateQuestion) -> FetchedLateChanges:
+    """Return versions of the late list that the feed has passed, without their documents.
+
+    What is not stored any more is left out, and what the viewer may not see. What cannot be read is
+    noted in `reader.damaged`.
+
+    Raises:
+        LateListGoneError: The list does not have what follows the cursor.
+    """
+    batches = late_list.fetch_batches(question.cursor)
+    has_more = len(batches) == late_list.BATCHES_PER_READ
+    end = LateCursor(batches[-1].position + 1, 0) if batches else question.cursor
+    cursors: dict[VersionRef, LateCursor] = {}
+    for ref, cursor in _generate_entries(batches, question):
+        cursors.setdefault(ref, cursor)
+        if len(cursors) == question.limit:
+            end, has_more = cursor, True
+            break
+    listed = reader.lists.fetch_listed(list(cursors), question.filters) if cursors else {}
+    refs, keys = _open(reader, [listed[ref] for ref in cursors if ref in listed])
+    return FetchedLateChanges(refs, keys, cursors, end, has_more)
+
+
+def _generate_entries(
+    batches: Iterable[LateVersionBatch], question: LateQuestion
+) -> Iterator[tuple[VersionRef, LateCursor]]:
+    """Generate the versions that the feed has passed, with the place behind each of them."""
+    kinds = {entity.name: entity for entity in question.kinds}
+    for batch in batches:
+        if batch.entity not in kinds:
+            continue
+        entity = kinds[batch.entity]
+        is_first = batch.position == question.cursor.position
+        start = question.cursor.versions_read if is_first else 0
+        entries = list(zip(batch.ids, batch.moments, batch.versions, strict=True))
+        for number, (id, microseconds, version) in enumerate(entries[start:], start + 1):
+            moment = EPOCH + microseconds * MICROSECOND
+            ref = entity, id, VersionKey(version, moment)
+            if question.since <= moment and TimelinePosition.from_ref(ref) <= question.before:
+                yield ref, LateCursor(batch.position, number)
+
+
+def _open(
+    reader: HistoryReader, changes: Sequence[ListedChange]
+) -> tuple[list[VersionRef], Mapping[EntityRef, list[VersionKey]]]:
+    """Return the changes that the viewer may see, and the keys of all versions of their documents.
+
+    What cannot be read is noted in `reader.damaged`.
+    """
     refs: list[VersionRef] = []
     for change in _select_open_changes(reader, changes):
         entity, id, _key = change.ref
@@ -46,7 +117,7 @@ def fetch_changes(reader: HistoryReader, question: ChangesQuestion) -> FetchedCh
         for entity, kind_ids in ids.items()
         for id, document_keys in reader.lists.fetch_keys(entity, kind_ids).items()
     }
-    return FetchedChanges(refs, keys, last)
+    return refs, keys
 
 
 def fetch_activity(

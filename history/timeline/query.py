@@ -186,8 +186,11 @@ def issue_token(
     return PREFIX + signing.dumps(values, salt=_make_salt(binding), compress=compress)
 
 
-def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
+def read_token(binding: tuple[object, ...], token: str, parameter: str = "pageToken") -> list[Any]:
     """Return the position in a page token, moments as aware datetimes in UTC.
+
+    Args:
+        parameter: The parameter that has the token.
 
     Raises:
         BadParameterError: The token has a wrong signature or belongs to another query.
@@ -198,7 +201,7 @@ def read_token(binding: tuple[object, ...], token: str) -> list[Any]:
         values = None
     if values is None or not token.startswith(PREFIX):
         raise BadParameterError(
-            "pageToken",
+            parameter,
             _("is not a token of this call with these parameters; start again without it"),
         )
     return [

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from history.kinds.entities import ENTITIES, EntityKind
+from history.store.late_list import LateCursor
 from history.store.versions import TimelinePosition, VersionKey, VersionRef
 from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 
@@ -97,6 +98,19 @@ class ChangesQuestion:
     filters: VersionFilters
     slice: TimeSlice
     after: TimelinePosition
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateQuestion:
+    """Which versions of the late list are asked for. Times in `filters` are not looked at, nor is
+    the path."""
+
+    kinds: Sequence[EntityKind]
+    filters: VersionFilters
+    since: datetime
+    before: TimelinePosition  # where the feed stands: it will have what is behind it
+    cursor: LateCursor
     limit: int
 
 

@@ -14,7 +14,7 @@ from psycopg.rows import namedtuple_row
 from history.store.days.window import Window
 from ingest.kafka.names import identify_message, read_place
 from ingest.messages.message import Message
-from ingest.store import missing_days, rejects, session
+from ingest.store import late_versions, missing_days, rejects, session
 from ingest.store.batch import BadMessage, EntityDay
 from ingest.store.ledger import Connection
 from ingest.store.missing_days import DayRefusal
@@ -137,7 +137,7 @@ def lock_messages(
 def resolve_messages(connection: Connection, settled: Iterable[tuple[LockedMessage, str]]) -> None:
     """Settle messages as `stored`, `repeated` or `expired`, and move them in the ledger's counts.
 
-    Call it last in a transaction: it locks ledger rows in order.
+    Call it after the rows of a transaction: it locks ledger rows in order.
     """
     moved: defaultdict[LedgerPlace, list[tuple[int, str]]] = defaultdict(list)
     for locked, outcome in settled:
@@ -349,6 +349,8 @@ def retry_messages(
                 messages = [locked_message.message for locked_message in locked]
                 results = store_messages(connection, messages, current, refused)
                 outcomes = _settle_messages(connection, locked, results)
+                stored_rows = [result.stored_row for result in results if result.stored_row]
+                late_versions.note_late_versions(connection, stored_rows, ())
         except MissingDaysError as missing:
             # Outside of the transaction, and in the window of now: midnight may have passed.
             refused |= missing_days.create_partitions(connection, missing.days, window())
@@ -375,12 +377,12 @@ def _settle_messages(
     of_message = {id(locked_message.message): locked_message for locked_message in locked}
     settled: list[tuple[LockedMessage, str]] = []
     outcomes: Counter[str] = Counter()
-    for message, outcome, reject in results:
-        locked_message = of_message[id(message)]
-        if reject is None:
-            settled.append((locked_message, outcome))
-            outcomes[outcome] += 1
+    for result in results:
+        locked_message = of_message[id(result.message)]
+        if result.reject is None:
+            settled.append((locked_message, result.outcome))
+            outcomes[result.outcome] += 1
         else:
-            outcomes[postpone_message(connection, locked_message, reject)] += 1
+            outcomes[postpone_message(connection, locked_message, result.reject)] += 1
     resolve_messages(connection, settled)
     return outcomes

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
@@ -14,8 +15,14 @@ from ingest.store.ledger import Connection
 from ingest.store.missing_days import DayRefusal
 from ingest.store.slow_path import get_key, store_isolated
 
-# A message with its outcome: stored, repeated, expired, or rejected with the bad message.
-MessageOutcome = tuple[Message, str, BadMessage | None]
+
+class MessageOutcome(NamedTuple):
+    """What became of a message."""
+
+    message: Message
+    outcome: str  # stored, repeated, expired or rejected
+    reject: BadMessage | None = None  # if it was rejected
+    stored_row: DecodedRow | None = None  # if it was stored
 
 
 class MissingDaysError(Exception):
@@ -55,7 +62,7 @@ def store_messages(
             old.append(DecodedRow(error.record, message))
         except RejectedMessage as error:
             reject = BadMessage(message, error.reason, error.explanation)
-            results.append((message, "rejected", reject))
+            results.append(MessageOutcome(message, "rejected", reject))
     existing = missing_days.find_attached_days(connection, {row.day for row in (*good, *old)})
     if missing := {row.day for row in good} - existing - refused.keys():
         raise MissingDaysError(missing)
@@ -63,11 +70,11 @@ def store_messages(
     for row in (*good, *old):
         if row.day in existing:
             rows[row.record.entity].append(row)
-    results += ((row.message, "expired", None) for row in old if row.day not in existing)
+    results += (MessageOutcome(row.message, "expired") for row in old if row.day not in existing)
     for row in good:
         if row.day not in existing:
             reject = BadMessage(row.message, Reason.NO_PARTITION, refused[row.day].explanation)
-            results.append((row.message, "rejected", reject))
+            results.append(MessageOutcome(row.message, "rejected", reject))
     for name, entity in BY_NAME.items():
         results += _store_rows(connection, entity, sorted(rows[name], key=get_key))
     return results
@@ -83,4 +90,4 @@ def _store_rows(
         reject = rejected.get(id(row.message))
         again = id(row.message) in repeated
         became = "rejected" if reject else "repeated" if again else "stored"
-        yield row.message, became, reject
+        yield MessageOutcome(row.message, became, reject, row if became == "stored" else None)

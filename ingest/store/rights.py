@@ -20,6 +20,10 @@ KEYS: Final[Mapping[str, str]] = {
     "search_key": "SELECT, INSERT, UPDATE (day)",
     # Which topics do not exist.
     "ingest_asked_topic": "SELECT, INSERT, UPDATE (absent, asked_at)",
+    # Versions that the feed of changes has passed. The right to update is that to lock the row.
+    "feed_horizon": "SELECT, UPDATE (id)",
+    "late_list": "SELECT, UPDATE (last_position)",
+    "late_batch": "INSERT",
     # What the pages of operators show, and what was asked for there.
     "ingest_pace": "SELECT, INSERT, UPDATE (at, came, read, stored)",
     "ingest_job_run": "SELECT, INSERT, UPDATE (started_at, outcome)",

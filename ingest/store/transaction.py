@@ -17,7 +17,14 @@ from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
 from history.store.search_index.keys import KeyFingerprint, NewSearchKeys, SearchKeyRow
 from ingest.messages.message import Message, TopicPartition
-from ingest.store import empty_offsets, ledger, missing_days, rejects, session
+from ingest.store import (
+    empty_offsets,
+    late_versions,
+    ledger,
+    missing_days,
+    rejects,
+    session,
+)
 from ingest.store.batch import BadMessage, Batch, Claims, DecodedRow, Ends
 from ingest.store.fast_path import copy_rows, store_search_keys
 from ingest.store.ledger import Connection, LedgerMove
@@ -115,6 +122,9 @@ class BatchWriter(DatabaseSession):
                     for at in sorted(batch.progress)
                 ]
                 ledger.advance_partitions(connection, moves)
+                unstored = (*result.repeated, *(reject.message for reject in result.rejects))
+                rows = chain.from_iterable(batch.rows.values())
+                late_versions.note_late_versions(connection, rows, unstored)
                 return written
         except errors.CheckViolation as error:
             if not is_missing_partition(error):

@@ -165,6 +165,7 @@ def find_faults() -> list[str]:
 OURS = (
     *("ingest_ledger", "ingest_gap", "ingest_unstored", "ingest_quarantine", "search_key"),
     *("ingest_pace", "ingest_job_run", "ingest_quarantine_request", "ingest_asked_topic"),
+    "late_batch",
 )
 
 
@@ -180,6 +181,7 @@ def empty() -> None:
             plain.execute(f"DROP TABLE {part}")
         for table in OURS:
             plain.execute(f"DELETE FROM {table}")
+        plain.execute("UPDATE feed_horizon SET given_to = NULL")
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from history.models import (
     ChangedRow,
     DaySeal,
     DoubledVersion,
+    FeedHorizon,
+    LateBatch,
     LateRow,
     MaintainRun,
     PackAttempt,
@@ -122,8 +124,9 @@ def clean() -> None:
     noted = (MaintainRun, ArchivedDay, DaySeal, SealedDay, LateRow, VerifiedTable, PackDictionary)
     of_packing = (ChangedRow, PackAttempt, DoubledVersion)
     of_ingest = (Ledger, Quarantined, RetiredTopic, AskedTopic, JournalEntry)
-    for model in (*noted, *of_packing, *of_ingest):
+    for model in (*noted, *of_packing, *of_ingest, LateBatch):
         model.objects.all().delete()
+    FeedHorizon.objects.update(given_to=None)
 
 
 def retire() -> None:

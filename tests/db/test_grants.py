@@ -88,11 +88,15 @@ REFUSED = {
             ("django_migrations", "name"),
             ("day_seal", "seal"),
             ("ingest_quarantine_request", "done_at"),
+            ("feed_horizon", "id"),
+            ("late_list", "last_position"),
+            ("late_batch", "ids"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "search_key", "day_seal", "archived_day"),
             *("auth_user", "auth_group", "access_identity", "access_breakglass"),
             *("access_journal", "django_admin_log", "ingest_quarantine_request"),
+            *("feed_horizon", "late_list", "late_batch"),
         )),
         "INSERT INTO access_journal (at) VALUES (now())",
         "INSERT INTO access_breakglass (user_id, made) SELECT id, now() FROM auth_user",
@@ -116,11 +120,16 @@ REFUSED = {
             ("late_row", "row_hash"),
             ("version_gap", "last"),
             ("search_key", "value"),
+            ("feed_horizon", "given_to"),
+            ("late_list", "removed_to"),
+            ("late_batch", "ids"),
         )),
         *(f"{change} {table}" for change in ("DELETE FROM", "TRUNCATE") for table in (
             *("ingest_ledger", "ingest_quarantine", "ingest_gap", "search_key", "late_row"),
             *("version_gap", "gap_document", "gap_day"),
+            *("feed_horizon", "late_list", "late_batch"),
         )),
+        "INSERT INTO feed_horizon DEFAULT VALUES",
         "INSERT INTO access_journal DEFAULT VALUES",
         "INSERT INTO ingest_retired_topic VALUES ('t', 'why', now())",
         "INSERT INTO sealed_day VALUES ('t', now(), NULL)",
@@ -218,6 +227,8 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     with open_connection("test-owner") as owner:
         seal_day(owner, ROOT, old.date())
 
+    with acting_as(WEB) as plain:  # as a page of the feed does
+        plain.execute("UPDATE feed_horizon SET given_to = now() - interval '1 day'")
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)
     ingested.write(make_value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
@@ -231,6 +242,8 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
         assert cursor.fetchall() == [("a",), ("b",), ("before",), ("late",), ("old",)]
         cursor.execute('SELECT row_id, "offset" FROM late_row')
         assert cursor.fetchall() == [("late", 6)]
+        cursor.execute("SELECT ids FROM late_batch")
+        assert cursor.fetchall() == [(["late"],)]
         cursor.execute("SELECT sum(stored), sum(repeated), sum(quarantined) FROM ingest_ledger")
         assert cursor.fetchone() == (5, 1, 1)
 

@@ -74,7 +74,7 @@ def _hold_in_vain(replace: Replace) -> None:
         old = [item for item in messages if _is_old(item, window)]
         other_messages = [item for item in messages if item not in old]
         stored = retry_store.store_messages(connection, other_messages, window, *more)
-        return [*((item, "expired", None) for item in old), *stored]
+        return [*(retry_store.MessageOutcome(item, "expired") for item in old), *stored]
 
     replace(missing_days, "admit_expired", lambda *_: None)
     replace(messages, "store_messages", expire)

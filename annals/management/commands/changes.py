@@ -35,6 +35,12 @@ class Command(BaseCommand):
         add("--path", help="only versions that changed this field: /rate")
         add("--order", choices=("desc", "asc"), default="desc", help="desc: newest first (default)")
         add("--page-token", metavar="TOKEN", help="go on where an earlier call stopped")
+        add(
+            "--late-since",
+            metavar="TOKEN",
+            help="with --order asc, and the token of its last page: what was stored since for "
+            "moments that these pages had passed",
+        )
         form = parser.add_mutually_exclusive_group()
         form.add_argument(
             "--json", action="store_true", help="one JSON object a line, as in GET changes"

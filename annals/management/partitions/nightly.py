@@ -9,7 +9,8 @@ completes its work.
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from datetime import time as time_of_day
 from typing import Final
 
 import psycopg
@@ -42,6 +43,7 @@ from history.retention.run_lock import hold_run_lock, retake_lost_lock
 from history.retention.runs import StepResult, UnsealedDay
 from history.retention.seals import day_snapshot, late_rows, verification
 from history.retention.seals.seal import find_days_to_seal, seal_days
+from history.store import late_list
 from history.store.database import forms
 from history.store.days import table_swap
 from history.store.days.canonical import Connection
@@ -256,6 +258,17 @@ def remove_old_empty_offsets(context: NightContext) -> StepResult:
     return result
 
 
+def remove_old_late_versions(context: NightContext) -> StepResult:
+    """Remove what the late list of the feed noted before the window."""
+    result = StepResult()
+    before = datetime.combine(context.policy.window.oldest, time_of_day(), UTC)
+    try:
+        late_list.remove_old_batches(connection.connection, before)
+    except psycopg.Error as error:
+        result.note_failure("retention of the late list", error)
+    return result
+
+
 def remove_ended_logins(context: NightContext) -> StepResult:
     """Remove the rows of logins that have ended."""
     result = StepResult()
@@ -287,6 +300,7 @@ STEPS: tuple[Step, ...] = (
     remove_old_search_keys,
     remove_old_messages,
     remove_old_empty_offsets,
+    remove_old_late_versions,
     remove_ended_logins,
     add_missing_indexes,
 )

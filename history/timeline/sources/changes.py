@@ -7,6 +7,7 @@ here: the documents of a page are read afterwards, by key.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from heapq import merge
@@ -18,11 +19,11 @@ from history.kinds.entities import EntityKind
 from history.store.blocks import queries
 from history.store.change_indexes import BLOCK_NAMES
 from history.store.database.prepared import Statement
-from history.store.versions import TimelinePosition
-from history.timeline.query import MICROSECOND, TimelineOrder
+from history.store.versions import TimelinePosition, VersionRef
+from history.timeline.query import MICROSECOND, TimelineOrder, VersionFilters
 from history.timeline.sources import statements
 from history.timeline.sources.statements import FILTERS, format_sql
-from history.timeline.sources.tables import find_next_day
+from history.timeline.sources.tables import find_next_day, make_ref_values
 from history.timeline.time_slices import ActivityRow, ChangesQuestion, ListedChange, TimeSlice
 
 
@@ -128,6 +129,75 @@ def make_statement(entity: EntityKind, question: ChangesQuestion) -> Statement:
         "type": None if filters.type is None else str(filters.type.value),
         "limit": Int4(question.limit),
     }
+
+
+# The blocks of some documents and days.
+_LISTED_ROWS = """(
+    SELECT {table}.* FROM unnest(%(of)s::varchar[], %(lows)s::timestamptz[],
+        %(ends)s::timestamptz[]) AS span(of, low, next_day)
+    JOIN {table} ON id = of AND updated_at >= low AND updated_at < next_day AND packed IS NOT NULL
+    WHERE updated_at >= %(first)s AND updated_at < %(end)s OFFSET 0
+)"""
+# As _PLAIN and _BLOCKS, of versions that are known by key. A block of their document and day may
+# have any of them if it is not as it was written.
+_LISTED = """
+    SELECT {kind} AS kind, id, version, updated_at, stored.product, false AS damaged
+    FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
+        AS listed(id, updated_at, version)
+    JOIN (
+        SELECT id, version, updated_at, {product} AS product, author, client_id, type FROM {table}
+        WHERE packed IS NULL AND updated_at BETWEEN %(first)s AND %(last)s
+    ) AS stored USING (id, updated_at, version)
+    WHERE true {filters}
+    UNION ALL
+    SELECT {kind}, listed.id, listed.version, listed.updated_at, stored.product, position = 0
+    FROM unnest(%(ids)s::varchar[], %(moments)s::timestamptz[], %(numbers)s::int4[])
+        AS listed(id, updated_at, version)
+    JOIN {versions} AS stored ON stored.id = listed.id AND (
+        position = 0 AND stored_at >= listed.updated_at
+            AND stored_at < date_trunc('day', listed.updated_at, 'UTC') + interval '1 day'
+        OR stored.updated_at = listed.updated_at AND stored.version = listed.version)
+    WHERE position = 0 OR true {filters}
+"""
+
+
+def fetch_listed(
+    refs: Sequence[VersionRef], filters: VersionFilters
+) -> dict[VersionRef, ListedChange]:
+    """Return those of the versions that are stored and that the filters select.
+
+    Times in `filters` are not looked at, nor is the path. One round trip with a statement for each
+    kind.
+    """
+    refs_by_kind: defaultdict[EntityKind, list[VersionRef]] = defaultdict(list)
+    for ref in refs:
+        refs_by_kind[ref[0]].append(ref)
+    rows_by_kind = statements.fetch_pipelined(
+        [
+            (
+                _make_listed_sql(entity),
+                {
+                    **make_ref_values(kind_refs, blocks=True),
+                    "author": filters.author,
+                    "client_id": filters.client_id,
+                    "type": None if filters.type is None else str(filters.type.value),
+                },
+            )
+            for entity, kind_refs in refs_by_kind.items()
+        ]
+    )
+    changes = (
+        ListedChange(TimelinePosition(updated_at, kind, id, version), application or id, damaged)
+        for rows in rows_by_kind
+        for kind, id, version, updated_at, application, damaged in rows
+    )
+    return {change.ref: change for change in changes}
+
+
+@cache
+def _make_listed_sql(entity: EntityKind) -> str:
+    versions = queries.build_versions_query(entity, format_sql(_LISTED_ROWS, entity))
+    return format_sql(_LISTED, entity, versions=versions, filters=FILTERS)
 
 
 _ACTIVITY = """

@@ -19,7 +19,9 @@ from history.store.versions import (
     NewestVersion,
     SourceRow,
     VersionKey,
+    VersionRef,
 )
+from history.timeline.query import VersionFilters
 from history.timeline.sources import changes, statements
 from history.timeline.sources.statements import FieldNames, format_sql, keep_fields
 from history.timeline.sources.tables import TableSource
@@ -211,6 +213,12 @@ class StoreLists:
     def fetch_changes(self, question: ChangesQuestion) -> list[ListedChange]:
         """Return versions of all documents in a slice of time. See changes.fetch_changes."""
         return changes.fetch_changes(question)
+
+    def fetch_listed(
+        self, refs: Sequence[VersionRef], filters: VersionFilters
+    ) -> dict[VersionRef, ListedChange]:
+        """Return those of the versions that are stored. See changes.fetch_listed."""
+        return changes.fetch_listed(refs, filters)
 
     def fetch_activity(
         self, kinds: Sequence[EntityKind], author: str, part: TimeSlice, zone: str

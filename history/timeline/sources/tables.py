@@ -119,7 +119,7 @@ class TableSource:
             bounded = [
                 statements.bound_statement(
                     statements.make_versions_sql(entity, blocks),
-                    _make_ref_values(kind_refs, blocks),
+                    make_ref_values(kind_refs, blocks),
                     self.fields,
                 )
                 for entity, kind_refs in missing_by_kind.items()
@@ -247,7 +247,7 @@ def find_next_day(moment: datetime) -> datetime:
     return datetime.combine(moment.astimezone(UTC) + timedelta(days=1), time(), UTC)
 
 
-def _make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
+def make_ref_values(refs: Sequence[VersionRef], blocks: bool) -> Values:
     """Make the parameters of statements.make_versions_sql for these versions."""
     moments = [key.updated_at for *_, key in refs]
     values: dict[str, object] = {

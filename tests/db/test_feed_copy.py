@@ -1,0 +1,275 @@
+"""The program of docs/api.md keeps a copy in step with the store, late versions included."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from pytest_django.fixtures import transactional_db
+from pytest_django.live_server_helper import LiveServer
+
+from history.completeness import complete_to
+from history.completeness.complete_to import StoreCompleteness
+from history.kinds.entities import ENTITIES, get_root
+from history.retention.packing import pack_day, unpack_day
+from history.store.days.window import Window
+from ingest.messages.message import TopicPartition
+from ingest.store import ledger
+from ingest.store.session import open_connection
+from ingest.store.transaction import BatchWriter
+from tests.db.ingested import CHILD_SOURCE, SOURCES, Ingested, claim_all, empty, query, retried
+from tests.db.partitioned import raw
+from tests.db.store import T0
+from tests.db.test_api_docs import FEED
+from tests.messages import WINDOW, make_value
+
+# The program asks a server, whose threads see only what is committed.
+__all__ = ["transactional_db"]
+
+START = T0.replace(hour=0)
+ROUNDS = 120
+ROUND = timedelta(days=1) / ROUNDS
+
+
+class SimulatedVersion(NamedTuple):
+    """A version that a writer stores in some round, for a moment that may be long over."""
+
+    id: str
+    version: int
+    moment: datetime
+    is_late_by_quarantine: bool  # its message is bad at first, and is retried in a later round
+
+    def encode(self, source: TopicPartition) -> bytes:
+        return make_value(
+            id=self.id,
+            version=self.version,
+            updatedAt=self.moment.replace(tzinfo=None).isoformat(),
+            data={"number": self.version},
+            **({"productInstanceId": "A"} if source == CHILD_SOURCE else {}),
+        )
+
+
+def simulate_day(random: Random, prefix: str) -> list[list[SimulatedVersion]]:
+    """Make the versions of one writer, by round. A quarter of them are minutes to hours late."""
+    rounds: list[list[SimulatedVersion]] = [[] for _ in range(ROUNDS)]
+    for document in range(12):
+        moment = START + random.uniform(0, 0.3) * timedelta(days=1)
+        for version in range(random.randrange(4, 30)):
+            moment += random.choice([0, 1, 60, 1_800, 7_200]) * timedelta(seconds=1)
+            if moment.date() != START.date():
+                break
+            lateness = random.choice([0, 0, 0, random.expovariate(1 / 4_000)])
+            number = (moment - START + timedelta(seconds=lateness)) // ROUND
+            is_bad = random.random() < 0.05
+            rounds[min(number, ROUNDS - 1)].append(
+                SimulatedVersion(f"{prefix}{document}", version, moment, is_bad)
+            )
+    return rounds
+
+
+class Simulation:
+    """A day of changes by three writers at once, while the store promises to be complete.
+
+    The promise follows the clock and not the writers, so that they are late by themselves, too.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._threads: list[threading.Thread] = []
+        self._errors: list[BaseException] = []
+        self.round = 0
+        self.kills: Counter[str] = Counter()
+
+    def start(self) -> None:
+        claims = claim_all()
+        for number, source in enumerate(SOURCES):
+            writer = Ingested(BatchWriter(open_connection), {source: claims[source]})
+            rounds = simulate_day(self._random, f"{'ABC'[number]}-")
+            self._start_thread(self._write, writer, source, rounds, Random(number))
+        self._start_thread(self._retry)
+
+    def _start_thread(self, *call: object) -> None:
+        thread = threading.Thread(target=self._note_errors, args=call)
+        thread.start()
+        self._threads.append(thread)
+
+    def _note_errors(self, run: object, *values: object) -> None:
+        try:
+            run(*values)  # type: ignore[operator]
+        except BaseException as error:
+            self._errors.append(error)
+
+    @property
+    def is_over(self) -> bool:
+        return self._errors != [] or not any(thread.is_alive() for thread in self._threads)
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        assert self._errors == []
+
+    def read_completeness(self, known: StoreCompleteness) -> StoreCompleteness:
+        return replace(known, complete_to=START + self.round * ROUND)
+
+    def _write(
+        self,
+        writer: Ingested,
+        source: TopicPartition,
+        rounds: list[list[SimulatedVersion]],
+        random: Random,
+    ) -> None:
+        """Store the versions of each round, the bad messages in a batch of their own."""
+        narrow = Window(WINDOW.oldest, (START - timedelta(days=1)).date())
+        for number, versions in enumerate(rounds):
+            while self.round < number:
+                time.sleep(0.01)
+            random.shuffle(versions)
+            for is_bad, window in ((False, WINDOW), (True, narrow)):
+                bodies = [
+                    version.encode(source)
+                    for version in versions
+                    if version.is_late_by_quarantine is is_bad
+                ]
+                while bodies and not self._write_or_be_killed(
+                    writer, source, bodies, window, random
+                ):
+                    pass
+        writer.writer.close()
+
+    def _write_or_be_killed(
+        self,
+        writer: Ingested,
+        source: TopicPartition,
+        bodies: list[bytes],
+        window: Window,
+        random: Random,
+    ) -> bool:
+        """Write a batch, or lose the connection while it is written. Return whether it is stored.
+
+        The consumer that takes the place of a killed one goes on where the ledger says.
+        """
+        before = writer.next[source]
+        killer = threading.Timer(random.uniform(0, 0.02), writer.writer.break_connection)
+        if random.random() < 0.2:
+            killer.start()
+        try:
+            writer.write(*bodies, source=source, window=window)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            self.kills["writer"] += 1
+        else:
+            return True
+        finally:
+            killer.cancel()
+            if killer.ident is not None:
+                killer.join()
+        writer.writer.close()
+        with open_connection() as plain:
+            claim = ledger.claim_partition(plain, source, 0)
+        writer.claims[source], writer.next[source] = claim, claim.next_offset
+        return claim.next_offset != before
+
+    def _retry(self) -> None:
+        """Retry what is in quarantine, and pack the day once it has some versions."""
+        is_packed = False
+        with open_connection() as plain:
+            while self.round < ROUNDS:
+                retried(plain, lambda: WINDOW)
+                time.sleep(0.1)
+                if not is_packed and self.round > ROUNDS // 2:
+                    with raw() as owner:
+                        pack_day(owner, get_root(), START.date())
+                    is_packed = True
+            retried(plain, lambda: WINDOW)
+
+
+@pytest.fixture
+def served_address(live_server: LiveServer) -> Iterator[str]:
+    empty()
+    yield f"{live_server.url}/api/v1"
+    empty()
+
+
+def run_program(address: str, copy: Path, seconds: float | None) -> bool:
+    """Run the program of docs/api.md. Kill it after some seconds; None: let it end."""
+    environment = {**os.environ, "API": address, "COPY": str(copy)}
+    command = [sys.executable, "-c", FEED]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+    assert process.returncode == 0, errors
+    return True
+
+
+def read_copy(copy: Path) -> dict[str, object]:
+    """Return the snapshots of the copy by the names of their files."""
+    return {
+        file.name: json.loads(file.read_text())["entity"]
+        for file in copy.iterdir()
+        if file.name not in ("token", "next")
+    }
+
+
+def read_store() -> dict[str, object]:
+    """Return the snapshots of the store by the names that the program gives to its files."""
+    with raw() as owner:
+        unpack_day(owner, get_root(), START.date())
+    return {
+        quote(f"{entity.name} {row['id']} {row['version']} {row['moment']}", safe=" "): row["data"]
+        for entity in ENTITIES
+        for row in query(
+            "SELECT id, version, data, to_char(updated_at AT TIME ZONE 'UTC',"
+            f" 'YYYY-MM-DD\"T\"HH24:MI:SS.US') || '+00:00' AS moment FROM {entity.table}"
+        )
+    }
+
+
+def test_documented_program_keeps_a_copy_equal_to_the_store(
+    served_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of changes, a quarter of them late, by writers that are killed; the program is killed
+    and started again; at the end the copy has what the store has."""
+    simulation, random = Simulation(7), Random(8)
+    known = complete_to.read_completeness(ENTITIES)
+    monkeypatch.setattr(
+        complete_to, "read_completeness", lambda _: simulation.read_completeness(known)
+    )
+    copy = tmp_path / "copy"
+    simulation.start()
+    sizes = []
+    while simulation.round < ROUNDS:
+        program = threading.Thread(
+            target=lambda: simulation.kills.update(
+                {"program": not run_program(served_address, copy, random.choice([2, 4, None]))}
+            )
+        )
+        program.start()
+        while program.is_alive() and simulation.round < ROUNDS:
+            simulation.round += 1
+            time.sleep(0.2)
+        program.join()
+        sizes.append(len(read_copy(copy)))
+    simulation.join()
+    late = query("SELECT coalesce(sum(cardinality(ids)), 0) AS count FROM late_batch")[0]["count"]
+    assert run_program(served_address, copy, None)
+    stored = read_store()
+    assert simulation.kills["writer"]
+    assert simulation.kills["program"]
+    assert sizes[0] < len(stored)
+    assert len(stored) > 200
+    assert late > 20
+    assert read_copy(copy) == stored
