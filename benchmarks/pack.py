@@ -58,12 +58,18 @@ GOALS = {2: 220.0, 9: 150.0}  # the first one trains the dictionary
 Figures = dict[str, Any]
 
 
-def run(versions: int = 120_000, as_json: bool = False) -> int:
+def run(versions: int = 120_000, cluster: str = "", as_json: bool = False) -> int:
     """Measure and print.
 
     Args:
         versions: How many rows each measured day has.
+        cluster: The address of the coordinator of a Citus cluster: measure packing there instead,
+            next to one server.
     """
+    if cluster:
+        from benchmarks import pack_cluster
+
+        return pack_cluster.run(cluster, versions, as_json)
     with create_database(NAME) as conninfo:
         figures = _measure_days(conninfo, versions)
     print_progress = Console(stderr=True).print

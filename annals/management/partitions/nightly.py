@@ -23,7 +23,7 @@ from annals.access.journal.actions import AccessAction
 from annals.access.journal.write import record_operator_access
 from history.common import clock
 from history.common.complaints import ExplainedError
-from history.kinds.entities import BY_TABLE, ENTITIES
+from history.kinds.entities import BY_TABLE
 from history.models import ArchivedDay
 from history.retention import catalog, indexing, packing, runs, search_keys
 from history.retention.archive.manifest import Manifest
@@ -40,7 +40,7 @@ from history.retention.plan import (
 )
 from history.retention.run_lock import hold_run_lock, retake_lost_lock
 from history.retention.runs import StepResult, UnsealedDay
-from history.retention.seals import day_snapshot, late_rows, verification
+from history.retention.seals import late_rows, verification
 from history.retention.seals.seal import find_days_to_seal, seal_days
 from history.store.database import forms
 from history.store.days import table_swap
@@ -390,8 +390,6 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
     Args:
         partitions: the partitions of the tables of versions.
     """
-    if day_snapshot.is_spread(connection.connection, ENTITIES[0].table):
-        return []
     days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = find_days_to_hold(set(days))
     return [place for place in days if place not in waiting]

@@ -1,0 +1,91 @@
+"""Reading packed days of a cluster: every answer is the one of the plain days."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from history import timeline
+from history.retention import packing
+from history.store.days.canonical import Connection
+from history.timeline import ChangesQuery, TimelineOrder, TimelineQuery, VersionFilters
+from tests.citus.again import own_labels, tables, transactional_db
+from tests.citus.cluster import Citus
+from tests.db.partitioned import plain
+from tests.db.store import HOST, Store, minute
+from tests.db.test_packing import DAY, ROOT, TASK, blocks
+
+__all__ = ["own_labels", "plain", "tables", "transactional_db"]
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+NOON = minute(20)
+WHOLE_DAY = VersionFilters(since=minute(-600), until=minute(600))
+
+
+def fetch_second_page() -> Any:
+    first = timeline.fetch_page(HOST, TimelineQuery(id="A1", page_size=3))
+    return timeline.fetch_page(
+        HOST, TimelineQuery(id="A1", page_size=3, page_token=first.next_token)
+    )
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "page": lambda: timeline.fetch_page(HOST, TimelineQuery(id="A1", entity=ROOT)),
+    "application": lambda: timeline.fetch_page(HOST, TimelineQuery(id="A1")),
+    "application, second page": fetch_second_page,
+    "application, of an author": lambda: timeline.fetch_page(
+        HOST, TimelineQuery(id="A1", filters=VersionFilters(author="p.petrov"))
+    ),
+    "application at a moment": lambda: timeline.fetch_application_at(HOST, "A1", NOON),
+    "versions of several documents": lambda: timeline.fetch_all_versions(HOST, "A1"),
+    "search": lambda: timeline.search(HOST, "A1"),
+    "search for several": lambda: timeline.search_all(HOST, ["A1", "T1", "T2"]),
+    "newest documents": lambda: timeline.fetch_newest_documents(HOST, 10),
+    "changes": lambda: timeline.fetch_changes_page(HOST, ChangesQuery(filters=WHOLE_DAY)),
+    "changes, oldest first": lambda: timeline.fetch_changes_page(
+        HOST, ChangesQuery(filters=WHOLE_DAY, order=TimelineOrder.ASC, page_size=3)
+    ),
+    "changes of a person": lambda: timeline.fetch_changes_page(
+        HOST,
+        ChangesQuery(
+            filters=VersionFilters(since=minute(-600), until=minute(600), author="p.petrov")
+        ),
+    ),
+    "a person": lambda: timeline.fetch_person_activity(HOST, "p.petrov", "UTC"),
+}
+
+
+@pytest.fixture
+def application(plain: Connection) -> None:
+    """An application with two tasks, and another one."""
+    store = Store()
+    for version in range(12):
+        author = "p.petrov" if version % 3 else "m.ivanov"
+        store.add("A1", version, {"rate": version}, 3 * version, author=author)
+        store.add("T1", version, {"n": version}, 3 * version + 1, entity=TASK, author=author)
+    for version in range(4):
+        store.add("T2", version, {"n": version}, 7 * version + 2, entity=TASK)
+        store.add("A2", version, {"rate": -version}, version)
+
+
+def test_every_answer_is_the_same_when_the_days_are_packed(
+    application: None, citus: Citus, plain: Connection
+) -> None:
+    before = {name: repr(call()) for name, call in CALLS.items()}
+    for entity in (ROOT, TASK):
+        packing.pack_day(plain, entity, DAY)
+        assert blocks(plain, entity) != []
+    connection.close()
+    failures = {}
+    for name, call in CALLS.items():
+        try:
+            answer = repr(call())
+        except Exception as error:
+            failures[name] = repr(error)[:200]
+            connection.close()
+            continue
+        if answer != before[name]:
+            failures[name] = f"{before[name][:1500]} became {answer[:1500]}"
+    assert failures == {}
