@@ -29,8 +29,10 @@ from history.store.distribution.disk_use import DiskUse, measure_disk_use
 
 Connection = psycopg.Connection[Any]
 
-# Bytes of a table that are read and sorted at once.
-RANGE_BYTES: Final = 64 * 1024 * 1024
+# Bytes of a table that are read and sorted at once, and the memory for that on the coordinator,
+# which would write them to its disk twice.
+RANGE_BYTES: Final = 32 * 1024 * 1024
+_WORK_MEMORY: Final = "128MB"
 # Ids of which the bounds of a range are chosen.
 IDS_OF_RANGE: Final = 100
 
@@ -112,12 +114,18 @@ def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
     return [IdRange(above, up_to) for above, up_to in pairwise([None, *bounds, None])]
 
 
+def allow_memory(connection: Connection) -> None:
+    """Give this session the memory in which one range of ids is sorted."""
+    connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
+
+
 def create_new_table(connection: Connection, place: DayTable, day: date) -> None:
     """Create and distribute the new table of a day, in the caller's transaction.
 
     Its shards are where those of the parent are, so ATTACH moves no row later.
     """
     distribution.use_one_connection(connection)
+    connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
     new = place._replace(child=place.new)
     days.create_detached_table(connection, new, day, place.comment or days.MARK)
     connection.execute(

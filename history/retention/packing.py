@@ -460,6 +460,8 @@ class _Rewrite:
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.remove_time_limit(reader)
             forms.open_session(reader)
+            if self._is_spread():
+                cluster_swap.allow_memory(reader)
             with closing(self._stream_versions(reader, place, parts)) as rows:
                 sent_digest = self._write_rows(
                     place.new, self._form_day(rows, form_rows, filled), frozen=not self._is_spread()

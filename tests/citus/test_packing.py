@@ -93,7 +93,8 @@ def test_dictionary_samples_come_from_each_shard(
     days.create_partition(plain, ROOT.table, DAY)
     plain.execute(
         f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
-        " SELECT 'd' || n, 1, jsonb_build_object('id', 'd' || n), %s, 'x', 1"
+        " SELECT 'd' || n, 1, jsonb_build_object('id', 'd' || n, 'text', repeat('x', 1500)),"
+        " %s, 'x', 1"
         " FROM generate_series(1, 800) AS n", [f"{DAY} 12:00:00+00"]
     )  # fmt: skip
     monkeypatch.setattr(packing, "SAMPLES", 100)

@@ -21,7 +21,7 @@ __all__ = ["own_labels", "plain", "tables", "transactional_db"]
 pytestmark = pytest.mark.usefixtures("tables")
 
 NOON = minute(20)
-WHOLE_DAY = VersionFilters(since=minute(-600), until=minute(600))
+HOUR = VersionFilters(since=minute(0), until=minute(60))
 
 
 def fetch_second_page() -> Any:
@@ -39,19 +39,19 @@ CALLS: dict[str, Callable[[], Any]] = {
         HOST, TimelineQuery(id="A1", filters=VersionFilters(author="p.petrov"))
     ),
     "application at a moment": lambda: timeline.fetch_application_at(HOST, "A1", NOON),
-    "versions of several documents": lambda: timeline.fetch_all_versions(HOST, "A1"),
+    "keys of an application": lambda: timeline.fetch_members(HOST, "A1"),
+    "keys of several documents": lambda: timeline.fetch_keys(HOST, TASK, ["T1", "T2"]),
     "search": lambda: timeline.search(HOST, "A1"),
     "search for several": lambda: timeline.search_all(HOST, ["A1", "T1", "T2"]),
-    "newest documents": lambda: timeline.fetch_newest_documents(HOST, 10),
-    "changes": lambda: timeline.fetch_changes_page(HOST, ChangesQuery(filters=WHOLE_DAY)),
+    "newest documents": lambda: timeline.fetch_newest_documents(
+        HOST, [(TASK, "T1"), (TASK, "T2"), (ROOT, "A1")]
+    ),
+    "changes": lambda: timeline.fetch_changes_page(HOST, ChangesQuery(filters=HOUR)),
     "changes, oldest first": lambda: timeline.fetch_changes_page(
-        HOST, ChangesQuery(filters=WHOLE_DAY, order=TimelineOrder.ASC, page_size=3)
+        HOST, ChangesQuery(filters=HOUR, order=TimelineOrder.ASC, page_size=3)
     ),
     "changes of a person": lambda: timeline.fetch_changes_page(
-        HOST,
-        ChangesQuery(
-            filters=VersionFilters(since=minute(-600), until=minute(600), author="p.petrov")
-        ),
+        HOST, ChangesQuery(filters=VersionFilters(author="p.petrov", until=minute(60)))
     ),
     "a person": lambda: timeline.fetch_person_activity(HOST, "p.petrov", "UTC"),
 }
