@@ -8,6 +8,7 @@ from django.db import connection
 
 from history import timeline
 from history.retention import packing
+from history.store.days import days
 from history.store.days.canonical import Connection
 from history.timeline import ChangesQuery, TimelineOrder, TimelineQuery, VersionFilters
 from tests.citus.again import own_labels, tables, transactional_db
@@ -61,6 +62,8 @@ CALLS: dict[str, Callable[[], Any]] = {
 def application(plain: Connection) -> None:
     """An application with two tasks, and another one."""
     store = Store()
+    for entity in (ROOT, TASK):
+        days.create_partition(plain, entity.table, DAY)
     for version in range(12):
         author = "p.petrov" if version % 3 else "m.ivanov"
         store.add("A1", version, {"rate": version}, 3 * version, author=author)
