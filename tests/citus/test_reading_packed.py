@@ -10,7 +10,14 @@ from history import timeline
 from history.retention import packing
 from history.store.days import days
 from history.store.days.canonical import Connection
-from history.timeline import ChangesQuery, TimelineOrder, TimelineQuery, VersionFilters
+from history.timeline import (
+    ChangesPage,
+    ChangesQuery,
+    TimelineOrder,
+    TimelinePage,
+    TimelineQuery,
+    VersionFilters,
+)
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import plain
@@ -73,22 +80,20 @@ def application(plain: Connection) -> None:
         store.add("A2", version, {"rate": -version}, version)
 
 
+def take_answer(answer: Any) -> Any:
+    """Return the answer without its token, which has the time at which it was made."""
+    if isinstance(answer, TimelinePage | ChangesPage):
+        return answer.versions, answer.damaged
+    return answer
+
+
 def test_every_answer_is_the_same_when_the_days_are_packed(
     application: None, citus: Citus, plain: Connection
 ) -> None:
-    before = {name: repr(call()) for name, call in CALLS.items()}
+    before = {name: take_answer(call()) for name, call in CALLS.items()}
     for entity in (ROOT, TASK):
         packing.pack_day(plain, entity, DAY)
         assert blocks(plain, entity) != []
     connection.close()
-    failures = {}
     for name, call in CALLS.items():
-        try:
-            answer = repr(call())
-        except Exception as error:
-            failures[name] = repr(error)[:200]
-            connection.close()
-            continue
-        if answer != before[name]:
-            failures[name] = f"{before[name][:1500]} became {answer[:1500]}"
-    assert failures == {}
+        assert take_answer(call()) == before[name], name
