@@ -79,6 +79,12 @@ def _make_parser() -> argparse.ArgumentParser:
         "pack",
         "Measure packed days next to plain ones: size, speed, reading.",
         ("--versions", 120_000, "versions in each day whose size is measured"),
+    ).add_argument(
+        "--cluster",
+        default="",
+        metavar="DSN",
+        help="coordinator of a Citus cluster whose workers have joined, as a superuser: packing"
+        " there next to one server",
     )
     add_bench(
         "changes",

@@ -59,12 +59,18 @@ GOALS = {2: 220.0, 9: 150.0}
 Figures = dict[str, Any]
 
 
-def run(versions: int = 120_000, as_json: bool = False) -> int:
+def run(versions: int = 120_000, cluster: str = "", as_json: bool = False) -> int:
     """Measure packed and plain days, print the figures, and return the exit code.
 
     Args:
         versions: How many versions each measured day has.
+        cluster: The address of the coordinator of a Citus cluster: measure packing there instead,
+            next to one server.
     """
+    if cluster:
+        from benchmarks import pack_cluster
+
+        return pack_cluster.run(cluster, versions, as_json)
     with create_database(NAME) as conninfo:
         figures = _measure_days(conninfo, versions)
     print_progress = Console(stderr=True).print

@@ -33,7 +33,8 @@ def main(arguments: list[str]) -> int:
     code = os.waitstatus_to_exitcode(ended_child[1])
     while children := list_children_to_end():
         for child in children:
-            child.kill()
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
         psutil.wait_procs(children, timeout=5)
     return code if code >= 0 else 128 - code
 

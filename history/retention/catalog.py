@@ -61,6 +61,7 @@ class Partition:
     rows: int  # an estimate
     bytes: int  # on disk, with indexes and TOAST
     restored: bool = False  # brought back from the archive
+    shards: int = 1  # on a cluster: the tables on the nodes
 
     @property
     def day(self) -> date | None:
@@ -113,7 +114,7 @@ def read_partitions(connection: BaseDatabaseWrapper, tables: Iterable[str]) -> l
         connection.connection, [part.name for part in partitions], whole=False
     )
     return [
-        replace(part, rows=disk_use.rows, bytes=disk_use.bytes)
+        replace(part, rows=disk_use.rows, bytes=disk_use.bytes, shards=len(disk_use.shards))
         if (disk_use := disk_uses.get(part.name))
         else part
         for part in partitions

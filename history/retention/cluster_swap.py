@@ -4,27 +4,59 @@ Citus allows no triggers on distributed tables, so nothing notes what changes wh
 filled. Instead the keys of the old table are compared with those before it was read, while nobody
 can write: a day into which a row came meanwhile stays as it is, and the next run tries again.
 A row whose content was changed by SQL meanwhile, under the same key, is not noticed.
+
+The coordinator sorts what it reads. So a day is read in ranges of ids, which no node needs much
+space for, and which come in the order of the ids like the day at once.
 """
 
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from datetime import date
+from itertools import pairwise
 from typing import Any, Final, LiteralString, NamedTuple
 
 import psycopg
 from psycopg import sql
 
+from history.kinds.entities import EntityKind
 from history.store import distribution
+from history.store.blocks import queries
 from history.store.days import days
+from history.store.days.canonical import build_stored_order, list_columns
 from history.store.days.days import DayTable
 from history.store.distribution.disk_use import DiskUse, measure_disk_use
 
 Connection = psycopg.Connection[Any]
 
+# Bytes of a table that are read and sorted at once, and the memory for that on the coordinator,
+# which would write them to its disk twice.
+RANGE_BYTES: Final = 32 * 1024 * 1024
+_WORK_MEMORY: Final = "128MB"
+# Ids of which the bounds of a range are chosen.
+IDS_OF_RANGE: Final = 100
+
 # The same for the same rows, in whatever order the nodes have them. Plain rows are read in the
 # primary key alone.
 _KEYS: Final[LiteralString] = """
-SELECT count(*), coalesce(sum(hashtextextended(concat_ws(' ', id, version,
-    (extract(epoch FROM updated_at) * 1000000)::bigint, {block}), 0)), 0)::text FROM {table}
+SELECT count(*), coalesce(sum({versions}), 0)::bigint,
+    coalesce(sum(hash_record_extended(ROW(id, version, updated_at, {block}), 0)), 0)::text
+FROM {table}
 """
+_SOME_IDS: Final[LiteralString] = """
+SELECT id FROM (SELECT id FROM {table} TABLESAMPLE SYSTEM ({percent})) AS sample ORDER BY id
+"""
+_NODE_USE: Final[LiteralString] = """
+SELECT json_build_array(pg_database_size(current_database()), (
+    SELECT coalesce(sum(pg_total_relation_size(part.oid)), 0) FROM pg_dist_shard
+    JOIN pg_class whole ON whole.oid = logicalrelid
+    JOIN pg_class part ON part.relnamespace = whole.relnamespace
+        AND part.relname = whole.relname || '_' || shardid
+    WHERE logicalrelid = {table}::regclass))
+"""
+# Of COPY in binary: what comes before the rows and after them.
+_COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_END: Final = b"\xff\xff"
 
 
 class RowsChangedError(Exception):
@@ -32,10 +64,59 @@ class RowsChangedError(Exception):
 
 
 class KeyDigest(NamedTuple):
-    """The number of rows of a table, and a digest of their keys."""
+    """The numbers of rows and versions of a table, and a digest of its keys."""
 
     rows: int
+    versions: int
     digest: str
+
+
+class IdRange(NamedTuple):
+    """The rows of a table from one id to another, in the order of the database."""
+
+    above: str | None = None  # excluded; None: from the first one
+    up_to: str | None = None  # included; None: to the last one
+
+    def select_from(self, table: sql.Identifier) -> sql.Composable:
+        """Return the table, or the subquery with these rows of it."""
+        if self == ALL_IDS:
+            return table
+        bounds = {"id > {}": self.above, "id <= {}": self.up_to}
+        conditions = [
+            sql.SQL(text).format(sql.Literal(id)) for text, id in bounds.items() if id is not None
+        ]
+        return sql.SQL("(SELECT * FROM {} WHERE {}) AS id_range").format(
+            table, sql.SQL(" AND ").join(conditions)
+        )
+
+
+ALL_IDS: Final = IdRange()
+
+
+class NodeUse(NamedTuple):
+    """The bytes of a database and of a table of it, on one node."""
+
+    node: str | None  # host and port; None: there is only one server
+    database: int
+    table: int
+
+
+def split_table(connection: Connection, table: sql.Identifier) -> list[IdRange]:
+    """Return ranges of ids with about RANGE_BYTES of the table each, in their order."""
+    use = measure_table(connection, table)
+    count = -(-use.table // RANGE_BYTES)
+    if count < 2:
+        return [ALL_IDS]
+    percent = min(100.0, 100.0 * count * IDS_OF_RANGE / max(1, use.rows))
+    query = sql.SQL(_SOME_IDS).format(table=table, percent=sql.Literal(percent))
+    ids = [id for (id,) in connection.execute(query)]
+    bounds = dict.fromkeys(ids[number * len(ids) // count] for number in range(1, count) if ids)
+    return [IdRange(above, up_to) for above, up_to in pairwise([None, *bounds, None])]
+
+
+def allow_memory(connection: Connection) -> None:
+    """Give this session the memory in which one range of ids is sorted."""
+    connection.execute("SELECT set_config('work_mem', %s, false)", [_WORK_MEMORY])
 
 
 def create_new_table(connection: Connection, place: DayTable, day: date) -> None:
@@ -44,8 +125,7 @@ def create_new_table(connection: Connection, place: DayTable, day: date) -> None
     Its shards are where those of the parent are, so ATTACH moves no row later.
     """
     distribution.use_one_connection(connection)
-    # Otherwise Citus moves no more than a gigabyte.
-    connection.execute("SET LOCAL citus.max_intermediate_result_size TO -1")
+    connection.execute("SELECT set_config('work_mem', %s, true)", [_WORK_MEMORY])
     new = place._replace(child=place.new)
     days.create_detached_table(connection, new, day, place.comment or days.MARK)
     connection.execute(
@@ -54,12 +134,39 @@ def create_new_table(connection: Connection, place: DayTable, day: date) -> None
     )
 
 
+def hash_rows(
+    connection: Connection, entity: EntityKind, table: sql.Identifier, parts: Iterable[IdRange]
+) -> bytes:
+    """Return the SHA-256 of what one COPY sends that writes these rows, part by part.
+
+    The nodes return rows in an order of their own, so those of a part are sorted as they were sent.
+    """
+    names = sql.SQL(", ").join(map(sql.Identifier, (*list_columns(entity), *queries.BLOCK_COLUMNS)))
+    order = build_stored_order(connection, entity)
+    table_hash = hashlib.sha256(_COPY_HEADER)
+    for part in parts:
+        query = sql.SQL("COPY (SELECT {} FROM {} ORDER BY {}) TO STDOUT (FORMAT BINARY)").format(
+            names, part.select_from(table), order
+        )
+        with connection.cursor() as cursor, cursor.copy(query) as copy:
+            for chunk in copy:
+                row = bytes(chunk).removeprefix(_COPY_HEADER)
+                if row != _COPY_END:
+                    table_hash.update(row)
+    table_hash.update(_COPY_END)
+    return table_hash.digest()
+
+
 def digest_keys(connection: Connection, table: sql.Identifier, *, packed: bool) -> KeyDigest:
     """Return the digest of a table before it is read, or under the lock of the swap."""
-    block = sql.SQL("octet_length(packed)" if packed else "NULL::text")
-    row = connection.execute(sql.SQL(_KEYS).format(table=table, block=block)).fetchone()
+    query = sql.SQL(_KEYS).format(
+        table=table,
+        versions=sql.SQL("coalesce(octet_length(keys), 0) / 8 + 1" if packed else "1"),
+        block=sql.SQL("octet_length(packed)" if packed else "NULL::int"),
+    )
+    row = connection.execute(query).fetchone()
     assert row is not None  # an aggregate is one row  # noqa: S101
-    return KeyDigest(int(row[0]), str(row[1]))
+    return KeyDigest(*row)
 
 
 def measure_table(connection: Connection, table: sql.Identifier) -> DiskUse:
@@ -68,7 +175,17 @@ def measure_table(connection: Connection, table: sql.Identifier) -> DiskUse:
     return measure_disk_use(connection, [name]).get(name, DiskUse())
 
 
-def find_fullest_node(connection: Connection) -> int:
-    """Return the bytes of this database on the node that has most."""
-    answers = distribution.ask_nodes(connection, "SELECT pg_database_size(current_database())")
-    return max((int(answer.result) for answer in answers if answer.success), default=0)
+def measure_nodes(connection: Connection, table: sql.Identifier) -> Sequence[NodeUse]:
+    """Return what each node has of this database and of a day's table.
+
+    Raises:
+        psycopg.OperationalError: a node does not answer.
+    """
+    name = sql.Literal(table.as_string(connection))
+    query = sql.SQL(_NODE_USE).format(table=name).as_string(connection)
+    uses = []
+    for answer in distribution.ask_nodes(connection, query):
+        if not answer.success:
+            raise psycopg.OperationalError(f"{answer.node} does not answer: {answer.result}")
+        uses.append(NodeUse(answer.node, *json.loads(answer.result)))
+    return uses

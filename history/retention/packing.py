@@ -12,11 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import partial
 from itertools import groupby, islice, zip_longest
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from django.conf import settings
@@ -31,6 +32,7 @@ from history.kinds.entities import EntityKind
 from history.models import PackAttempt, PackDictionary, SealedDay
 from history.retention import cluster_swap
 from history.retention.catalog import Partition, find_filled
+from history.retention.cluster_swap import IdRange, KeyDigest, NodeUse
 from history.retention.seals import day_snapshot, late_rows, verification
 from history.retention.seals.seal import YOUNGEST_DAYS
 from history.retention.tables import format_size
@@ -46,19 +48,20 @@ from history.store.blocks.codec import (
 from history.store.blocks.dictionaries import Dictionary
 from history.store.database import forms, session
 from history.store.days import days, table_swap
-from history.store.days.canonical import (
-    Connection,
-    DayDigest,
-    compute_digest,
-    encode_row,
-    stream_versions,
-)
+from history.store.days.canonical import Connection, stream_versions
 from history.store.days.days import DayState, DayTable
 from history.store.days.table_swap import StoredRow, TableWatch
 
-# What makes the rows of a new table of the versions of a document, one block at a time: each with
-# the number of versions in it.
-RowForm: TypeAlias = Callable[[Iterable[CanonicalRow]], Iterable[tuple[StoredRow, int]]]
+
+class FormedRow(NamedTuple):
+    """A row of a new table, and the number of versions that it has."""
+
+    row: StoredRow
+    versions: int
+
+
+# Makes the rows of a new table of the versions of one document.
+FormRows: TypeAlias = Callable[[Iterable[CanonicalRow]], Iterable[FormedRow]]
 
 # rows done since the last call
 ReportRows = Callable[[int], None]
@@ -148,8 +151,8 @@ def find_due_days(
     return sorted(places, key=lambda place: began.get(place, 0.0))
 
 
-# An empty day has its indexes.
-_EMPTY_BYTES: Final = 64 * 1024
+# An empty day has its indexes (88 KB), on a cluster those of each shard.
+_EMPTY_BYTES: Final = 128 * 1024
 
 
 def count_overdue_days(existing: Iterable[Partition], today: date, after_days: int) -> Counter[str]:
@@ -174,7 +177,7 @@ def find_overdue_days(
     return [
         (part.table, part.day)
         for part in existing
-        if part.day and part.day < end and part.bytes > _EMPTY_BYTES
+        if part.day and part.day < end and part.bytes > _EMPTY_BYTES * part.shards
         if (part.table, part.day) not in packed
     ]
 
@@ -223,15 +226,71 @@ def unpack_day(
 
 
 class _HashingWriter(LibpqWriter):
-    """Sends what COPY writes, and computes the SHA-256 of it."""
+    """Sends what COPY writes, and adds it to a hash."""
 
-    def __init__(self, cursor: psycopg.Cursor[Any]) -> None:
+    def __init__(self, sent_hash: "hashlib._Hash", cursor: psycopg.Cursor[Any]) -> None:
         super().__init__(cursor)
-        self.written = hashlib.sha256()
+        self._sent_hash = sent_hash
 
     def write(self, data: Buffer) -> None:
-        self.written.update(data)
+        self._sent_hash.update(data)
         super().write(data)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Reports rows that are done, ROWS_AT_ONCE at a time, and pauses so that they keep a rate.
+
+    Attributes:
+        rate: rows a second; 0: as fast as it can.
+    """
+
+    report: ReportRows
+    rate: int
+    rows: int = 0
+    _reported: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def add(self, rows: int) -> None:
+        """Count rows, and report and pause if it is time."""
+        self.rows += rows
+        if self.rows - self._reported < ROWS_AT_ONCE:
+            return
+        self.report_rest()
+        if self.rate:
+            time.sleep(max(0.0, self.rows / self.rate - (time.monotonic() - self._began)))
+
+    def report_rest(self) -> None:
+        """Report the rows that were not reported yet."""
+        self.report(self.rows - self._reported)
+        self._reported = self.rows
+
+
+@dataclass(slots=True)
+class _FilledTable:
+    """What was written to the new table of a day: its versions and blocks."""
+
+    versions: int = 0
+    block_bytes: int = 0
+    document_bytes: int = 0  # of the documents in the blocks
+
+    def add(self, formed: FormedRow) -> None:
+        self.versions += formed.versions
+        _, block = formed.row
+        if block is not None:
+            self.block_bytes += len(block.packed)
+            self.document_bytes += block.unpacked
+
+    @property
+    def ratio(self) -> float:
+        """The bytes of blocks for each byte of their documents."""
+        return self.block_bytes / max(1, self.document_bytes)
+
+
+def _keep_plain(rows: Iterable[CanonicalRow]) -> Iterator[FormedRow]:
+    """Yield each version as a plain row."""
+    for row in rows:
+        yield FormedRow((row, None), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,24 +310,23 @@ class DayRewrite:
         verification.check_sealed_day(self._connection, self._entity, self._day)
         self._note_attempt()
         dictionary = self.choose_dictionary(place)
-        packer = BlockPacker(dictionary)
-
-        def blocks(rows: Iterable[CanonicalRow]) -> Iterator[tuple[StoredRow, int]]:
-            for block in split_into_blocks(rows):
-                packed = packer.pack_block(block)
-                self.compare_versions(block, [packed], dictionary)
-                yield packed, len(block)
-
-        result, ratio = self._replace_table(place, blocks, packed=True)
+        pack_document = partial(self._pack_document, BlockPacker(dictionary), dictionary)
+        result, ratio = self._replace_table(place, pack_document, packed=True)
         if dictionary is not None:
             self._retrain_dictionary(place, dictionary, ratio)
         return result
 
     def unpack(self) -> RewriteResult:
-        def plain(rows: Iterable[CanonicalRow]) -> Iterator[tuple[StoredRow, int]]:
-            return (((row, None), 1) for row in rows)
+        return self._replace_table(self._locate_day(), _keep_plain, packed=False)[0]
 
-        return self._replace_table(self._locate_day(), plain, packed=False)[0]
+    def _pack_document(
+        self, packer: BlockPacker, dictionary: Dictionary | None, rows: Iterable[CanonicalRow]
+    ) -> Iterator[FormedRow]:
+        """Yield the versions of a document as blocks, each compared with what it was made of."""
+        for block in split_into_blocks(rows):
+            packed = packer.pack_block(block)
+            self.compare_versions(block, [packed], dictionary)
+            yield FormedRow(packed, len(block))
 
     def _locate_day(self) -> DayTable:
         place = days.locate_day(self._connection, self._entity.table, self._day)
@@ -283,12 +341,11 @@ class DayRewrite:
         self._connection.execute(_NOTE_ATTEMPT, {"table": self._entity.table, "day": self._day})
 
     def _replace_table(
-        self, place: DayTable, form: RowForm, *, packed: bool
+        self, place: DayTable, form_rows: FormRows, *, packed: bool
     ) -> tuple[RewriteResult, float]:
-        """Give the day a table with rows of this form. Returns also the bytes of blocks for each
-        byte of their documents."""
+        """Give the day a table with rows of this form. Returns also the ratio of `_FilledTable`."""
         if self._is_spread():
-            return self._replace_on_cluster(place, form, packed=packed)
+            return self._replace_on_cluster(place, form_rows, packed=packed)
         connection, entity, day = self._connection, self._entity, self._day
         # Rather now than after the work.
         late_rows.wait_for_others(connection, [place.parent, place.child])
@@ -296,14 +353,14 @@ class DayRewrite:
             distribution.use_one_connection(connection)
             new = place._replace(child=place.new)
             days.create_detached_table(connection, new, day, place.comment or days.MARK)
-            rows, *sizes = self.fill_table(place, form)
+            filled = self.fill_table(place, form_rows)
             connection.execute(sql.SQL("REINDEX TABLE {}").format(place.new))
             connection.execute(sql.SQL("ANALYZE {}").format(place.new))
             if packed:
                 table_swap.guard_table(connection, place.new)
             before, after = self.measure_table(place.child), self.measure_table(place.new)
             # Then only those that come meanwhile are left.
-            rows += watch.add_noted_rows(connection, entity, place)
+            rows = filled.versions + watch.add_noted_rows(connection, entity, place)
             was_packed = days.is_packed(connection, entity.table, day)
 
             def prove(old: DayTable) -> None:
@@ -311,13 +368,13 @@ class DayRewrite:
 
             days.replace_table(connection, entity.table, day, prove)
             self._note_form(packed)
-        return RewriteResult(rows, before, after), sizes[0] / max(1, sizes[1])
+        return RewriteResult(rows, before, after), filled.ratio
 
     def _is_spread(self) -> bool:
         return day_snapshot.is_spread(self._connection, self._entity.table)
 
     def _replace_on_cluster(
-        self, place: DayTable, form: RowForm, *, packed: bool
+        self, place: DayTable, form_rows: FormRows, *, packed: bool
     ) -> tuple[RewriteResult, float]:
         """Do what `_replace_table` does where the tables are distributed."""
         connection, entity, day = self._connection, self._entity, self._day
@@ -325,16 +382,14 @@ class DayRewrite:
         was_packed = days.is_packed(connection, entity.table, day)
         former_keys = cluster_swap.digest_keys(connection, place.child, packed=was_packed)
 
-        def prove(old: DayTable) -> None:
-            keys = cluster_swap.digest_keys(connection, old.child, packed=was_packed)
-            if keys != former_keys:
-                raise cluster_swap.RowsChangedError
-
         try:
             with connection.transaction():
                 cluster_swap.create_new_table(connection, place, day)
-                rows, *sizes = self.fill_table(place, form)
-                days.replace_table(connection, entity.table, day, prove)
+                filled = self.fill_table(place, form_rows)
+                prove = partial(
+                    self._prove_unchanged, place, former_keys, filled.versions, was_packed
+                )
+                days.replace_distributed_table(connection, entity.table, day, prove)
                 self._note_form(packed)
         except cluster_swap.RowsChangedError:
             raise table_swap.ChangedMeanwhileError(
@@ -343,7 +398,28 @@ class DayRewrite:
             ) from None
         connection.execute(sql.SQL("ANALYZE {}").format(place.child))
         after = cluster_swap.measure_table(connection, place.child).bytes
-        return RewriteResult(rows, before, after), sizes[0] / max(1, sizes[1])
+        return RewriteResult(filled.versions, before, after), filled.ratio
+
+    def _prove_unchanged(
+        self, place: DayTable, former_keys: KeyDigest, versions: int, was_packed: bool
+    ) -> None:
+        """Prove that a distributed day has the rows that were read, and that nobody can write.
+
+        Args:
+            former_keys: of the day before it was read.
+            versions: how many were read.
+
+        Raises:
+            RowsChangedError: the day has other rows than before.
+            WrongRowsError: not all of them were read.
+            psycopg.errors.LockNotAvailable: a writer stays open.
+        """
+        day_snapshot.stop_writers(self._connection, self._entity.table)
+        keys = cluster_swap.digest_keys(self._connection, place.child, packed=was_packed)
+        if keys != former_keys:
+            raise cluster_swap.RowsChangedError
+        if versions != keys.versions:
+            raise self._build_defect_error()
 
     def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
@@ -369,65 +445,48 @@ class DayRewrite:
         self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, place)
         self._connection.execute(_DELETE_ATTEMPT, place)
 
-    def fill_table(self, place: DayTable, form: RowForm) -> tuple[int, int, int]:
-        """Write the versions of the day to its new table. Returns their number, and the bytes of
-        blocks and of the documents in them. Raises WrongRowsError, DoubledVersionError."""
-        packed = unpacked = row_count = reported = 0
-        began = time.monotonic()
+    def fill_table(self, place: DayTable, form_rows: FormRows) -> _FilledTable:
+        """Write the versions of the day to its new table, and prove that it has them.
 
-        def made(rows: Iterator[CanonicalRow]) -> Iterator[StoredRow]:
-            nonlocal packed, unpacked, row_count, reported
-            for _, of_document in groupby(self.refuse_doubled(rows), itemgetter(0)):
-                for (row, block), number in form(of_document):
-                    yield row, block
-                    if block is not None:
-                        packed, unpacked = packed + len(block.packed), unpacked + block.unpacked
-                    row_count += number
-                    if row_count - reported >= ROWS_AT_ONCE:
-                        self._progress(row_count - reported)
-                        reported = row_count
-                        if self._rate:
-                            pause = reported / self._rate - (time.monotonic() - began)
-                            time.sleep(max(0.0, pause))
-            self._progress(row_count - reported)
-
+        Raises:
+            WrongRowsError: the new table has other rows than were sent.
+            DoubledVersionError: the day has a version twice.
+        """
+        filled = _FilledTable()
+        parts = self._list_parts(place)
         # Read in a session of its own: so the server reads, this process packs, and the server
         # writes at the same time, and one COPY fills the pages.
         info = self._connection.info
         with closing(psycopg.connect(info.dsn, password=info.password, autocommit=True)) as reader:
             session.remove_time_limit(reader)
             forms.open_session(reader)
-            with closing(self._stream_versions(reader, place)) as rows:
-                if self._is_spread():
-                    is_equal = self._write_on_cluster(place.new, rows, made)
-                else:
-                    sent_digest = self._write_rows(place.new, made(rows))
-                    is_equal = self._hash_stored_rows(place.new) == sent_digest
-        if not is_equal:
+            if self._is_spread():
+                cluster_swap.allow_memory(reader)
+            with closing(self._stream_versions(reader, place, parts)) as rows:
+                sent_digest = self._write_rows(
+                    place.new, self._form_day(rows, form_rows, filled), frozen=not self._is_spread()
+                )
+        if self._hash_stored_rows(place.new, parts) != sent_digest:
             raise self._build_defect_error()
-        return row_count, packed, unpacked
+        return filled
 
-    def _write_on_cluster(
-        self,
-        new: sql.Identifier,
-        rows: Iterable[CanonicalRow],
-        made: Callable[[Iterator[CanonicalRow]], Iterator[StoredRow]],
-    ) -> bool:
-        """Write rows to a new table, and return whether it has their versions.
+    def _list_parts(self, place: DayTable) -> Sequence[IdRange]:
+        """Return the parts in which the day is read: all at once but on a cluster."""
+        if self._is_spread():
+            return cluster_swap.split_table(self._connection, place.child)
+        return [cluster_swap.ALL_IDS]
 
-        The nodes return rows in an order of their own, so the versions are compared in the
-        canonical order.
-        """
-        sent = DayDigest()
-
-        def digested() -> Iterator[CanonicalRow]:
-            for row in rows:
-                sent.add(row[0], row[1], hashlib.sha256(encode_row(row)).digest())
-                yield row
-
-        self._write_rows(new, made(digested()), frozen=False)
-        stored = compute_digest(self._connection, self._entity, new)
-        return stored.finish() == sent.finish()
+    def _form_day(
+        self, rows: Iterable[CanonicalRow], form_rows: FormRows, filled: _FilledTable
+    ) -> Iterator[StoredRow]:
+        """Yield the rows of the new table, and count them in `filled`."""
+        pace = _Pace(self._progress, self._rate)
+        for _, of_document in groupby(self.refuse_doubled(rows), itemgetter(0)):
+            for formed in form_rows(of_document):
+                yield formed.row
+                filled.add(formed)
+                pace.add(formed.versions)
+        pace.report_rest()
 
     def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
         """Yield the rows, which come in the order of their keys. Raises DoubledVersionError."""
@@ -459,31 +518,38 @@ class DayRewrite:
         ):
             raise self._build_defect_error()
 
-    def _stream_versions(self, connection: Connection, place: DayTable) -> Generator[CanonicalRow]:
-        """The versions of the day in the canonical order, each document as bytes."""
-        return stream_versions(connection, self._entity, place.child, data="bytea")
+    def _stream_versions(
+        self, connection: Connection, place: DayTable, parts: Iterable[IdRange]
+    ) -> Generator[CanonicalRow]:
+        """Yield the versions of the day, each document as bytes: part by part, and those of a part
+        in the canonical order."""
+        for part in parts:
+            source = part.select_from(place.child)
+            yield from stream_versions(connection, self._entity, source, data="bytea")
 
-    def _write_rows(
-        self, new: sql.Identifier, rows: Iterable[StoredRow], *, frozen: bool = True
-    ) -> bytes:
+    def _write_rows(self, new: sql.Identifier, rows: Iterable[StoredRow], *, frozen: bool) -> bytes:
         """Write rows to a new table, and return the SHA-256 of the bytes that were sent."""
-        writers = []
+        sent_hash = hashlib.sha256()
+        table_swap.write_rows(
+            self._connection,
+            self._entity,
+            new,
+            rows,
+            writer=partial(_HashingWriter, sent_hash),
+            frozen=frozen,
+        )
+        return sent_hash.digest()
 
-        def hashing(cursor: psycopg.Cursor[Any]) -> _HashingWriter:
-            writers.append(_HashingWriter(cursor))
-            return writers[0]
-
-        table_swap.write_rows(self._connection, self._entity, new, rows, hashing, frozen=frozen)
-        return writers[0].written.digest()
-
-    def _hash_stored_rows(self, new: sql.Identifier) -> bytes:
+    def _hash_stored_rows(self, new: sql.Identifier, parts: Sequence[IdRange]) -> bytes:
         """Compute the SHA-256 of the rows of a new table in the order of writing."""
+        if self._is_spread():
+            return cluster_swap.hash_rows(self._connection, self._entity, new, parts)
         table_hash = hashlib.sha256()
         self._connection.execute("SET LOCAL synchronize_seqscans TO off")  # from the first row on
         query = table_swap.build_copy_command(self._entity, new, "TO STDOUT (FORMAT BINARY)")
         with self._connection.cursor() as cursor, cursor.copy(query) as copy:
-            for part in copy:
-                table_hash.update(part)
+            for chunk in copy:
+                table_hash.update(chunk)
         return table_hash.digest()
 
     def _build_defect_error(self) -> WrongRowsError:
@@ -493,21 +559,28 @@ class DayRewrite:
         )
 
     def _check_disk(self, place: DayTable) -> None:
-        """Raise an error if the disk of ANNALS_DISK_GB cannot hold the day twice."""
-        if self._is_spread():  # ANNALS_DISK_GB is the disk of each node; the coordinator sorts
-            used = cluster_swap.find_fullest_node(self._connection)
-            size = cluster_swap.measure_table(self._connection, place.child).bytes
+        """Raise an error if a disk of ANNALS_DISK_GB cannot hold the day twice.
+
+        Raises:
+            NotPackableError: on one server, or on a node of a cluster, the copy has no room.
+        """
+        if not settings.ANNALS.disk_gb:
+            return
+        if self._is_spread():
+            uses = cluster_swap.measure_nodes(self._connection, place.child)
         else:
             row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            used, size = row[0] if row else 0, self.measure_table(place.child)
-        free = settings.ANNALS.disk_gb * 10**9 - used
-        needed = size * 6 // 5  # its sort, and the copy
-        if settings.ANNALS.disk_gb and free < needed:
-            raise NotPackableError(
-                f"{self._entity.table} {self._day} is not packed: this needs "
-                f"{format_size(needed)} of disk"
-                f" for a while, and {format_size(max(0, free))} of ANNALS_DISK_GB are free"
-            )
+            uses = [NodeUse(None, row[0] if row else 0, self.measure_table(place.child))]
+        for use in uses:
+            free = max(0, settings.ANNALS.disk_gb * 10**9 - use.database)
+            needed = use.table * 6 // 5  # the copy, and what is sorted
+            if free < needed:
+                node = f" on {use.node}" if use.node else ""
+                raise NotPackableError(
+                    f"{self._entity.table} {self._day} is not packed: this needs "
+                    f"{format_size(needed)} of disk{node}"
+                    f" for a while, and {format_size(free)} of ANNALS_DISK_GB are free"
+                )
 
     def measure_table(self, table: sql.Identifier) -> int:
         query = sql.SQL("SELECT pg_total_relation_size({}::regclass)")
@@ -531,10 +604,13 @@ class DayRewrite:
 
     def _sample_documents(self, place: DayTable) -> list[bytes]:
         """Some documents of a plain day, from all of its pages, none larger than a block."""
-        if self._is_spread():  # the same share of each shard
+        order: sql.Composable = sql.SQL("")
+        if self._is_spread():
             use = cluster_swap.measure_table(self._connection, place.child)
             share = min(2 * SAMPLES / max(1, use.rows), 2 * SAMPLE_BYTES / max(1, use.table))
             percent: sql.Composable = sql.Literal(min(100.0, 100.0 * share))
+            # The shards would come one after another, and the last ones be cut off.
+            order = sql.SQL("ORDER BY hashtextextended(id, version)")
         else:
             percent = sql.SQL(
                 "least(100, 100.0 * (SELECT least({rows} / greatest(1, reltuples),"
@@ -548,9 +624,10 @@ class DayRewrite:
         query = sql.SQL(
             "SELECT convert_to(data::text, 'UTF8') FROM {table} TABLESAMPLE SYSTEM ({percent})"
             " WHERE packed IS NULL AND pg_column_size(data) <= {most}"
-            " AND octet_length(data::text) <= {most} LIMIT {rows}"
+            " AND octet_length(data::text) <= {most} {order} LIMIT {rows}"
         ).format(
             table=place.child,
+            order=order,
             percent=percent,
             rows=sql.Literal(2 * SAMPLES),
             most=sql.Literal(MOST_BYTES),
@@ -589,7 +666,8 @@ class DayRewrite:
         if first is None:
             stored_dictionary.update(ratio=ratio)
         elif ratio > WORSE * first:
-            with closing(self._stream_versions(self._connection, place)) as rows:  # packed now
+            parts = self._list_parts(place)
+            with closing(self._stream_versions(self._connection, place, parts)) as rows:  # packed
                 documents = (row[-1] for row in islice(rows, 0, 4 * SAMPLES, 4))
                 trained = dictionaries.train_dictionary(
                     _limit_samples(text for text in documents if len(text) <= MOST_BYTES)

@@ -12,7 +12,6 @@ from psycopg import errors, sql
 
 from history.common import clock
 from history.kinds.entities import EntityKind
-from history.store import distribution
 from history.store.blocks.queries import build_versions_query
 from history.store.days import days
 from history.store.days.canonical import build_encoding
@@ -87,8 +86,7 @@ def note(connection: Connection, entity: EntityKind, rows: Sequence[DecodedRow])
         late = [row for row in rows if compute_day(row.record.updated_at) == day]
         columns, bounds = _columns(late), days.compute_bounds(day)
         if packed:
-            spread = distribution.is_distributed(connection)
-            versions = sql.SQL(build_versions_query(entity, spread=spread))
+            versions = sql.SQL(build_versions_query(entity))
             inside = sql.SQL(_IN_BLOCKS).format(versions=versions)
             if connection.execute(inside, (*columns[:3], *bounds)).fetchone() == (True,):
                 raise StoredInBlockError(f"a block of {entity.table} {day} has the row")

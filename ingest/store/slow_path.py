@@ -14,7 +14,6 @@ from psycopg.rows import tuple_row
 
 from history.common.single_row import require_row
 from history.kinds.entities import EntityKind
-from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
 from history.store.blocks.queries import build_damage_error, build_versions_query, read_documents
 from history.store.days import days
@@ -109,8 +108,7 @@ def _look_up(
     # A day of a topic that is read again may be packed, and may have plain rows beside its blocks.
     same = "t.updated_at = k.at AND t.version = k.version"
     if days.is_packed(connection, entity.table, day):
-        spread = distribution.is_distributed(connection)
-        table, stored_at = sql.SQL(build_versions_query(entity, spread=spread)), "stored_at"
+        table, stored_at = sql.SQL(build_versions_query(entity)), "stored_at"
         # A block that is not as it was written may have any version of its document and day.
         same = f"(t.position = 0 OR t.stored_at >= k.at AND {same})"
     else:
@@ -177,9 +175,7 @@ def _compare_with_blocks(
     start, end = days.compute_bounds(day)
     query = sql.SQL(_IN_BLOCKS).format(
         stage=_get_stage(entity),
-        versions=sql.SQL(
-            build_versions_query(entity, spread=distribution.is_distributed(connection))
-        ),
+        versions=sql.SQL(build_versions_query(entity)),
         given=sql.SQL("product_instance_id" if entity.parent else "id"),
         theirs=sql.SQL("product" if entity.parent else "id"),
     )

@@ -3,7 +3,8 @@
 import io
 import random
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,25 +16,33 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations import AddField, AddIndex
 from django.db.migrations.recorder import MigrationRecorder
 from msgspec.structs import replace
+from psycopg import sql
 
 from annals.management.command_line import WORKER_REFUSAL, refuse_workers
+from annals.management.partitions.nightly import DropExceptions, check_day_before_drop
 from annals.operations import distribution_steps as needed
 from annals.operations.distribution_steps import find_left_out
 from annals.operations.server_checks import check_server_settings
 from history.common import clock
-from history.kinds.entities import CHILDREN, ENTITIES, get_root
+from history.common.complaints import ExplainedError
+from history.kinds.entities import CHILDREN, ENTITIES, EntityKind, get_root
 from history.models import VERSION_MODELS, LateRow
 from history.retention import packing
+from history.retention.archive.restore import restore_day
+from history.retention.archive.store import ArchiveError, ArchiveStore
+from history.retention.archive.write import archive_day
+from history.retention.seals.seal import seal_day
+from history.retention.seals.verification import SealedDayChangedError
 from history.store import distribution
 from history.store.days import days
-from history.store.days.canonical import stream_versions
+from history.store.days.canonical import Connection, stream_versions
 from history.store.distribution import DISTRIBUTED_BY, WorkerAddressError
 from ingest.store import rights
 from tests.citus.cluster import Citus, use_database
 from tests.command_shapes import parse_shaped
 from tests.kill_points import ProcessKilled, kill_before_statement
 
-CHILD = CHILDREN[0]
+CHILD, ARCHIVED, CHANGED = CHILDREN[:3]
 TODAY = clock.now().date()
 PACKED = TODAY - timedelta(3)
 DAYS = (TODAY, PACKED)
@@ -50,6 +59,24 @@ def distribute(*words: str) -> str:
     return output.getvalue()
 
 
+def insert_rows(plain: Connection, entity: EntityKind, day: date) -> None:
+    """Store 300 versions of ten documents."""
+    columns = {
+        "id": "'c' || n %% 10",
+        "version": "n",
+        "data": "jsonb_build_object('n', n)",
+        "updated_at": "%s::timestamptz + n * interval '1 s'",
+        "client_id": "'test'",
+        "type": "1",
+    }
+    if entity.parent is not None:
+        columns["product_instance_id"] = f"'c' || n %% {APPLICATIONS}"
+    plain.execute(
+        f"INSERT INTO {entity.table} ({', '.join(columns)}) SELECT {', '.join(columns.values())}"
+        " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def filled(citus: Citus) -> Citus:
     """Two days of each table with rows."""
@@ -57,24 +84,15 @@ def filled(citus: Citus) -> Citus:
     for entity in ENTITIES:
         for day in DAYS:
             days.create_partition(plain, entity.table, day)
-        names = ["id", "version", "data", "updated_at", "client_id", "type"]
-        expressions = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
-                 "%s::timestamptz + n * interval '1 s'", "'test'", "1"]  # fmt: skip
-        if entity.parent is not None:
-            names.append("product_instance_id")
-            expressions.append(f"'c' || n %% {APPLICATIONS}")
-        for day in DAYS:
-            plain.execute(
-                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(expressions)}"
-                " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
-            )  # fmt: skip
+            insert_rows(plain, entity, day)
     plain.execute(
         "INSERT INTO search_key SELECT 'v' || n, 'number', %s, 'c1', current_date"
         " FROM generate_series(1, 50) n", [get_root().name]
     )  # fmt: skip
     assert plain.execute(NOTED, ["before"]).fetchall() == [(1,)]
-    # Packed by one server, which guards it by a trigger.
-    packing.pack_day(plain, CHILD, PACKED)
+    # Packed by one server, which guards them by a trigger.
+    for entity in (CHILD, ARCHIVED, CHANGED):
+        packing.pack_day(plain, entity, PACKED)
     return citus
 
 
@@ -214,6 +232,45 @@ def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
     packing.unpack_day(filled.connect(), CHILD, PACKED)
     assert fetch_versions(filled) == before
     assert filled.fetch_rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
+
+
+def test_day_that_was_packed_before_can_be_restored(filled: Citus, tmp_path: Path) -> None:
+    """When it was dropped, and when it is there and lacks rows."""
+    plain, before, store = filled.raw(), fetch_versions(filled), ArchiveStore(str(tmp_path))
+    source = days.locate_day(plain, ARCHIVED.table, PACKED).child
+    archived = archive_day(plain, store, ARCHIVED, PACKED, source)
+    plain.execute(sql.SQL("DELETE FROM {} WHERE id = 'c1'").format(source))
+    with pytest.raises(ArchiveError, match=f"is packed: run `partitions unpack {PACKED}` first"):
+        restore_day(plain, store, ARCHIVED, PACKED)
+    packing.unpack_day(plain, ARCHIVED, PACKED)
+    assert restore_day(plain, store, ARCHIVED, PACKED) == archived
+    assert fetch_versions(filled) == before
+    assert days.release_day(plain, ARCHIVED.table, PACKED)
+    packing.pack_day(plain, ARCHIVED, PACKED)
+    assert days.drop_partition(plain, ARCHIVED.table, PACKED)
+    assert restore_day(plain, store, ARCHIVED, PACKED) == archived
+    assert fetch_versions(filled) == before
+    days.release_day(plain, ARCHIVED.table, PACKED)
+
+
+def test_day_that_was_packed_before_can_be_accepted(filled: Citus) -> None:
+    """Somebody changed it after it was sealed."""
+    plain, before = filled.raw(), fetch_versions(filled)
+    seal_day(plain, CHANGED, PACKED)
+    child = days.locate_day(plain, CHANGED.table, PACKED).child
+    plain.execute(sql.SQL("DELETE FROM {} WHERE id = 'c2'").format(child))
+    connection.ensure_connection()
+    accepted = DropExceptions(without_archive=True, accept_changed=PACKED, reason="a test")
+    with pytest.raises(ExplainedError, match="is packed: run `partitions unpack"):
+        check_day_before_drop(plain, CHANGED.table, PACKED, accepted)
+    packing.unpack_day(plain, CHANGED, PACKED)
+    with pytest.raises(SealedDayChangedError):
+        check_day_before_drop(plain, CHANGED.table, PACKED, DropExceptions(without_archive=True))
+    check_day_before_drop(plain, CHANGED.table, PACKED, accepted)
+    assert days.drop_partition(plain, CHANGED.table, PACKED)
+    days.create_partition(plain, CHANGED.table, PACKED)
+    insert_rows(plain, CHANGED, PACKED)
+    assert fetch_versions(filled) == before
 
 
 def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:

@@ -4,10 +4,12 @@ import pytest
 
 from history.completeness.gaps.scan import find_changed_days
 from history.kinds.entities import CHILDREN, get_root
+from history.store import distribution
 from history.store.days import days
 from history.store.days.window import Window
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
+from tests.db.commands import command
 from tests.db.partitioned import NOW, TODAY, connect_plainly
 from tests.db.test_gaps import _django_db_marker, committed
 
@@ -37,3 +39,11 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
     after = {(day.entity.name, day.day): day.mark for day in find_changed_days(window)}
     assert after[get_root().name, TODAY] == before[get_root().name, TODAY]
     assert after[CHILDREN[0].name, TODAY] != before[CHILDREN[0].name, TODAY]
+
+
+def test_gaps_says_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
+    """A run straight after an insert may not see it."""
+    assert distribution.is_distributed(citus.raw())
+    ran = command("gaps")
+    assert (ran.code, ran.err) == (0, "")
+    assert "The nodes of the cluster count new rows up to a minute late" in ran.out

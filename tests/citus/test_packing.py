@@ -1,17 +1,24 @@
 """Packed days of a distributed installation."""
 
+import json
+from datetime import timedelta
+from itertools import chain
 from typing import Any
 
+import msgspec
 import pytest
 from django.db import connection
+from psycopg.conninfo import conninfo_to_dict
 
-from history.retention import packing
+from history.common import clock
+from history.retention import catalog, cluster_swap, packing
+from history.retention.cluster_swap import IdRange
 from history.store.days import days
-from history.store.days.canonical import Connection
+from history.store.days.canonical import Connection, stream_versions
 from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
-from tests.db.partitioned import plain
+from tests.db.partitioned import pack_finished_days, plain, read_all_to_end
 from tests.db.test_packing import DAY, ROOT, TASK, fill, read_blocks, read_rows
 
 __all__ = ["own_labels", "plain", "tables", "transactional_db"]
@@ -49,6 +56,93 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
         assert not days.is_packed(plain, entity.table, DAY)
 
 
+def test_day_is_packed_and_unpacked_in_ranges_of_ids(
+    plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no node needs space for a whole day: even the least that Citus may collect is enough."""
+    fill(plain)
+    before = read_rows(plain, ROOT)
+    monkeypatch.setattr(cluster_swap, "RANGE_BYTES", 16 * 1024)
+    child = days.locate_day(plain, ROOT.table, DAY).child
+    parts = cluster_swap.split_table(plain, child)
+    assert len(parts) > 3
+    stored = [stream_versions(plain, ROOT, part.select_from(child)) for part in parts]
+    assert list(chain.from_iterable(stored)) == before
+    plain.execute("SET citus.max_intermediate_result_size TO '1kB'")
+    for rewrite in (packing.pack_day, packing.unpack_day):
+        assert rewrite(plain, ROOT, DAY).rows == len(before)
+        assert read_rows(plain, ROOT) == before
+
+
+def test_pack_refuses_rows_that_were_not_read(
+    plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the nodes order ids differently."""
+    fill(plain)
+    before = read_rows(plain, ROOT)
+    parts = [IdRange(None, before[9][0]), IdRange(before[-1][0], None)]
+    monkeypatch.setattr(cluster_swap, "split_table", lambda *_: parts)
+    with pytest.raises(packing.WrongRowsError, match="stays as it is"):
+        packing.pack_day(plain, ROOT, DAY)
+    assert (read_rows(plain, ROOT), read_blocks(plain)) == (before, [])
+
+
+def test_dictionary_samples_come_from_each_shard(
+    citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days.create_partition(plain, ROOT.table, DAY)
+    plain.execute(
+        f"INSERT INTO {ROOT.table} (id, version, data, updated_at, client_id, type)"
+        " SELECT 'd' || n, 1, jsonb_build_object('id', 'd' || n, 'text', repeat('x', 1500)),"
+        " %s, 'x', 1"
+        " FROM generate_series(1, 800) AS n", [f"{DAY} 12:00:00+00"]
+    )  # fmt: skip
+    monkeypatch.setattr(packing, "SAMPLES", 100)
+    rewrite = packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)
+    sample = rewrite._sample_documents(days.locate_day(plain, ROOT.table, DAY))
+    ids = [json.loads(text)["id"] for text in sample]
+    assert 20 < len(ids) <= 100
+    [(shards,)] = citus.rows(
+        "SELECT count(DISTINCT get_shard_id_for_distribution_column(%s, id))"
+        " FROM unnest(%s::text[]) AS id", [ROOT.table, ids]
+    )  # fmt: skip
+    assert shards == 4
+
+
+def test_pack_checks_the_disk_of_each_node(
+    citus: Citus, plain: Connection, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(plain)
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, disk_gb=1)
+    child = days.locate_day(plain, ROOT.table, DAY).child
+    uses = cluster_swap.measure_nodes(plain, child)
+    ports = [conninfo_to_dict(url)["port"] for url in citus.urls]
+    assert [use.node for use in uses] == [f"{plain.info.host}:{port}" for port in ports]
+    assert uses[0].table == 0
+    assert all(0 < use.table < use.database for use in uses[1:])
+    full = [*uses[:-1], uses[-1]._replace(table=10**9)]
+    monkeypatch.setattr(cluster_swap, "measure_nodes", lambda *_: full)
+    with pytest.raises(packing.NotPackableError, match=rf"1\.1 GiB of disk on {uses[-1].node} for"):
+        packing.pack_day(plain, ROOT, DAY)
+
+
+def test_maintain_packs_the_days_of_a_cluster_that_have_rows(plain: Connection) -> None:
+    fill(plain)
+    before = read_rows(plain, ROOT)
+    days.create_partition(plain, ROOT.table, DAY - timedelta(1))
+    read_all_to_end()
+    parts = catalog.read_partitions(connection, [ROOT.table, TASK.table])
+    assert {part.shards for part in parts} == {4}
+    overdue = packing.find_overdue_days(parts, clock.now().date(), 2)
+    assert (ROOT.table, DAY - timedelta(1)) not in overdue
+    outcome = pack_finished_days(clock.now().date())
+    assert (outcome.exit_code, outcome.broken) == (0, [])
+    assert sorted(outcome.packed) == sorted(
+        days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)
+    )
+    assert read_rows(plain, ROOT) == before
+
+
 @pytest.mark.parametrize("change", ["insert", "delete"])
 def test_pack_leaves_day_whose_rows_change_meanwhile(
     change: str, citus: Citus, plain: Connection, monkeypatch: pytest.MonkeyPatch
@@ -56,7 +150,7 @@ def test_pack_leaves_day_whose_rows_change_meanwhile(
     fill(plain)
     insert(plain, "first")
     before = read_rows(plain, ROOT)
-    replace_table = days.replace_table
+    replace_table = days.replace_distributed_table
 
     def replace(*arguments: Any) -> None:
         with citus.connect() as other_session:
@@ -67,7 +161,7 @@ def test_pack_leaves_day_whose_rows_change_meanwhile(
         replace_table(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(days, "replace_table", replace)
+        patch.setattr(days, "replace_distributed_table", replace)
         with pytest.raises(ChangedMeanwhileError, match="came, went or were changed"):
             packing.pack_day(plain, ROOT, DAY)
     assert read_blocks(plain) == []

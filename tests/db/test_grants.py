@@ -227,7 +227,7 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     with open_connection("test-owner") as owner:
         seal_day(owner, ROOT, old.date())
 
-    with acting_as(WEB) as plain:  # as a page of the feed does
+    with act_as(WEB) as plain:  # as a page of the feed does
         plain.execute("UPDATE feed_horizon SET given_to = now() - interval '1 day'")
     ingested.writer.close()
     ingested.writer = BatchWriter(as_consumer)

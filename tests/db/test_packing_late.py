@@ -161,6 +161,15 @@ def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connec
     assert SealedDay.objects.get(day=OLD).packed_at is not None
 
 
+def test_empty_day_is_not_overdue(plain: Connection) -> None:
+    """It has the bytes of its indexes."""
+    empty = OLD - timedelta(days=1)
+    days.create_partition(plain, TABLE, empty)
+    parts = catalog.read_partitions(connection, [TABLE])
+    assert empty in [part.day for part in parts]
+    assert packing.find_overdue_days(parts, NOW.date(), 2) == []
+
+
 def test_overdue_days_are_counted(packed: Ingested) -> None:
     [partition] = [part for part in catalog.read_partitions(connection, [TABLE]) if part.day == OLD]
     full = [replace(partition, bytes=1 << 20)]

@@ -41,7 +41,7 @@ from history.retention.plan import (
 )
 from history.retention.run_lock import hold_run_lock, retake_lost_lock
 from history.retention.runs import StepResult, UnsealedDay
-from history.retention.seals import day_snapshot, late_rows, verification
+from history.retention.seals import late_rows, verification
 from history.retention.seals.seal import find_days_to_seal, seal_days
 from history.store import late_list
 from history.store.database import forms
@@ -409,8 +409,6 @@ def find_days_to_pack(partitions: Iterable[Partition], today: date) -> list[tupl
     Args:
         partitions: The partitions of the tables of versions.
     """
-    if day_snapshot.is_spread(connection.connection, ENTITIES[0].table):
-        return []
     days = packing.find_due_days(partitions, today, settings.ANNALS.pack_after_days)
     waiting = find_days_to_hold(set(days))
     return [place for place in days if place not in waiting]

@@ -13,7 +13,6 @@ from django.db import connection, transaction
 from history.completeness.gaps.scan import lock_gaps
 from history.documents.record import ChangeType
 from history.kinds.entities import EntityKind
-from history.store import distribution
 from history.store.blocks.codec import DamagedBlockError
 from history.store.blocks.queries import build_versions_query, read_documents
 
@@ -140,9 +139,7 @@ def judge_documents(entity: EntityKind, edge: datetime) -> int:
             values: dict[str, Any] = {"entity": entity.name, "ids": ids, "edge": edge}
             cursor.execute(_STATE, values)
             cursor.execute(_DISABLE_SCANS)
-            table = build_versions_query(
-                entity, spread=distribution.is_distributed(connection.connection)
-            )
+            table = build_versions_query(entity)
             cursor.execute(_NEIGHBOURS.format(table=table), {"created_at": entity.created_at})
             cursor.execute(_ENABLE_JOINS)
             _judge_beginnings(cursor, entity)

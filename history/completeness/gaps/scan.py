@@ -10,7 +10,6 @@ from django.db import connection, transaction
 from history.kinds.entities import BY_TABLE, EntityKind
 from history.models import GapDay
 from history.retention import catalog
-from history.store import distribution
 from history.store.blocks.queries import build_versions_query
 from history.store.days.days import ADVISORY_SPACE, DayState
 from history.store.days.window import Window
@@ -163,8 +162,7 @@ def scan_day(changed: ChangedDay) -> bool:
         # Grouping in the order of the primary key needs no memory for the ids of a whole day.
         cursor.execute("SET LOCAL enable_hashagg = off")
         cursor.execute(_ALLOW_LARGE_RESULTS)
-        spread = distribution.is_distributed(connection.connection)
-        versions = build_versions_query(entity, spread=spread)
+        versions = build_versions_query(entity)
         for statement in _SCAN:
             cursor.execute(statement.format(table=versions), values)
     return True

@@ -71,7 +71,7 @@ def start_noting(connection: Connection, place: days.DayTable, table: str, day: 
     """
     late_rows.mark_sealed_day(connection, table, day)
     if is_spread(connection, table):
-        days.retry_lock(lambda: _stop_writers(connection, table), days.LOCK_WAIT_S)
+        days.retry_lock(lambda: stop_writers(connection, table), days.LOCK_WAIT_S)
     else:
         late_rows.wait_for_others(connection, [place.child], "RowExclusiveLock")
 
@@ -81,14 +81,21 @@ def _load_noted(connection: Connection, table: str, day: date) -> tuple[object, 
 
     def attempt() -> tuple[object, ...] | None:
         with connection.transaction():
-            _stop_writers(connection, table)
+            stop_writers(connection, table)
             return connection.execute(_NOTED, [table, day]).fetchone()
 
     return days.retry_lock(attempt, days.LOCK_WAIT_S)
 
 
-def _stop_writers(connection: Connection, table: str) -> None:
-    """Lock the table on all nodes, not its days: who writes to a day goes through the table."""
+def stop_writers(connection: Connection, table: str) -> None:
+    """Lock the table on all nodes until the caller's transaction ends; readers go on.
+
+    Not its days: who writes to a day goes through the table.
+
+    Raises:
+        psycopg.errors.LockNotAvailable: a transaction that writes to the table stays open, or a
+            node has left a prepared one.
+    """
     row = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
     former_timeout = row[0] if row else "0"
     set_timeout = "SELECT set_config('statement_timeout', %s, true)"

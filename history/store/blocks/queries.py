@@ -60,6 +60,7 @@ FIRST_KEY: Final = f"""coalesce(versions[1], version - coalesce(octet_length(key
 # Each version of a table, with the row that has it, which stored_at and stored_version name: bound
 # stored_at, or every day is read. position: of the version in its block, from 1. A row that is not
 # as it was written is one version with position 0: the highest number, at the end of its day.
+# VALUES: over several shards Citus takes the function of the checksum only in a query with a FROM.
 _VERSIONS: Final = """(
     SELECT id, updated_at AS stored_at, version AS stored_version, {product} AS product, position,
         packed IS NOT NULL AS in_block, data, packed, unpacked,
@@ -78,32 +79,26 @@ _VERSIONS: Final = """(
     CROSS JOIN LATERAL (
         SELECT position, CASE WHEN position > 0 AND 8 * position <= octet_length(keys)
             THEN 8 * position - 7 END AS start
-        FROM {row}generate_series(least(count, 1), count) AS position LIMIT {most}
+        FROM (SELECT {count} AS count FROM (VALUES (1)) AS one_row OFFSET 0) AS row,
+            generate_series(least(count, 1), count) AS position LIMIT {most}
     ) AS one
 )"""
 
 
-def build_versions_query(
-    entity: EntityKind, table: str | None = None, *, spread: bool = False
-) -> str:
+def build_versions_query(entity: EntityKind, table: str | None = None) -> str:
     """Build a subquery with one row for each version of a table.
 
     A query that does not select `data` and `packed` reads no document.
 
     Args:
         table: a table with the columns of the kind's table; None for that table itself.
-        spread: whether several shards of a cluster are read. Citus takes a function that is not
-            immutable, as that of the checksum, only in a subquery of the table; on one server it
-            would be computed twice there.
     """
     product = "product_instance_id" if entity.parent else "NULL::varchar"
-    count = _COUNT.format(product=product)
-    table = table or entity.table
     words = {
         "moment": _MOMENT.format("start"),
         "most": MOST_VERSIONS,
-        "stored": f"(SELECT *, {count} AS count FROM {table})" if spread else table,  # noqa: S608 - constants
-        "row": "" if spread else f"(SELECT {count} AS count OFFSET 0) AS row, ",
+        "stored": table or entity.table,
+        "count": _COUNT.format(product=product),
         "day_end": _DAY_END,
         "highest": MAX_VERSION,
     }

@@ -47,7 +47,7 @@ def build_order(connection: Connection, rows: DayRows) -> sql.SQL:
     return sql.SQL(", ".join(parts))
 
 
-def _build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
+def build_stored_order(connection: Connection, entity: EntityKind) -> sql.Composable:
     """Return ORDER BY of stored rows, a block where its first version is: then `stored.logical`
     gives the versions in the canonical order, and need not know the next block."""
     id, _ = build_order(connection, entity).as_string(connection).split(", ", 1)
@@ -157,7 +157,7 @@ def stream_versions(
     Raises:
         DamagedBlockError: a row cannot be read, and `on_damage` is None.
     """
-    order = _build_stored_order(connection, entity) if ordered else None
+    order = build_stored_order(connection, entity) if ordered else None
     convert = _decode_document if data == "text" else None
     return _copy_rows(
         connection, entity, source, build_select_list(entity), data, order, convert, on_damage
@@ -177,7 +177,7 @@ def stream_hashes(
         plain = sql.SQL("{}, CASE WHEN packed IS NULL THEN sha256({}) END").format(
             sql.SQL(", ".join(parts)), build_encoding(rows)
         )
-        order = _build_stored_order(connection, rows)
+        order = build_stored_order(connection, rows)
         for row in _copy_rows(connection, rows, source, plain, "bytea", order, _hash_document):
             yield row[0], row[1], row[-1]
         return

@@ -19,6 +19,8 @@ ADVISORY_SPACE = 0x41_4E_4E_41  # "ANNA": the first key of our advisory locks, o
 
 # Citus' message if a table gets shards while others move. It does not have its own SQLSTATE.
 _SHARDS_MOVE = "could not acquire the lock required to colocate"
+# Citus may forget a savepoint of a node that it cancelled because another one refused a lock.
+_LOST_SAVEPOINT = "connection marked as essential"
 
 Connection = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -64,13 +66,17 @@ def override_lock_timeout(connection: Connection, milliseconds: int) -> Iterator
 def retry_lock(attempt: Callable[[], T], wait_s: float) -> T:
     """Repeat an attempt that did not get its locks, with pauses, for up to `wait_s` seconds."""
     deadline = time.monotonic() + wait_s
+    was_refused = False
     while True:
         try:
             return attempt()
         except (errors.LockNotAvailable, errors.DeadlockDetected):
+            was_refused = True
             if time.monotonic() > deadline:
                 raise
         except errors.InternalError_ as error:
+            if was_refused and _LOST_SAVEPOINT in str(error):
+                raise errors.LockNotAvailable("a transaction that uses it stays open") from error
             if _SHARDS_MOVE not in str(error):
                 raise
             if time.monotonic() > deadline:

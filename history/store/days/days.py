@@ -387,14 +387,10 @@ def replace_table(
         psycopg.errors.LockNotAvailable: The lock is not given within LOCK_WAIT_S seconds.
         ForeignTableError: Annals did not make the partition.
     """
+    if distribution.is_distributed(connection):
+        replace_distributed_table(connection, table, day, merge=merge)
+        return
     name = build_partition_name(table, day)
-
-    def swap_in_cluster() -> None:
-        with connection.transaction():
-            # Before the DETACH, as for all that follows.
-            distribution.use_one_connection(connection)
-            lock_day(connection, name)
-            _swap_tables(connection, table, day, merge)
 
     def lock() -> None:
         with connection.transaction():
@@ -405,14 +401,36 @@ def replace_table(
             if place.state is not DayState.ABSENT:
                 connection.execute(lock_table.format(place.child))
 
-    if distribution.is_distributed(connection):  # there only the DETACH locks all nodes
-        retry_lock(swap_in_cluster, LOCK_WAIT_S)
-        return
     connection.execute(f"SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}".encode())
     retry_lock(lock, LOCK_WAIT_S)
     # Not in a savepoint: COPY can freeze rows only in the transaction that made their table.
     connection.execute(f"SET LOCAL lock_timeout = {SWAP_TIMEOUT_MS}".encode())
     _swap_tables(connection, table, day, merge)
+
+
+def replace_distributed_table(
+    connection: Connection,
+    table: str,
+    day: date,
+    prepare: Callable[[], None] = lambda: None,
+    *,
+    merge: Callable[[DayTable], None] = lambda _: None,
+) -> None:
+    """Do what `replace_table` does on a cluster, where only the DETACH locks all nodes.
+
+    Args:
+        prepare: is called first in each attempt, while readers still go on.
+    """
+
+    def swap() -> None:
+        with connection.transaction():
+            # Before the DETACH, as for all that follows.
+            distribution.use_one_connection(connection)
+            prepare()
+            lock_day(connection, build_partition_name(table, day))
+            _swap_tables(connection, table, day, merge)
+
+    retry_lock(swap, LOCK_WAIT_S)
 
 
 def _swap_tables(

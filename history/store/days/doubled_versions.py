@@ -34,7 +34,7 @@ def find_doubled_versions(
     """Return the versions that the table of a day has more than once, in the order of their keys.
 
     Args:
-        most: how many at most; None for all.
+        limit: how many at most; None for all.
     """
     query = sql.SQL(_FIND).format(
         versions=sql.SQL(queries.build_versions_query(entity, table.as_string(connection))),

@@ -1,0 +1,35 @@
+"""The fixtures of these tests leave nothing on the nodes."""
+
+import os
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from tests.citus.cluster import database
+
+ROLE = "annals_left_behind"
+
+
+def test_roles_and_databases_of_a_test_are_dropped_on_all_nodes() -> None:
+    """Also where the role has rights in the database."""
+    dsn = os.environ["ANNALS_TEST_CITUS"]
+    with database(dsn) as citus:
+        nodes, name = citus.urls, citus.rows("SELECT current_database()")[0][0]
+        with citus.raw() as plain:
+            plain.execute(f"CREATE ROLE {ROLE}")  # on all nodes
+            plain.execute(f"CREATE TABLE marks (id int); GRANT SELECT ON marks TO {ROLE}")
+        for url in nodes:
+            assert list_named(url, name) == [name, ROLE]
+    for url in nodes:
+        assert list_named(make_conninfo(url, dbname="postgres"), name) == []
+
+
+def list_named(url: str, name: str) -> list[str]:
+    """Return the database and the role of the test that a node has."""
+    with psycopg.connect(url, autocommit=True) as plain:
+        rows = plain.execute(
+            "SELECT datname FROM pg_database WHERE datname = %(name)s"
+            " UNION ALL SELECT rolname FROM pg_roles WHERE rolname = %(role)s",
+            {"name": name, "role": ROLE},
+        ).fetchall()
+    return [name for (name,) in rows]

@@ -1,0 +1,192 @@
+"""A node that dies while a day is packed or unpacked: nothing is lost, doubled or changed.
+
+ANNALS_TEST_CITUS_STOP and ANNALS_TEST_CITUS_START are the commands of tests/citus/test_faults.py.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import psycopg
+import pytest
+from django.db import connection
+
+from history.retention import cluster_swap, packing
+from history.store.days import days
+from history.store.days.canonical import CanonicalRow, Connection
+from tests.citus.again import own_labels, tables, transactional_db
+from tests.citus.cluster import Citus, disconnect
+from tests.citus.faults.nodes import Nodes, Place
+from tests.citus.faults.scenes import _HANG, _NO_HANG
+from tests.consuming import wait_until
+from tests.db.test_packing import DAY, ROOT, blocks, fill, rows
+
+__all__ = ["own_labels", "tables", "transactional_db"]
+
+pytestmark = pytest.mark.usefixtures("tables")
+
+Kill: TypeAlias = Callable[[], None]
+Rewrite: TypeAlias = Callable[[Connection], object]
+
+
+def pack(plain: Connection) -> object:
+    return packing.pack_day(plain, ROOT, DAY)
+
+
+def unpack(plain: Connection) -> object:
+    return packing.unpack_day(plain, ROOT, DAY)
+
+
+@pytest.fixture
+def nodes(citus: Citus) -> Iterator[Nodes]:
+    commands = [os.environ.get(f"ANNALS_TEST_CITUS_{name}", "") for name in ("STOP", "START")]
+    if not all(commands):
+        pytest.skip("needs ANNALS_TEST_CITUS_STOP and _START: see tests/citus/test_faults.py")
+    nodes = Nodes(citus, *commands)
+    with nodes.all_alive_afterwards():
+        yield nodes
+
+
+@pytest.fixture
+def day(citus: Citus) -> list[CanonicalRow]:
+    """The versions of a plain day."""
+    with citus.raw() as plain:
+        fill(plain)
+        return rows(plain, ROOT)
+
+
+def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
+    """When the new table has its rows, and nothing is compared yet."""
+    write_rows = packing._Rewrite._write_rows
+
+    def write_and_kill(self: Any, *arguments: Any, **options: Any) -> bytes:
+        digest = write_rows(self, *arguments, **options)
+        kill()
+        return digest
+
+    monkeypatch.setattr(packing._Rewrite, "_write_rows", write_and_kill)
+
+
+def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
+    """When writers are locked out, and the keys of the old table are compared."""
+    digest_keys = cluster_swap.digest_keys
+    digests = []
+
+    def digest_and_kill(*arguments: Any, **options: Any) -> object:
+        digests.append(digest_keys(*arguments, **options))
+        if len(digests) == 2:
+            kill()
+        return digests[-1]
+
+    monkeypatch.setattr(cluster_swap, "digest_keys", digest_and_kill)
+
+
+def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
+    """When the old table is dropped, and the new one has its name."""
+    rename_indexes = days._rename_indexes
+
+    def kill_and_rename(*arguments: Any) -> None:
+        kill()
+        rename_indexes(*arguments)
+
+    monkeypatch.setattr(days, "_rename_indexes", kill_and_rename)
+
+
+def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
+    """When the new table has taken the place of the old one, and nothing is committed."""
+    note_form = packing._Rewrite._note_form
+
+    def note_and_kill(*arguments: Any) -> None:
+        note_form(*arguments)
+        kill()
+
+    monkeypatch.setattr(packing._Rewrite, "_note_form", note_and_kill)
+
+
+@pytest.mark.parametrize(
+    "moment", [kill_when_filled, kill_before_swap, kill_in_swap, kill_before_commit]
+)
+@pytest.mark.parametrize("rewrite", [pack, unpack])
+def test_worker_that_dies_changes_nothing(
+    rewrite: Rewrite,
+    moment: Callable[[pytest.MonkeyPatch, Kill], None],
+    citus: Citus,
+    nodes: Nodes,
+    day: list[CanonicalRow],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if rewrite is unpack:
+        with citus.raw() as plain:
+            pack(plain)
+    [*_, worker] = nodes.workers()
+    with monkeypatch.context() as patch, citus.raw() as plain:
+        moment(patch, lambda: nodes.kill(worker))
+        with pytest.raises(psycopg.Error):
+            rewrite(plain)
+    restart(nodes, worker)
+    with citus.raw() as plain:
+        assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is unpack)
+        rewrite(plain)
+        assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is pack)
+
+
+@pytest.mark.parametrize("hanging", ["worker", "coordinator"])
+def test_coordinator_that_dies_in_the_commit_leaves_one_table(
+    hanging: str, citus: Citus, nodes: Nodes, day: list[CanonicalRow]
+) -> None:
+    """The workers have prepared the swap. Where a worker hangs, the commit is not decided; where
+    the coordinator hangs, it is written there."""
+    node = nodes.coordinator if hanging == "coordinator" else nodes.workers()[-1]
+    packing_connection = citus.raw()
+    errors: list[BaseException] = []
+
+    def pack_and_note() -> None:
+        try:
+            pack(packing_connection)
+        except psycopg.Error as error:
+            errors.append(error)
+
+    packer = threading.Thread(target=pack_and_note)
+    hang_at_commit = pytest.MonkeyPatch()
+    note_form = packing._Rewrite._note_form
+
+    def note_and_hang(*arguments: Any) -> None:
+        note_form(*arguments)
+        nodes.set(node, _HANG)
+
+    hang_at_commit.setattr(packing._Rewrite, "_note_form", note_and_hang)
+    try:
+        packer.start()
+        wait_until(lambda: any(nodes.prepared().values()), "nothing is prepared")
+        threading.Event().wait(1)
+        nodes.kill(nodes.coordinator)
+        packer.join(60)
+    finally:
+        hang_at_commit.undo()
+        if nodes.coordinator in nodes.dead:
+            nodes.revive(nodes.coordinator)
+        nodes.set(node, _NO_HANG)
+    assert errors
+    nodes.recover()
+    disconnect()
+    with citus.raw() as plain:
+        assert rows(plain, ROOT) == day
+        assert is_packed(plain) is (hanging == "coordinator")
+        pack(plain)
+        assert (rows(plain, ROOT), is_packed(plain)) == (day, True)
+
+
+def restart(nodes: Nodes, place: Place) -> None:
+    """Start a node, and let the nodes end what they had prepared."""
+    nodes.revive(place)
+    nodes.recover()
+    disconnect()
+    connection.ensure_connection()
+
+
+def is_packed(plain: Connection) -> bool:
+    """Return whether the day has blocks; the mark must say the same."""
+    has_blocks = blocks(plain) != []
+    assert days.is_packed(plain, ROOT.table, DAY) is has_blocks
+    return has_blocks
