@@ -53,7 +53,7 @@ def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     return st.none() | st.builds(
         Fault,
         point=_points(act),
-        what=st.sampled_from(["kill", "cut", *_MEANWHILE[act]]),
+        action=st.sampled_from(["kill", "cut", *_MEANWHILE[act]]),
         day=st.sampled_from([0, 0, 1]),
         midnight=st.booleans(),
         terminate=st.booleans(),
