@@ -14,8 +14,8 @@ def test_roles_and_databases_of_a_test_are_dropped_on_all_nodes() -> None:
     """Also where the role has rights in the database."""
     dsn = os.environ["ANNALS_TEST_CITUS"]
     with database(dsn) as citus:
-        nodes, name = citus.urls, citus.rows("SELECT current_database()")[0][0]
-        with citus.raw() as plain:
+        nodes, name = citus.urls, citus.fetch_rows("SELECT current_database()")[0][0]
+        with citus.connect() as plain:
             plain.execute(f"CREATE ROLE {ROLE}")  # on all nodes
             plain.execute(f"CREATE TABLE marks (id int); GRANT SELECT ON marks TO {ROLE}")
         for url in nodes:

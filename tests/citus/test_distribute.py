@@ -236,7 +236,7 @@ def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
 
 def test_day_that_was_packed_before_can_be_restored(filled: Citus, tmp_path: Path) -> None:
     """When it was dropped, and when it is there and lacks rows."""
-    plain, before, store = filled.raw(), fetch_versions(filled), ArchiveStore(str(tmp_path))
+    plain, before, store = filled.connect(), fetch_versions(filled), ArchiveStore(str(tmp_path))
     source = days.locate_day(plain, ARCHIVED.table, PACKED).child
     archived = archive_day(plain, store, ARCHIVED, PACKED, source)
     plain.execute(sql.SQL("DELETE FROM {} WHERE id = 'c1'").format(source))
@@ -255,7 +255,7 @@ def test_day_that_was_packed_before_can_be_restored(filled: Citus, tmp_path: Pat
 
 def test_day_that_was_packed_before_can_be_accepted(filled: Citus) -> None:
     """Somebody changed it after it was sealed."""
-    plain, before = filled.raw(), fetch_versions(filled)
+    plain, before = filled.connect(), fetch_versions(filled)
     seal_day(plain, CHANGED, PACKED)
     child = days.locate_day(plain, CHANGED.table, PACKED).child
     plain.execute(sql.SQL("DELETE FROM {} WHERE id = 'c2'").format(child))

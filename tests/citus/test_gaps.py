@@ -43,7 +43,7 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
 
 def test_gaps_says_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
     """A run straight after an insert may not see it."""
-    assert distribution.is_distributed(citus.raw())
+    assert distribution.is_distributed(citus.connect())
     ran = command("gaps")
     assert (ran.code, ran.err) == (0, "")
     assert "The nodes of the cluster count new rows up to a minute late" in ran.out

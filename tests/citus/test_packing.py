@@ -102,7 +102,7 @@ def test_dictionary_samples_come_from_each_shard(
     sample = rewrite._sample_documents(days.locate_day(plain, ROOT.table, DAY))
     ids = [json.loads(text)["id"] for text in sample]
     assert 20 < len(ids) <= 100
-    [(shards,)] = citus.rows(
+    [(shards,)] = citus.fetch_rows(
         "SELECT count(DISTINCT get_shard_id_for_distribution_column(%s, id))"
         " FROM unnest(%s::text[]) AS id", [ROOT.table, ids]
     )  # fmt: skip

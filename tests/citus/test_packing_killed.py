@@ -51,7 +51,7 @@ def nodes(citus: Citus) -> Iterator[Nodes]:
 @pytest.fixture
 def day(citus: Citus) -> list[CanonicalRow]:
     """The versions of a plain day."""
-    with citus.raw() as plain:
+    with citus.connect() as plain:
         fill(plain)
         return rows(plain, ROOT)
 
@@ -117,15 +117,15 @@ def test_worker_that_dies_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if rewrite is unpack:
-        with citus.raw() as plain:
+        with citus.connect() as plain:
             pack(plain)
     [*_, worker] = nodes.workers()
-    with monkeypatch.context() as patch, citus.raw() as plain:
+    with monkeypatch.context() as patch, citus.connect() as plain:
         moment(patch, lambda: nodes.kill(worker))
         with pytest.raises(psycopg.Error):
             rewrite(plain)
     restart(nodes, worker)
-    with citus.raw() as plain:
+    with citus.connect() as plain:
         assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is unpack)
         rewrite(plain)
         assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is pack)
@@ -138,7 +138,7 @@ def test_coordinator_that_dies_in_the_commit_leaves_one_table(
     """The workers have prepared the swap. Where a worker hangs, the commit is not decided; where
     the coordinator hangs, it is written there."""
     node = nodes.coordinator if hanging == "coordinator" else nodes.workers()[-1]
-    packing_connection = citus.raw()
+    packing_connection = citus.connect()
     errors: list[BaseException] = []
 
     def pack_and_note() -> None:
@@ -170,7 +170,7 @@ def test_coordinator_that_dies_in_the_commit_leaves_one_table(
     assert errors
     nodes.recover()
     disconnect()
-    with citus.raw() as plain:
+    with citus.connect() as plain:
         assert rows(plain, ROOT) == day
         assert is_packed(plain) is (hanging == "coordinator")
         pack(plain)
