@@ -5,7 +5,7 @@ import os
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from tests.citus.cluster import database
+from tests.citus.cluster import create_database
 
 ROLE = "annals_left_behind"
 
@@ -13,7 +13,7 @@ ROLE = "annals_left_behind"
 def test_roles_and_databases_of_a_test_are_dropped_on_all_nodes() -> None:
     """Also where the role has rights in the database."""
     dsn = os.environ["ANNALS_TEST_CITUS"]
-    with database(dsn) as citus:
+    with create_database(dsn) as citus:
         nodes, name = citus.urls, citus.fetch_rows("SELECT current_database()")[0][0]
         with citus.connect() as plain:
             plain.execute(f"CREATE ROLE {ROLE}")  # on all nodes

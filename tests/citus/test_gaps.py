@@ -9,7 +9,7 @@ from history.store.days import days
 from history.store.days.window import Window
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.partitioned import NOW, TODAY, connect_plainly
 from tests.db.test_gaps import _django_db_marker, committed
 
@@ -44,6 +44,6 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
 def test_gaps_says_that_nodes_count_new_rows_late(citus: Citus, committed: object) -> None:
     """A run straight after an insert may not see it."""
     assert distribution.is_distributed(citus.connect())
-    ran = command("gaps")
+    ran = run_command("gaps")
     assert (ran.code, ran.err) == (0, "")
     assert "The nodes of the cluster count new rows up to a minute late" in ran.out

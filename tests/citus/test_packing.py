@@ -98,7 +98,7 @@ def test_dictionary_samples_come_from_each_shard(
         " FROM generate_series(1, 800) AS n", [f"{DAY} 12:00:00+00"]
     )  # fmt: skip
     monkeypatch.setattr(packing, "SAMPLES", 100)
-    rewrite = packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)
+    rewrite = packing.DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
     sample = rewrite._sample_documents(days.locate_day(plain, ROOT.table, DAY))
     ids = [json.loads(text)["id"] for text in sample]
     assert 20 < len(ids) <= 100

@@ -20,7 +20,7 @@ from tests.citus.cluster import Citus, disconnect
 from tests.citus.faults.nodes import Nodes, Place
 from tests.citus.faults.scenes import _HANG, _NO_HANG
 from tests.consuming import wait_until
-from tests.db.test_packing import DAY, ROOT, blocks, fill, rows
+from tests.db.test_packing import DAY, ROOT, fill, read_blocks, read_rows
 
 __all__ = ["own_labels", "tables", "transactional_db"]
 
@@ -44,7 +44,7 @@ def nodes(citus: Citus) -> Iterator[Nodes]:
     if not all(commands):
         pytest.skip("needs ANNALS_TEST_CITUS_STOP and _START: see tests/citus/test_faults.py")
     nodes = Nodes(citus, *commands)
-    with nodes.all_alive_afterwards():
+    with nodes.revive_all_afterwards():
         yield nodes
 
 
@@ -53,19 +53,19 @@ def day(citus: Citus) -> list[CanonicalRow]:
     """The versions of a plain day."""
     with citus.connect() as plain:
         fill(plain)
-        return rows(plain, ROOT)
+        return read_rows(plain, ROOT)
 
 
 def kill_when_filled(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
     """When the new table has its rows, and nothing is compared yet."""
-    write_rows = packing._Rewrite._write_rows
+    write_rows = packing.DayRewrite._write_rows
 
     def write_and_kill(self: Any, *arguments: Any, **options: Any) -> bytes:
         digest = write_rows(self, *arguments, **options)
         kill()
         return digest
 
-    monkeypatch.setattr(packing._Rewrite, "_write_rows", write_and_kill)
+    monkeypatch.setattr(packing.DayRewrite, "_write_rows", write_and_kill)
 
 
 def kill_before_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
@@ -95,13 +95,13 @@ def kill_in_swap(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
 
 def kill_before_commit(monkeypatch: pytest.MonkeyPatch, kill: Kill) -> None:
     """When the new table has taken the place of the old one, and nothing is committed."""
-    note_form = packing._Rewrite._note_form
+    note_form = packing.DayRewrite._note_form
 
     def note_and_kill(*arguments: Any) -> None:
         note_form(*arguments)
         kill()
 
-    monkeypatch.setattr(packing._Rewrite, "_note_form", note_and_kill)
+    monkeypatch.setattr(packing.DayRewrite, "_note_form", note_and_kill)
 
 
 @pytest.mark.parametrize(
@@ -119,16 +119,16 @@ def test_worker_that_dies_changes_nothing(
     if rewrite is unpack:
         with citus.connect() as plain:
             pack(plain)
-    [*_, worker] = nodes.workers()
+    [*_, worker] = nodes.list_workers()
     with monkeypatch.context() as patch, citus.connect() as plain:
         moment(patch, lambda: nodes.kill(worker))
         with pytest.raises(psycopg.Error):
             rewrite(plain)
     restart(nodes, worker)
     with citus.connect() as plain:
-        assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is unpack)
+        assert (read_rows(plain, ROOT), is_packed(plain)) == (day, rewrite is unpack)
         rewrite(plain)
-        assert (rows(plain, ROOT), is_packed(plain)) == (day, rewrite is pack)
+        assert (read_rows(plain, ROOT), is_packed(plain)) == (day, rewrite is pack)
 
 
 @pytest.mark.parametrize("hanging", ["worker", "coordinator"])
@@ -137,7 +137,7 @@ def test_coordinator_that_dies_in_the_commit_leaves_one_table(
 ) -> None:
     """The workers have prepared the swap. Where a worker hangs, the commit is not decided; where
     the coordinator hangs, it is written there."""
-    node = nodes.coordinator if hanging == "coordinator" else nodes.workers()[-1]
+    node = nodes.coordinator if hanging == "coordinator" else nodes.list_workers()[-1]
     packing_connection = citus.connect()
     errors: list[BaseException] = []
 
@@ -149,16 +149,16 @@ def test_coordinator_that_dies_in_the_commit_leaves_one_table(
 
     packer = threading.Thread(target=pack_and_note)
     hang_at_commit = pytest.MonkeyPatch()
-    note_form = packing._Rewrite._note_form
+    note_form = packing.DayRewrite._note_form
 
     def note_and_hang(*arguments: Any) -> None:
         note_form(*arguments)
         nodes.set(node, _HANG)
 
-    hang_at_commit.setattr(packing._Rewrite, "_note_form", note_and_hang)
+    hang_at_commit.setattr(packing.DayRewrite, "_note_form", note_and_hang)
     try:
         packer.start()
-        wait_until(lambda: any(nodes.prepared().values()), "nothing is prepared")
+        wait_until(lambda: any(nodes.count_prepared().values()), "nothing is prepared")
         threading.Event().wait(1)
         nodes.kill(nodes.coordinator)
         packer.join(60)
@@ -171,10 +171,10 @@ def test_coordinator_that_dies_in_the_commit_leaves_one_table(
     nodes.recover()
     disconnect()
     with citus.connect() as plain:
-        assert rows(plain, ROOT) == day
+        assert read_rows(plain, ROOT) == day
         assert is_packed(plain) is (hanging == "coordinator")
         pack(plain)
-        assert (rows(plain, ROOT), is_packed(plain)) == (day, True)
+        assert (read_rows(plain, ROOT), is_packed(plain)) == (day, True)
 
 
 def restart(nodes: Nodes, place: Place) -> None:
@@ -187,6 +187,6 @@ def restart(nodes: Nodes, place: Place) -> None:
 
 def is_packed(plain: Connection) -> bool:
     """Return whether the day has blocks; the mark must say the same."""
-    has_blocks = blocks(plain) != []
+    has_blocks = read_blocks(plain) != []
     assert days.is_packed(plain, ROOT.table, DAY) is has_blocks
     return has_blocks

@@ -22,7 +22,7 @@ TASK, PERSON = BY_NAME["product-task"], BY_NAME["participant-role"]
 @pytest.fixture(scope="module")
 def loans(distributed: Citus) -> Citus:
     """An application with children."""
-    assert distribution.is_distributed(distributed.raw())
+    assert distribution.is_distributed(distributed.connect())
     store = Store()
     for version in range(4):
         store.add("A1", version, {"rate": version, "name": "x"}, make_moment(version * 10))

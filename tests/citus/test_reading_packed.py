@@ -22,7 +22,7 @@ from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import plain
 from tests.db.store import HOST, Store, minute
-from tests.db.test_packing import DAY, ROOT, TASK, blocks
+from tests.db.test_packing import DAY, ROOT, TASK, read_blocks
 
 __all__ = ["own_labels", "plain", "tables", "transactional_db"]
 
@@ -93,7 +93,7 @@ def test_every_answer_is_the_same_when_the_days_are_packed(
     before = {name: take_answer(call()) for name, call in CALLS.items()}
     for entity in (ROOT, TASK):
         packing.pack_day(plain, entity, DAY)
-        assert blocks(plain, entity) != []
+        assert read_blocks(plain, entity) != []
     connection.close()
     for name, call in CALLS.items():
         assert take_answer(call()) == before[name], name

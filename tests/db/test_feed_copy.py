@@ -29,8 +29,16 @@ from ingest.messages.message import TopicPartition
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.ingested import CHILD_SOURCE, SOURCES, Ingested, claim_all, empty, query, retried
-from tests.db.partitioned import raw
+from tests.db.ingested import (
+    CHILD_SOURCE,
+    SOURCES,
+    Ingested,
+    claim_all,
+    empty,
+    query,
+    retry_quarantined,
+)
+from tests.db.partitioned import connect_plainly
 from tests.db.store import T0
 from tests.db.test_api_docs import FEED
 from tests.messages import WINDOW, make_value
@@ -185,13 +193,13 @@ class Simulation:
         is_packed = False
         with open_connection() as plain:
             while self.round < ROUNDS:
-                retried(plain, lambda: WINDOW)
+                retry_quarantined(plain, lambda: WINDOW)
                 time.sleep(0.1)
                 if not is_packed and self.round > ROUNDS // 2:
-                    with raw() as owner:
+                    with connect_plainly() as owner:
                         pack_day(owner, get_root(), START.date())
                     is_packed = True
-            retried(plain, lambda: WINDOW)
+            retry_quarantined(plain, lambda: WINDOW)
 
 
 @pytest.fixture
@@ -226,7 +234,7 @@ def read_copy(copy: Path) -> dict[str, object]:
 
 def read_store() -> dict[str, object]:
     """Return the snapshots of the store by the names that the program gives to its files."""
-    with raw() as owner:
+    with connect_plainly() as owner:
         unpack_day(owner, get_root(), START.date())
     return {
         quote(f"{entity.name} {row['id']} {row['version']} {row['moment']}", safe=" "): row["data"]

@@ -32,9 +32,9 @@ from history.timeline.query import TimelineOrder
 from ingest.store.ledger import FencedError
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.calls import data, error
-from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, empty, retried
-from tests.db.partitioned import raw
+from tests.db.calls import check_error, read_data
+from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, empty, retry_quarantined
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 from tests.messages import make_value
 
@@ -116,7 +116,7 @@ def test_nothing_is_noted_as_long_as_nobody_reads_the_feed(ingested: Ingested) -
     read(filters=replace(FEED.filters, until=minute(60), author="m.ivanov"))
     ingested.write(make("A", 1, 2))
     assert late_list.read_state().horizon is None
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert plain.execute("SELECT FROM late_batch").rowcount == 0
 
 
@@ -136,7 +136,7 @@ def test_version_stored_out_of_quarantine_is_listed(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1), window=day_before)  # its day is not to be expected yet
     assert list_late(token) == []
     with open_connection() as plain:
-        assert retried(plain) == {"stored": 1}
+        assert retry_quarantined(plain) == {"stored": 1}
     assert list_late(token) == [("A", 0)]
 
 
@@ -144,7 +144,7 @@ def test_versions_of_a_day_that_was_packed_since_are_listed(ingested: Ingested) 
     ingested.write(make("A", 0, 1))
     token = read().next_token
     ingested.write(make("A", 2, 3), make("A", 1, 2), make("B", 0, 2))
-    with raw() as plain:
+    with connect_plainly() as plain:
         pack_day(plain, get_root(), T0.date())
     assert list_late(token) == [("A", 2), ("A", 1), ("B", 0)]
     filtered = replace(FEED, filters=replace(FEED.filters, author="nobody"))
@@ -157,7 +157,7 @@ def test_damaged_late_version_is_named(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1), make("A", 1, 2), make("B", 0, 1))
     table = get_root().table
-    with raw() as plain:
+    with connect_plainly() as plain:
         pack_day(plain, get_root(), T0.date())
         plain.execute(f"UPDATE {table} SET client_id = 'other' WHERE id = 'A'")
     late = read(late_since=token)
@@ -168,7 +168,7 @@ def test_damaged_late_version_is_named(ingested: Ingested) -> None:
 def test_version_that_is_gone_is_left_out(ingested: Ingested) -> None:
     token = read().next_token
     ingested.write(make("A", 0, 1), make("B", 0, -600))
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"DELETE FROM {get_root().table} WHERE id = 'A'")
     assert list_late(token) == [("B", 0)]
 
@@ -207,7 +207,7 @@ def test_writers_that_commit_in_another_order_are_read_in_the_order_of_commits(
     tables: None,
 ) -> None:
     start = late_list.read_state().end
-    with raw() as early, raw() as late, ThreadPoolExecutor() as pool:
+    with connect_plainly() as early, connect_plainly() as late, ThreadPoolExecutor() as pool:
         with early.transaction(force_rollback=True):
             late_list.add_late_versions(early, [LateVersion("product-instance", "gone", 0, 0)])
             waiting = pool.submit(note_alone, late, "A")
@@ -226,7 +226,7 @@ def test_writers_that_commit_in_another_order_are_read_in_the_order_of_commits(
 
 def test_page_waits_for_a_writer_that_saw_the_old_horizon(ingested: Ingested) -> None:
     ingested.write(make("A", 0, 1))
-    with raw() as writer, ThreadPoolExecutor() as pool:
+    with connect_plainly() as writer, ThreadPoolExecutor() as pool:
         with writer.transaction():
             writer.execute(
                 f"INSERT INTO {get_root().table} SELECT id, 1, data, updated_at, client_id, author,"
@@ -244,7 +244,7 @@ def test_page_ends_at_the_horizon_while_a_writer_is_frozen(
 ) -> None:
     ingested.write(make("A", 0, 1), make("A", 1, 65))
     first = read()
-    with raw() as frozen:
+    with connect_plainly() as frozen:
         with frozen.transaction():
             assert late_list.lock_horizon(frozen) is not None
             ingested.write(make("A", 2, 64))  # other writers go on
@@ -258,7 +258,7 @@ def test_page_ends_at_the_horizon_while_a_writer_is_frozen(
 def test_killed_writer_leaves_nothing_and_holds_nothing(ingested: Ingested) -> None:
     token = read().next_token
     start = late_list.read_state().end
-    with raw() as killed, raw() as killer:
+    with connect_plainly() as killed, connect_plainly() as killer:
         killed.execute("BEGIN")
         late_list.lock_horizon(killed)
         late_list.add_late_versions(killed, [LateVersion("product-instance", "A", 0, 0)])
@@ -286,7 +286,7 @@ def test_old_rows_are_removed_and_older_tokens_refused(ingested: Ingested) -> No
     ingested.write(make("A", 0, 1))
     kept = read(late_since=token).next_token
     ingested.write(make("B", 0, 1))
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("UPDATE late_batch SET noted_at = now() - interval '91 days' WHERE"
                       " ids = ARRAY['A'::varchar]")  # fmt: skip
         before = datetime.now(UTC) - timedelta(days=90)
@@ -328,7 +328,7 @@ def read_in_thread() -> ChangesPage:
 
 def wait_for_lock() -> None:
     """Return when a session of the database waits for a lock."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for _ in range(1_000):
             if plain.execute(
                 "SELECT FROM pg_stat_activity WHERE datname = current_database()"
@@ -376,15 +376,15 @@ def test_call_gives_late_versions_as_entries_of_changes(
     store: Store, ask: Callable[..., Any]
 ) -> None:
     store.add("A1", 0, {"name": "Loan"}, 0)
-    token = data(ask())["nextPageToken"]
+    token = read_data(ask())["nextPageToken"]
     store.add("T1", 0, {"stage": 1}, 1, entity="product-task", application="A1")
     note((BY_NAME["product-task"], "T1", 0, 1))
-    answer = data(ask(lateSince=token))
+    answer = read_data(ask(lateSince=token))
     [entry] = answer["history"]
     assert (entry["id"], entry["applicationId"], entry["applicationTitle"]) == ("T1", "A1", "Loan")
     assert answer["complete"] is True
     assert datetime.fromisoformat(answer["to"]) == minute(60)
-    last = data(ask(lateSince=answer["nextPageToken"]))
+    last = read_data(ask(lateSince=answer["nextPageToken"]))
     assert (last["history"], last["complete"]) == ([], True)
 
 
@@ -410,28 +410,28 @@ def test_call_gives_late_versions_as_entries_of_changes(
 def test_wrong_late_since_is_refused_by_name(
     store: Store, ask: Callable[..., Any], parameters: dict[str, Any]
 ) -> None:
-    token = data(ask())["nextPageToken"]
-    refused = error(ask(**{"lateSince": token, **parameters}), 400, "bad_parameter")
+    token = read_data(ask())["nextPageToken"]
+    refused = check_error(ask(**{"lateSince": token, **parameters}), 400, "bad_parameter")
     assert refused["parameter"] == "lateSince"
 
 
 def test_damaged_token_is_refused(store: Store, ask: Callable[..., Any]) -> None:
-    token = data(ask())["nextPageToken"]
+    token = read_data(ask())["nextPageToken"]
     for place in (3, len(token) // 3, len(token) // 2, len(token) - 1):
         other = "A" if token[place] != "A" else "B"
         damaged = f"{token[:place]}{other}{token[place + 1 :]}"
-        refused = error(ask(lateSince=damaged), 400, "bad_parameter")
+        refused = check_error(ask(lateSince=damaged), 400, "bad_parameter")
         assert refused["parameter"] == "lateSince"
     for damaged in (token[:-1], f"{token}A", token.removeprefix("v1:"), f"{token} "):
-        error(ask(lateSince=damaged), 400, "bad_parameter")
+        check_error(ask(lateSince=damaged), 400, "bad_parameter")
 
 
 def test_both_tokens_at_once_are_refused(store: Store, ask: Callable[..., Any]) -> None:
-    token = data(ask())["nextPageToken"]
-    refused = error(ask(lateSince=token, pageToken=token), 400, "bad_parameter")
+    token = read_data(ask())["nextPageToken"]
+    refused = check_error(ask(lateSince=token, pageToken=token), 400, "bad_parameter")
     assert refused["parameter"] == "lateSince"
-    bounded = data(ask(to=minute(120).isoformat(), author="m.ivanov"))["nextPageToken"]
-    error(ask(lateSince=bounded), 400, "bad_parameter")
+    bounded = read_data(ask(to=minute(120).isoformat(), author="m.ivanov"))["nextPageToken"]
+    check_error(ask(lateSince=bounded), 400, "bad_parameter")
 
 
 def open_only_b1(_user: object, application: Any) -> bool:
@@ -443,13 +443,13 @@ def test_need_to_know_hides_late_versions_without_a_word(
 ) -> None:
     rule = f"{__name__}.open_only_b1"
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
-    token = data(ask())["nextPageToken"]
+    token = read_data(ask())["nextPageToken"]
     for id in ("A1", "B1"):
         store.add(id, 0, {"name": id}, 1)
     store.add("T1", 0, {"stage": 1}, 1, entity="product-task", application="A1")
     note((get_root(), "A1", 0, 1), (get_root(), "B1", 0, 1), (BY_NAME["product-task"], "T1", 0, 1))
     JournalEntry.objects.all().delete()
-    answer = data(ask(lateSince=token))
+    answer = read_data(ask(lateSince=token))
     assert [entry["id"] for entry in answer["history"]] == ["B1"]
     assert "A1" not in str(answer)
     [entry] = JournalEntry.objects.all()
@@ -459,19 +459,19 @@ def test_need_to_know_hides_late_versions_without_a_word(
 
 def test_late_versions_are_masked(store: Store, ask: Callable[..., Any]) -> None:
     FieldLabel.objects.create(entity="product-instance", path="/passport", sensitive=True)
-    token = data(ask())["nextPageToken"]
+    token = read_data(ask())["nextPageToken"]
     store.add("A1", 0, {"passport": "4509 123456"}, 1)
     note((get_root(), "A1", 0, 1))
-    [entry] = data(ask(lateSince=token, include="entity"))["history"]
+    [entry] = read_data(ask(lateSince=token, include="entity"))["history"]
     assert entry["entity"]["passport"].startswith("masked:")
 
 
 def test_ops_may_not_read_late_versions(
     store: Store, ask: Callable[..., Any], client: Client
 ) -> None:
-    token = data(ask())["nextPageToken"]
+    token = read_data(ask())["nextPageToken"]
     client.force_login(User.objects.get(username="ops"))
-    error(ask(lateSince=token), 403, "no_permission")
+    check_error(ask(lateSince=token), 403, "no_permission")
 
 
 def test_command_gives_what_came_late_by_the_token_of_the_feed(
