@@ -8,7 +8,7 @@ from threading import Event
 from ingest.consumer import metrics
 from ingest.consumer.state_machine import StateMachine
 from ingest.consumer.writers import WriterThreads
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.source import GroupMember
 from ingest.messages.message import KafkaPartition
 
@@ -73,7 +73,7 @@ class PartitionClaimer:
             return
         try:
             bounds = request.get_answer()
-        except Unreachable as error:
+        except UnreachableError as error:
             logger.warning("waiting for Kafka: %s", error)
             self._machine.release(time.monotonic() + CLAIM_AFTER_UNREACHABLE_SECONDS)
             return

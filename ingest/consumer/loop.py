@@ -22,7 +22,7 @@ from ingest.consumer.state_machine import AdmissionVerdict, StateMachine
 from ingest.consumer.topics import TopicWatch
 from ingest.consumer.totals import RunMeter, Totals
 from ingest.consumer.writers import AbandonedError, RetryingWriter, WriterThreads
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.messages.decode import DecodedMessage, decode_message
 from ingest.messages.message import KafkaPartition, Message
 from ingest.store.batch import Batch, Limits
@@ -236,7 +236,7 @@ class Consumer:
                     return None
             try:
                 low_watermarks = [first for first, _ in request.get_answer().values()]
-            except Unreachable as error:
+            except UnreachableError as error:
                 self._claimer.claim_again(f"the brokers do not answer: {error}")
                 return None
             if not low_watermarks:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from ingest.consumer.heartbeat_writer import HeartbeatWriter
 from ingest.consumer.positions import Positions
 from ingest.consumer.writers import WorkerThread
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.retention_forecast import Outlook
 from ingest.kafka.source import GroupMember
 from ingest.messages.message import KafkaPartition
@@ -58,7 +58,7 @@ class LossForecaster:
         future, self._asked = self._asked, None
         try:
             outlooks = future.result()
-        except Unreachable as error:
+        except UnreachableError as error:
             logger.warning("no forecast of losses: %s", error)
             return
         except Exception:  # reading must go on, whatever a broker answered

@@ -17,12 +17,12 @@ from ingest.consumer.positions import Positions, StandstillTimer, Tolerance
 from ingest.consumer.topics import TopicCensus
 from ingest.consumer.writers import WorkerThread
 from ingest.kafka.brokers import Bounds, BrokerSnapshot
-from ingest.kafka.client import Unreachable
+from ingest.kafka.client import UnreachableError
 from ingest.kafka.source import GroupMember
-from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.explanations import Explanation
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
-from ingest.messages.rejection import RejectedMessage
+from ingest.messages.rejection import RejectedMessageError
 from ingest.store import ledger
 from ingest.store.batch import Claim
 from ingest.store.ledger import Connection
@@ -68,7 +68,7 @@ class Probe:
                 partition, max(expected, end - SAMPLE_MESSAGES), window
             ):
                 return end
-        except (Unreachable, psycopg.Error) as error:
+        except (UnreachableError, psycopg.Error) as error:
             logger.warning("%s[%d] stays halted: %s", *partition, error)
         return None
 
@@ -80,9 +80,9 @@ class Probe:
         for message in messages:
             try:
                 decode(message, window)
-            except RejectedMessage:
+            except RejectedMessageError:
                 bad += 1
-            except ExpiredVersion:
+            except ExpiredVersionError:
                 pass
         return bool(messages) and bad < self.tolerance.ratio * len(messages)
 

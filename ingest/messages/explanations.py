@@ -223,7 +223,7 @@ class Fault(StrEnum):
     OBJECT = "object"
 
     @classmethod
-    def of_value(cls, value: object) -> Fault:
+    def from_value(cls, value: object) -> Fault:
         """Return the fault of a decoded JSON value that should have another type."""
         if value is None:
             return cls.NULL

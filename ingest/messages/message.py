@@ -71,7 +71,7 @@ class LastMessage(msgspec.Struct, frozen=True):
     digest: bytes  # of its time, key and value
 
     @classmethod
-    def of(cls, message: Message) -> LastMessage:
+    def from_message(cls, message: Message) -> LastMessage:
         return cls(message.offset, message.leader_epoch, _hash_message(message))
 
     def is_same(self, message: Message) -> bool:

@@ -26,7 +26,7 @@ class Reason(StrEnum):
     NO_PARTITION = "no_partition"
 
 
-class RejectedMessage(Exception):
+class RejectedMessageError(Exception):
     """Raised for a message that breaks the contract."""
 
     def __init__(self, reason: Reason, explanation: Explanation) -> None:
@@ -43,5 +43,5 @@ class RejectedMessage(Exception):
         return self.explanation.english
 
 
-class RepeatedMessage(RejectedMessage):
+class RepeatedMessageError(RejectedMessageError):
     """Raised for a message that says nothing new, in an envelope where that is usual."""

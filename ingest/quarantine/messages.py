@@ -12,7 +12,7 @@ from psycopg import errors
 from psycopg.rows import namedtuple_row
 
 from history.store.days.window import Window
-from ingest.kafka.names import identify_message, read_place
+from ingest.messages.identity import find_parent_and_time, identify_message
 from ingest.messages.message import Message
 from ingest.store import missing_days, rejects, session
 from ingest.store.batch import BadMessage, EntityDay
@@ -183,7 +183,7 @@ def postpone_message(connection: Connection, locked: LockedMessage, reject: BadM
         The new status.
     """
     attempts = locked.attempts + 1
-    names, where = identify_message(locked.message), read_place(locked.message)
+    names, where = identify_message(locked.message), find_parent_and_time(locked.message)
     status = "failed" if attempts >= MAX_ATTEMPTS else "retrying"
     pause = min(FIRST_PAUSE_SECONDS * 2**attempts, LONGEST_PAUSE_SECONDS)
     connection.execute(

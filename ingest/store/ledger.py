@@ -193,7 +193,7 @@ def _make_advance(move: LedgerMove) -> dict[str, object]:
     """Return what _ADVANCE needs of one partition."""
     progress = move.progress
     settled = progress.expired + move.stored + move.repeated
-    last = LastMessage.of(progress.last) if progress.last else None
+    last = LastMessage.from_message(progress.last) if progress.last else None
     return {
         **_get_row_key(move.claim),
         "start": progress.start,
@@ -270,7 +270,7 @@ def record_forecast(
         {
             **_get_row_key(claim),
             "loss": outlook.forecast.at,
-            "kept": outlook.forecast.kept,
+            "kept": outlook.forecast.kept_seconds,
             "arriving": outlook.log.arriving,
         }
         for claim, outlook in outlooks.items()

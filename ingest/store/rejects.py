@@ -8,9 +8,9 @@ from psycopg.types.json import Jsonb
 
 from history.common import clock
 from ingest.kafka.client import Headers
-from ingest.kafka.names import identify_message, identify_service, read_place
 from ingest.messages.decode import guess_day
 from ingest.messages.explanations import escape_unstorable
+from ingest.messages.identity import find_parent_and_time, identify_message, identify_service
 from ingest.messages.message import KafkaPartition, Message, TopicPartition
 from ingest.store.batch import BadMessage, Claims, PartitionProgress
 from ingest.store.ledger import Connection
@@ -100,7 +100,7 @@ def quarantine_messages(
 def _make_row(reject: BadMessage, topic_id: str) -> dict[str, Any]:
     """Return the parameters of _ADD_MESSAGE."""
     message = reject.message
-    identity, place = identify_message(message), read_place(message)
+    identity, place = identify_message(message), find_parent_and_time(message)
     return {
         "topic": message.topic,
         "topic_id": topic_id,

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from history.kinds.entities import BY_NAME, EntityKind
 from history.store.days.window import Window
-from ingest.messages.decode import ExpiredVersion, decode
+from ingest.messages.decode import ExpiredVersionError, decode
 from ingest.messages.message import Message
-from ingest.messages.rejection import Reason, RejectedMessage
+from ingest.messages.rejection import Reason, RejectedMessageError
 from ingest.store import missing_days
 from ingest.store.batch import BadMessage, DecodedRow, EntityDay
 from ingest.store.ledger import Connection
@@ -51,9 +51,9 @@ def store_messages(
     for message in messages:
         try:
             good.append(DecodedRow(decode(message, window), message))
-        except ExpiredVersion as error:
+        except ExpiredVersionError as error:
             old.append(DecodedRow(error.record, message))
-        except RejectedMessage as error:
+        except RejectedMessageError as error:
             reject = BadMessage(message, error.reason, error.explanation)
             results.append((message, "rejected", reject))
     existing = missing_days.find_attached_days(connection, {row.day for row in (*good, *old)})

@@ -84,7 +84,7 @@ def test_last_message_is_remembered_until_broker_deletes_it(
     held = ledger.claim_partition(plain_connection, SOURCE, 0)
     assert held.last is None
     sixth = make_message(b"bad", 6, leader_epoch=2)
-    last = LastMessage.of(sixth)
+    last = LastMessage.from_message(sixth)
     claim_and_advance(plain_connection, held, PartitionProgress(0, 7, read=7, good=7, last=sixth))
     held = ledger.claim_partition(plain_connection, SOURCE, 0)
     assert held.last == last

@@ -667,7 +667,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.stored.update(taken.values())
         if progress.last is not None:
             assert progress.last.offset == max(taken)
-            entry.last = LastMessage.of(progress.last)
+            entry.last = LastMessage.from_message(progress.last)
 
     def make_message(self, partition: KafkaPartition, offset: int) -> Message:
         leader = self.leaders[partition][offset]
