@@ -23,7 +23,7 @@ _REPETITION: Final = re.compile(r"\d+/\d+ brokers are down|No brokers configured
 # Patterns in errors of librdkafka with the sentences for people; the first that matches counts.
 # librdkafka has one code for most of these causes, so only its text tells them apart.
 _SENTENCES: Final[Mapping[str, str]] = {
-    r"Unsupported SASL mechanism|handshake failed": "Kafka at {place} does not offer the "
+    r"Unsupported SASL mechanism|(?<!SSL )handshake failed": "Kafka at {place} does not offer the "
     "mechanism of ANNALS_KAFKA_SASL_MECHANISM, or asks for no password at all: correct it and "
     "ANNALS_KAFKA_SECURITY_PROTOCOL",
     r"authentication|Authentication|credentials": "Kafka at {place} refuses the login: correct "
