@@ -208,7 +208,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             claimed = member.machine.positions.claimed.get(partition)
             if claimed is None or partition in member.fetched:
                 continue
-            if claimed.expected > end and claimed.last is None:
+            if claimed.expected > end and claimed.unverified_last is None:
                 return False
         return True
 
@@ -377,7 +377,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert last is not None
             assert not found
             assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
-            assert (claimed.expected, claimed.found) == (before, True)
+            assert (claimed.expected, claimed.is_last_delivered) == (before, True)
             member.at[partition] = offset + 1
             return True
         assert claimed.expected == offset + 1
@@ -392,7 +392,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def leave(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         """A message waits for room. Once it is compared, nothing before it is delivered again."""
         claimed = member.machine.positions.claimed[partition]
-        if claimed.last is None:
+        if claimed.unverified_last is None:
             member.at[partition] = claimed.expected
 
     def halt(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
@@ -416,7 +416,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         messages = list_filling_messages(machine)
         offset = max(0, claimed.expected - back) if claimed else back
         stray = make_message(BODIES["good"], offset, *partition)
-        if claimed is not None and claimed.last is not None:
+        if claimed is not None and claimed.unverified_last is not None:
             return
         if claimed is None or claimed.halted:
             assert machine.admit([decode_message(stray, WINDOW)], 0) == (1, None)
@@ -517,8 +517,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         for member in self.members:
             claims = {item.claim.source for item in member.machine.positions.claimed.values()}
             for lane in member.machine.lanes:
-                assert set(lane.filling.progress) <= claims
-                assert lane.filling.messages <= LIMITS.rows * len(member.machine.lanes)
+                assert set(lane.filling_batch.progress) <= claims
+                assert lane.filling_batch.messages <= LIMITS.rows * len(member.machine.lanes)
 
     @invariant()
     def two_batches_in_flight_have_no_partition_in_common(self) -> None:
@@ -545,14 +545,14 @@ class ConsumerMachine(RuleBasedStateMachine):
                     progress = flight.batch.progress[claimed.claim.source]
                     assert progress.start == at
                     at = progress.next
-                if claimed.claim.source in lane.filling.progress:
-                    progress = lane.filling.progress[claimed.claim.source]
+                if claimed.claim.source in lane.filling_batch.progress:
+                    progress = lane.filling_batch.progress[claimed.claim.source]
                     assert progress.start == at
                     at = progress.next
                 assert claimed.expected == at
                 if claimed.halted or partition not in member.at or partition in member.reset:
                     continue
-                last = claimed.last
+                last = claimed.unverified_last
                 begin = at if last is None else last.offset
                 assert begin <= member.at[partition] <= at
 
@@ -679,7 +679,7 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 def list_filling_messages(machine: StateMachine) -> int:
     """The messages in the batches that fill."""
-    return sum(lane.filling.messages for lane in machine.lanes)
+    return sum(lane.filling_batch.messages for lane in machine.lanes)
 
 
 def pick_one(lanes: list[Lane], number: int) -> Lane:

@@ -136,7 +136,7 @@ def _serve_metrics(address: str, port: int) -> None:
             "set. Set it, and give Prometheus the same token, or listen on 127.0.0.1."
         )
     try:
-        metrics_server.start(address, port, token)
+        metrics_server.start_server(address, port, token)
     except OSError as error:
         raise CommandError(
             f"--metrics-port {port}: metrics cannot be served on {address}: {error.strerror}. "
@@ -147,7 +147,7 @@ def _serve_metrics(address: str, port: int) -> None:
 def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None) -> Consumer:
     """Return a consumer with the settings of this process."""
     from ingest.consumer.heartbeat_writer import HeartbeatWriter
-    from ingest.consumer.loop import Consumer, Policy
+    from ingest.consumer.loop import Consumer, ConsumerSettings
     from ingest.consumer.loss_forecaster import LossForecaster
     from ingest.consumer.periodic_work import Probe
     from ingest.consumer.positions import Tolerance
@@ -163,7 +163,7 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
 
     annals = settings.ANNALS
     tolerance = Tolerance(annals.max_bad_in_a_row, annals.max_bad_ratio, window=2_000)
-    policy = Policy(
+    consumer_settings = ConsumerSettings(
         limits=Limits(annals.batch_rows, annals.batch_bytes),
         tolerance=tolerance,
         window=get_local_window,
@@ -172,7 +172,7 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
     bootstrap, client_settings = load_broker_settings()
     beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
-        policy,
+        consumer_settings,
         partial(
             source.GroupMember,
             *(bootstrap, group, topics, client_settings),
