@@ -213,7 +213,7 @@ def _packed_day_unguarded(replace: Replace) -> None:
 def _packed_days_found_by_a_clock(replace: Replace) -> None:
     """As the release before: the consumer looks into blocks of days before its own today."""
     replace(table_swap, "guard_table", lambda *_: None)
-    replace(fast_path, "_server_time", lambda _: clock.now())
+    replace(fast_path, "_get_server_time", lambda _: clock.now())
 
 
 def _packed_beside_an_earlier_release(replace: Replace) -> None:

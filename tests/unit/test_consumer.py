@@ -505,7 +505,7 @@ def create_forecaster_with_answer(
     forecaster: Any = LossForecaster(ask, recorded)  # type: ignore[arg-type]
     clock.now += 60
     forecaster.ask_when_due(source, place)
-    future: Future[Any] = forecaster._asked
+    future: Future[Any] = forecaster._request
     future.exception(10)
     return forecaster, source, recorded, place
 

@@ -348,9 +348,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert take_message(machine, taken) is None
             assert machine.positions.claimed[partition].expected == before
             return True
-        last, found = (
-            getattr(machine.positions.claimed[partition], name) for name in ("last", "found")
-        )
+        claimed_before = machine.positions.claimed[partition]
+        last, found = claimed_before.unverified_last, claimed_before.is_last_delivered
         verdict = take_message(machine, taken)
         member.fetched.add(partition)
         if verdict is AdmissionVerdict.FULL:
