@@ -1,4 +1,4 @@
-"""The reasons for which a message goes to quarantine, and the error that carries one."""
+"""The reasons why a message goes to quarantine, and the error with a reason."""
 
 from enum import StrEnum
 
@@ -44,4 +44,4 @@ class RejectedMessageError(Exception):
 
 
 class RepeatedMessageError(RejectedMessageError):
-    """Raised for a message that says nothing new, in an envelope where that is usual."""
+    """Raised for a message that says nothing new, in an envelope in which this is no mistake."""

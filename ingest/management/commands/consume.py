@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
-# Python's default of 5 ms would have the writing thread, and the database, wait for the decoder.
+# With Python's default of 5 ms, the writing thread would often wait for the decoding thread.
 SWITCH_INTERVAL_SECONDS = 0.0002
-# Only processes of this machine reach them.
+# Addresses that only processes of this machine can reach.
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-# The exit code where --until-idle ends and partitions were not read to their end.
+# The exit code after --until-idle, if partitions were not read to their end.
 EXIT_HALTED: Final = 3
 
 
@@ -86,7 +86,7 @@ class Command(BaseCommand):
                 partial(open_connection, "annals-check"), rights.list_consumer_rights()
             )
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-        gc.freeze()  # what exists now stays: no collection needs to examine it
+        gc.freeze()  # no collection needs to examine the objects that exist now: they stay
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: consumer.stop())
         began = time.monotonic()
@@ -170,12 +170,15 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
         until_idle=until_idle,
     )
     bootstrap, client_settings = load_broker_settings()
-    beats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
+    heartbeats = HeartbeatWriter(DatabaseSession(partial(open_connection, "annals-beat")))
     return Consumer(
         consumer_settings,
         partial(
             source.GroupMember,
-            *(bootstrap, group, topics, client_settings),
+            bootstrap,
+            group,
+            topics,
+            client_settings,
             on_stuck=import_string(settings.STUCK_GROUP)(
                 {"bootstrap.servers": bootstrap, **client_settings}, group
             ),
@@ -187,13 +190,16 @@ def build_consumer(topics: tuple[str, ...], group: str, until_idle: float | None
             Brokers(bootstrap, client_settings).fetch_bounds,
             tolerance,
         ),
-        beats,
-        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, beats),
+        heartbeats,
+        LossForecaster(BrokerForecaster(bootstrap, client_settings).fetch_outlooks, heartbeats),
     )
 
 
 def _measure_peak_mb() -> int:
-    """Return the peak of resident memory in MB; ru_maxrss would include that of the parent."""
+    """Return the peak of resident memory in MB.
+
+    ru_maxrss is only the fallback, because it includes the memory of the parent process.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()

@@ -167,8 +167,10 @@ class Command(BaseCommand):
         """Print a line for each topic partition with unread messages, the most endangered first."""
         from ingest.completeness import losses
 
-        silent = {topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None}
-        for topic in sorted(silent):
+        topics_without_forecast = {
+            topic for (topic, _), outlook in outlooks.items() if outlook.forecast is None
+        }
+        for topic in sorted(topics_without_forecast):
             self.stdout.write(
                 f"NO FORECAST {topic}: the brokers do not say how long they keep it; allow "
                 "DESCRIBE_CONFIGS on the topic (the embedded broker never says it)",
