@@ -389,7 +389,7 @@ def fetch_application_at(
             pair for pair in member_pairs if pair.row.key == current.get(pair.entity_ref)
         ]
         for part in compose.compose_versions(reader, current_pairs, frozenset()):
-            fits = budget.try_spend(part.size) or part.entity.root
+            fits = budget.try_spend(part.answer_bytes) or part.entity.root
             parts.append(part if fits else part.drop_snapshot())
         lowest_pairs = [pair for pair in member_pairs if pair.entity_ref in lowest]
         reasons = [

@@ -22,6 +22,7 @@ from history.store.versions import (
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
 from history.timeline.compose import Version
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     NO_FILTERS,
     BadParameterError,
@@ -29,9 +30,7 @@ from history.timeline.query import (
     TimelineQuery,
     TimelineSort,
     is_storable_id,
-    issue_token,
     make_unknown_error,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import VersionIndex, fetch_keys, fetch_members, generate_pairs
@@ -123,7 +122,7 @@ def _fill_page(
                 if len(versions) == query.page_size:
                     return versions, position
                 version = composer.compose_version(pair)
-                if not budget_left.try_spend(version.size) and versions:
+                if not budget_left.try_spend(version.answer_bytes) and versions:
                     return versions, position
                 versions.append(version)
             examined += 1

@@ -38,13 +38,12 @@ from history.store.versions import (
 )
 from history.timeline import open_messages
 from history.timeline.open_messages import OpenMessagesQuestion
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     EPOCH,
     BadParameterError,
     is_storable_id,
-    issue_token,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import fetch_all_versions

@@ -23,13 +23,12 @@ from history.store.versions import (
 )
 from history.timeline import budget, compose
 from history.timeline.compose import ValueOrigin, Version
+from history.timeline.page_token import issue_token, read_token
 from history.timeline.query import (
     DEFAULT_PAGE_SIZE,
     BadParameterError,
     NoVersionError,
-    issue_token,
     make_unknown_error,
-    read_token,
 )
 from history.timeline.reader import HistoryReader
 from history.timeline.version_index import descend_versions

@@ -130,7 +130,9 @@ def no_token_leads_nowhere(found: Sequence[TimelinePage]) -> None:
 def content(found: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
     versions = (version for page in found for version in page.versions)
-    return [msgspec.structs.replace(version, listed=0, size=0) for version in versions]
+    return [
+        msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
+    ]
 
 
 TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
@@ -246,7 +248,7 @@ def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
     monkeypatch.setattr(statements, "fetch_rows", fetch)
     with limited(100_000, 60_000, 10**9):
         found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500))
-    assert max(sum(version.size for version in page.versions) for page in found) <= 100_000
+    assert max(sum(version.answer_bytes for version in page.versions) for page in found) <= 100_000
     assert max(read) <= 60_000
     assert [version.version for page in found for version in page.versions] == [*range(30)][::-1]
 

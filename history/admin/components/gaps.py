@@ -40,7 +40,7 @@ def describe_arrived(
 
     `describe` makes the sentences on one fate.
     """
-    messages = list(version.came.values())
+    messages = list(version.quarantined.values())
     sentences = [
         sentence
         for message in messages[:MAX_SENTENCES]
@@ -67,7 +67,7 @@ def explain_missing(version: Version) -> str:
         if number == MAX_SENTENCES:
             sentences.append("…")
             break
-        sentences.append(_explain_run(run, version.missing_why))
+        sentences.append(_explain_run(run, version.why_missing))
     return ". ".join(sentences)
 
 
@@ -80,9 +80,15 @@ def link_missing_versions(version: Version) -> list[GapLink]:
 
 def link_older_version(version: Version) -> GapLink | None:
     """Return a link to the version before the oldest one that came, if it should be there."""
-    if version.version == 0 or not (version.came or version.older is Absence.NEVER_ARRIVED):
+    if version.version == 0 or not (
+        version.quarantined or version.why_nothing_older is Absence.NEVER_ARRIVED
+    ):
         return None
-    return _make_link(version.entity, version.id, version.version - 1) if version.older else None
+    return (
+        _make_link(version.entity, version.id, version.version - 1)
+        if version.why_nothing_older
+        else None
+    )
 
 
 def explain_absence(number: int, absence: Absence | None) -> str:
@@ -122,7 +128,7 @@ def _split_into_runs(version: Version) -> Iterator[range]:
     if not version.missing:
         return
     start = version.missing[0]
-    for number in [*sorted(version.came), version.missing[-1] + 1]:
+    for number in [*sorted(version.quarantined), version.missing[-1] + 1]:
         if number > start:
             yield range(start, number)
         start = number + 1

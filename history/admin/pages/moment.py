@@ -172,7 +172,7 @@ def _describe_gap(
     `following` is the first version after the missing ones.
     """
     sentences = list(gaps.describe_arrived(following)) if following else []
-    told_messages = following.came if following else {}
+    told_messages = following.quarantined if following else {}
     untold_messages = [
         message
         for message in messages
