@@ -50,12 +50,20 @@ class TimelineSubject(NamedTuple):
     id: str
 
 
-# Identifies an entity, and a version.
+# A document: its kind and id.
 EntityRef: TypeAlias = tuple[EntityKind, str]
+# A version: kind and id of its document, and its key.
 VersionRef: TypeAlias = tuple[EntityKind, str, VersionKey]
-# Versions that cannot be read, with the error; the key None stands for all of an entity.
+# A version that cannot be read, or with the key None all versions of a document.
 DamagedPlace: TypeAlias = tuple[EntityKind, str, VersionKey | None]
+# What cannot be read, with the errors.
 Damaged: TypeAlias = dict[DamagedPlace, Exception]
+
+
+def get_entity_ref(ref: VersionRef | DamagedPlace) -> EntityRef:
+    """Return the document to which a version belongs."""
+    entity, id, _ = ref
+    return entity, id
 
 
 LoginKind: TypeAlias = Literal["person", "service", "unknown"]

@@ -92,7 +92,7 @@ def find_repeated_numbers(
     keys: defaultdict[EntityRef, list[VersionKey]] = defaultdict(list)
     for version in versions:
         keys[version.entity, version.id].append(VersionKey(version.version, version.updated_at))
-    for entity in () if are_all_versions else {entity_ref[0] for entity_ref in keys}:
+    for entity in () if are_all_versions else {entity for entity, _id in keys}:
         keys_by_id = fetch_keys(reader, entity, [id for kind, id in keys if kind is entity])
         keys.update(((entity, id), entity_keys) for id, entity_keys in keys_by_id.items())
     times: defaultdict[VersionNumberRef, list[datetime]] = defaultdict(list)

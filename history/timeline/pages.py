@@ -18,6 +18,7 @@ from history.store.versions import (
     TimelinePosition,
     VersionRow,
     VersionWithPrevious,
+    get_entity_ref,
 )
 from history.timeline import absence, budget, compose
 from history.timeline.budget import PageBudget
@@ -227,7 +228,7 @@ def _generate_application_slices(
         indexes = {
             entity_ref: VersionIndex(entity_keys) for entity_ref, entity_keys in keys.items()
         }
-        known_refs = [ref for ref in shown_refs if ref[:2] in indexes]
+        known_refs = [ref for ref in shown_refs if get_entity_ref(ref) in indexes]
         for pairs in generate_pairs(reader, known_refs, indexes, as_list=True):
             yield pairs, has_more or pairs[-1].row.ref != known_refs[-1]
         if has_more:

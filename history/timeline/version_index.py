@@ -22,6 +22,7 @@ from history.store.versions import (
     VersionRef,
     VersionRow,
     VersionWithPrevious,
+    get_entity_ref,
 )
 from history.timeline import budget
 from history.timeline.query import is_storable_id, make_unknown_error
@@ -163,7 +164,7 @@ def generate_pairs(
             VersionWithPrevious(
                 rows[ref],
                 rows.get(previous) if previous else None,
-                indexes[ref[:2]].has_trusted_times,
+                indexes[get_entity_ref(ref)].has_trusted_times,
             )
             for ref, previous in pairs[:ready_count]
             if ref in rows and not (previous and previous in reader.damaged)

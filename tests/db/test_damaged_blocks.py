@@ -228,7 +228,7 @@ def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
     elif not reader.damaged:
         assert said == truth, name
     elif name == "search":
-        assert all(hit in truth.found for hit in said.found), name
+        assert all(hit in truth.results for hit in said.results), name
     elif name.startswith("application at"):
         ours = {(part.entity, part.id): part for part in truth.children}
         assert all(part == ours[part.entity, part.id] for part in said.children), name

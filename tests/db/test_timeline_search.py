@@ -71,11 +71,11 @@ def test_next_search_page_has_what_changed_between_pages(
     first = timeline.search(HOST, "777", 1)
     client_with_four_applications.add("A2", 2, {"name": "again"}, at)
     client_with_four_applications.add("A3", 2, {"name": "again"}, at)
-    seen = [found.id for found in first.found]
+    seen = [found.id for found in first.results]
     following = first.next_token
     while following is not None:
         page = timeline.search(HOST, "777", 1, following)
-        seen += [found.id for found in page.found]
+        seen += [found.id for found in page.results]
         following = page.next_token
     assert seen == ["A3", "A2", "A1", "A4"]
 
@@ -125,4 +125,4 @@ def test_search_says_that_too_many_documents_have_the_value(
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 2)
     found = timeline.search(HOST, "777")
     assert found.limited
-    assert 0 < len(found.found) <= 3
+    assert 0 < len(found.results) <= 3

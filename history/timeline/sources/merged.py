@@ -25,6 +25,7 @@ from history.store.versions import (
     TimelinePosition,
     VersionKey,
     VersionRef,
+    get_entity_ref,
 )
 from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, VersionFilters
 from history.timeline.sources.statements import keep_fields
@@ -109,12 +110,12 @@ class MergedSource:
         try:
             fetched = self.tables.fetch_versions(refs)
         except DamagedBlockError as error:
-            return SourceAnswer(error, tells_of=[ref[:2] for ref in refs])
+            return SourceAnswer(error, tells_of=[get_entity_ref(ref) for ref in refs])
         if self.supplements:
             # A key that the tables do not have is another's.
             missing_refs = set(refs).difference(fetched.refs)
             supplied: dict[VersionRef, SourceRow] = {}
-            for entity, id in {ref[:2] for ref in missing_refs}:
+            for entity, id in {get_entity_ref(ref) for ref in missing_refs}:
                 for supplement in reversed(self.supplements):
                     supplied |= {row.ref: row for row in supplement.load_rows(entity, id).values()}
             fetched.rows.extend(supplied[ref] for ref in missing_refs if ref in supplied)
@@ -182,7 +183,7 @@ class MergedSource:
         return fetched._replace(rows=keep_fields(fetched.rows, self.tables.fields))
 
     def _list_damaged(self) -> list[EntityRef]:
-        return [place[:2] for place in self.tables.damaged or ()]
+        return [get_entity_ref(place) for place in self.tables.damaged or ()]
 
     # How the tables and the supplements become one.
 
@@ -223,7 +224,7 @@ class MergedSource:
             stored[entity, id].append(key)
         still_supplied = {
             (*entity_ref, key)
-            for entity_ref in {ref[:2] for ref in supplied}
+            for entity_ref in {get_entity_ref(ref) for ref in supplied}
             for key in self.load_supplied_rows(*entity_ref, stored[entity_ref])
         }
         if added := still_supplied.intersection(supplied):
