@@ -285,7 +285,7 @@ def find_origins(pairs: Collection[VersionWithPrevious]) -> Mapping[VersionRef, 
 
 
 def _is_exact(pair: VersionWithPrevious) -> bool:
-    """Return whether no version that may have set the value is missing before this one."""
+    """Return False if a version before this one is missing, which may have set the value."""
     row, previous = pair.row, pair.previous
     if previous is not None:
         return previous.version == row.version - 1

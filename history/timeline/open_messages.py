@@ -47,7 +47,7 @@ class OpenMessagesQuestion:
 
 
 def fetch_messages_for(reader: HistoryReader, question: OpenMessagesQuestion) -> OpenMessages:
-    """Fetch the messages in quarantine of which the viewer may know. Runs the query at once."""
+    """Run the query of a question, and return the messages that the viewer may know of."""
     return select_open_messages(reader, question, prepared.fetch_rows(*question.statement))
 
 

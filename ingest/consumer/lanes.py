@@ -13,7 +13,7 @@ REMEMBERED = 30_000
 
 
 class FingerprintCache:
-    """Remembers the fingerprints of the last names: at least `size` of them, at most twice that."""
+    """Remembers the newest fingerprints: at least `size` of them, and at most twice as many."""
 
     def __init__(self, size: int = REMEMBERED) -> None:
         self._size = size

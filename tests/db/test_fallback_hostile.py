@@ -236,7 +236,11 @@ def test_log_has_no_names_and_values(
         get_data(support, API)
     stored_application.hostile = None
     assert "a timeline lacks versions of the old service: " in caplog.text
-    lines = [item for item in caplog.messages if item.startswith("a timeline lacks versions of the old service: ")]
+    lines = [
+        item
+        for item in caplog.messages
+        if item.startswith("a timeline lacks versions of the old service: ")
+    ]
     assert not any(VALUE in item or "A1" in item or "B1" in item for item in lines)
 
 
