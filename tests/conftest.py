@@ -43,18 +43,28 @@ BEFORE_MIDNIGHT = timedelta(seconds=60)
 def pytest_runtest_setup() -> None:
     """Days are what the product is about: no test begins where it would see two of them."""
     now = datetime.now(UTC)
-    left = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
-    if left < BEFORE_MIDNIGHT:
-        sleep(left.total_seconds() + 1)
+    remaining = datetime.combine(now.date() + timedelta(days=1), time.min, UTC) - now
+    if remaining < BEFORE_MIDNIGHT:
+        sleep(remaining.total_seconds() + 1)
 
 
 def pytest_configure() -> None:
     # The demo logins are made again after every test that empties the database; a password hash
     # that is slow on purpose would be most of the run.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    # Each test client makes the middleware again; without this, WhiteNoise would read the size and
+    # the time of every static file each time, a tenth of the run.
+    settings.WHITENOISE_AUTOREFRESH = True
     # Tests read English; tests/db/test_russian.py reads Russian. tests/postgres.py sets
     # ANNALS_LANGUAGE before Django reads its settings.
     settings.LANGUAGE_CODE = "en"
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """Whether the database stays at the end. The server of the run is removed with its databases,
+    and a session that is still open would stop DROP DATABASE."""
+    return "ANNALS_TEST_DATABASE_URL" not in os.environ
 
 
 @pytest.fixture(autouse=True)

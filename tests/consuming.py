@@ -120,9 +120,9 @@ class ProductDatabase:
             rows = list(stream_versions(plain, entity, sql.Identifier(entity.table)))
             query = f"COPY unpacked_{entity.table} ({', '.join(names)}) FROM STDIN"
             with plain.cursor() as cursor, cursor.copy(query) as copy:
-                for id, version, moment, *rest in rows:
+                for id, version, moment, *columns in rows:
                     updated_at = EPOCH + timedelta(microseconds=moment)
-                    copy.write_row((id, version, updated_at, *rest))
+                    copy.write_row((id, version, updated_at, *columns))
         return f"unpacked_{entity.table}"
 
     def list_unfindable(self) -> list[dict[str, Any]]:
@@ -396,8 +396,8 @@ def produce_messages(client: KafkaConfig, *messages: tuple[Any, ...]) -> None:
     headers).
     """
     producer = Producer({**client, "acks": "all", "message.max.bytes": 8_000_000})
-    for topic, body, *rest in messages:
-        key, headers = (*rest, None, None)[:2]
+    for topic, body, *key_and_headers in messages:
+        key, headers = (*key_and_headers, None, None)[:2]
         producer.produce(topic, body, key=key, headers=headers or [], partition=0)
     assert producer.flush(60) == 0
 

@@ -79,10 +79,10 @@ def _overwrite_token(random: random.Random, body: bytearray, _: list[bytes]) -> 
 
 
 def _splice_other(random: random.Random, body: bytearray, seeds: list[bytes]) -> None:
-    other = random.choice(seeds)
-    start = random.randrange(len(other) + 1)
+    other_seed = random.choice(seeds)
+    start = random.randrange(len(other_seed) + 1)
     place = random.randrange(len(body) + 1)
-    body[place:] = other[start:]
+    body[place:] = other_seed[start:]
 
 
 def _repeat_part(random: random.Random, body: bytearray, _: list[bytes]) -> None:

@@ -25,7 +25,7 @@ class OldVersion:
 
     id: str
     version: int
-    at: datetime
+    moment: datetime
     data: str
     kind: str = ROOT.name
     type: str = "UPDATE"
@@ -39,7 +39,7 @@ class OldVersion:
             "id": self.id,
             "version": self.version,
             "type": self.type,
-            "updatedAt": self.at.isoformat(),
+            "updatedAt": self.moment.isoformat(),
             "clientId": self.client,
             "author": self.author,
             "authorName": self.author,
@@ -58,24 +58,24 @@ class OldServiceServer:
     Attributes:
         page: The most versions on one page.
         certificate: A certificate with its key, to serve over TLS.
-        asked: The addresses of all requests.
+        requests: The addresses of all requests.
         tokens: The Authorization header of each request.
     """
 
-    held: list[OldVersion] = field(default_factory=list, repr=False)
+    versions: list[OldVersion] = field(default_factory=list, repr=False)
     page: int = MOST_VERSIONS
     hostile: Hostile | None = None
     status: int = 200
     certificate: Path | None = None
-    asked: list[str] = field(default_factory=list, repr=False)
+    requests: list[str] = field(default_factory=list, repr=False)
     tokens: list[str | None] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         service = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class OldServiceHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                service.asked.append(self.path)
+                service.requests.append(self.path)
                 service.tokens.append(self.headers.get("Authorization"))
                 try:
                     if service.hostile is not None:
@@ -88,7 +88,7 @@ class OldServiceServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), OldServiceHandler)
         self._server.daemon_threads = True
         if self.certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -98,11 +98,11 @@ class OldServiceServer:
         self.url = f"{scheme}://127.0.0.1:{self._server.server_port}"
 
     def add_version(
-        self, id: str, version: int, data: object, at: datetime, **columns: Any
+        self, id: str, version: int, data: object, moment: datetime, **columns: Any
     ) -> None:
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         kind = ChangeType(int(version > 0)).name
-        self.held.append(OldVersion(id, version, at, text, **{"type": kind, **columns}))
+        self.versions.append(OldVersion(id, version, moment, text, **{"type": kind, **columns}))
 
     def make_answer(self, path: str) -> tuple[int, str]:
         """Return the status and the body that the contract defines."""
@@ -117,7 +117,7 @@ class OldServiceServer:
             error = {"code": "not_found", "message": "nothing", "requestId": "1"}
             return 404, json.dumps({"status": "error", "error": error})
         versions.sort(
-            key=lambda version: (version.at, version.kind, version.id, version.version),
+            key=lambda version: (version.moment, version.kind, version.id, version.version),
             reverse=True,
         )
         start = int(parameters.get("pageToken", "v1:0").removeprefix("v1:"))
@@ -132,10 +132,12 @@ class OldServiceServer:
         match path:
             case ["history", kind, id]:
                 return [
-                    version for version in self.held if (version.kind, version.id) == (kind, id)
+                    version for version in self.versions if (version.kind, version.id) == (kind, id)
                 ]
             case ["applications", id, "history"]:
-                return [version for version in self.held if id in (version.application, version.id)]
+                return [
+                    version for version in self.versions if id in (version.application, version.id)
+                ]
         return []
 
     def __enter__(self) -> Self:

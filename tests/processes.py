@@ -97,8 +97,8 @@ def create_own_database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
 @pytest.fixture
 def database(server: EmbeddedPostgres) -> Iterator[ProductDatabase]:
     """Return a database of the product for one test."""
-    with create_own_database(server) as own:
-        yield own
+    with create_own_database(server) as url:
+        yield url
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ JAVA_VERSION = 17
 def need_java() -> str:
     """Return the Java program, version 17 or later."""
     try:
-        program = broker.java()
+        program = broker.find_java()
     except EmbeddedError:
         _skip_or_fail(f"needs Java {JAVA_VERSION} or later (Debian: default-jre-headless)")
     version_text = subprocess.run(
@@ -36,7 +36,7 @@ def need_java() -> str:
 
 def need_maven() -> None:
     """Require Maven, or Apache Kafka's jars from an earlier run of it."""
-    if not kafka_jars.cached() and shutil.which("mvn") is None:
+    if not kafka_jars.is_cached() and shutil.which("mvn") is None:
         _skip_or_fail("needs Maven to fetch Apache Kafka (Debian: maven)")
 
 

@@ -33,47 +33,59 @@ TASK: Final = BY_NAME["product-task"]
 # When all is warm, on one server and on a cluster.
 ROUND_TRIPS: Final[dict[str, tuple[Callable[[RoundTripQuestion], object], int]]] = {
     "timeline of an application": (
-        lambda its: timeline.fetch_page(HOST, TimelineQuery(id=its.application)),
+        lambda question: timeline.fetch_page(HOST, TimelineQuery(id=question.application)),
         2,
     ),
     "timeline of a document": (
-        lambda its: timeline.fetch_page(HOST, TimelineQuery(entity=get_root(), id=its.application)),
+        lambda question: timeline.fetch_page(
+            HOST, TimelineQuery(entity=get_root(), id=question.application)
+        ),
         1,
     ),
     "child by its id": (
-        lambda its: timeline.fetch_page(HOST, TimelineQuery(entity=TASK, id=its.child)),
+        lambda question: timeline.fetch_page(HOST, TimelineQuery(entity=TASK, id=question.child)),
         1,
     ),
-    "version": (lambda its: timeline.fetch_version(HOST, get_root(), its.application, 2), 1),
+    "version": (
+        lambda question: timeline.fetch_version(HOST, get_root(), question.application, 2),
+        1,
+    ),
     "version of a child": (
-        lambda its: timeline.fetch_version(HOST, TASK, its.child, 2),
+        lambda question: timeline.fetch_version(HOST, TASK, question.child, 2),
         1,
     ),
     "application at": (
-        lambda its: timeline.fetch_application_at(HOST, its.application, its.moment),
+        lambda question: timeline.fetch_application_at(HOST, question.application, question.moment),
         2,
     ),
     "document at": (
-        lambda its: timeline.fetch_version_at(HOST, get_root(), its.application, its.moment),
+        lambda question: timeline.fetch_version_at(
+            HOST, get_root(), question.application, question.moment
+        ),
         1,
     ),
-    "child at": (lambda its: timeline.fetch_version_at(HOST, TASK, its.child, its.moment), 1),
-    "blame": (lambda its: timeline.blame_leaves(HOST, get_root(), its.application), 1),
-    "blame of a child": (lambda its: timeline.blame_leaves(HOST, TASK, its.child), 1),
+    "child at": (
+        lambda question: timeline.fetch_version_at(HOST, TASK, question.child, question.moment),
+        1,
+    ),
+    "blame": (lambda question: timeline.blame_leaves(HOST, get_root(), question.application), 1),
+    "blame of a child": (lambda question: timeline.blame_leaves(HOST, TASK, question.child), 1),
     "field": (
-        lambda its: timeline.fetch_field_history(HOST, get_root(), its.application, "/rate"),
+        lambda question: timeline.fetch_field_history(
+            HOST, get_root(), question.application, "/rate"
+        ),
         1,
     ),
     "compare": (
-        lambda its: timeline.compare_versions(HOST, get_root(), its.application, 0, 2),
+        lambda question: timeline.compare_versions(HOST, get_root(), question.application, 0, 2),
         1,
     ),
     "compare a child": (
-        lambda its: timeline.compare_versions(HOST, TASK, its.child, 0, 2),
+        lambda question: timeline.compare_versions(HOST, TASK, question.child, 0, 2),
         1,
     ),
-    "search by id": (lambda its: timeline.search(HOST, its.application), 2),
-    "search by the id of a child": (lambda its: timeline.search(HOST, its.child), 3),
+    "search by id": (lambda question: timeline.search(HOST, question.application), 2),
+    "search by the id of a child": (lambda question: timeline.search(HOST, question.child), 3),
 }
 
 

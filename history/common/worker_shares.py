@@ -150,7 +150,7 @@ def _compute_half(number: int) -> int:
     return min(number, max(1, number // 2))
 
 
-_expensive_places: Final = PlacePool(EXPENSIVE_PLACES)
+EXPENSIVE_POOL: Final = PlacePool(EXPENSIVE_PLACES)
 # Requests without a login, for example to the documents of the API, count as one login.
 _ANONYMOUS: Final = "nobody"
 # The requests of logins that this process answers at the moment.
@@ -173,7 +173,7 @@ def take_expensive_place(is_expensive: bool = True) -> Iterator[None]:
     with ExitStack() as place:
         try:
             place.enter_context(
-                _expensive_places.take_place(_ANONYMOUS if work.login is None else work.login)
+                EXPENSIVE_POOL.take_place(_ANONYMOUS if work.login is None else work.login)
             )
         except BusyError:
             metrics.EXPENSIVE_REFUSED.inc()

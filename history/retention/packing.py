@@ -212,14 +212,14 @@ def pack_day(
         raise NotPackableError(
             f"{entity.table} {day} is not finished: it ended less than a day ago"
         )
-    return _Rewrite(connection, entity, day, rate, progress).pack()
+    return DayRewrite(connection, entity, day, rate, progress).pack()
 
 
 def unpack_day(
     connection: Connection, entity: EntityKind, day: date, *, progress: ReportRows = lambda _: None
 ) -> RewriteResult:
     """Make the rows of a packed day plain again. See `pack_day` for conditions and errors."""
-    return _Rewrite(connection, entity, day, 0, progress).unpack()
+    return DayRewrite(connection, entity, day, 0, progress).unpack()
 
 
 class _HashingWriter(LibpqWriter):
@@ -235,8 +235,8 @@ class _HashingWriter(LibpqWriter):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rewrite:
-    """One call of pack() or unpack()."""
+class DayRewrite:
+    """One call of pack() or unpack(). Tests step in between its steps."""
 
     _connection: Connection
     _entity: EntityKind
@@ -250,13 +250,13 @@ class _Rewrite:
         self._check_disk(place)
         verification.check_sealed_day(self._connection, self._entity, self._day)
         self._note_attempt()
-        dictionary = self._choose_dictionary(place)
+        dictionary = self.choose_dictionary(place)
         packer = BlockPacker(dictionary)
 
         def blocks(rows: Iterable[CanonicalRow]) -> Iterator[tuple[StoredRow, int]]:
             for block in split_into_blocks(rows):
                 packed = packer.pack_block(block)
-                self._compare_versions(block, [packed], dictionary)
+                self.compare_versions(block, [packed], dictionary)
                 yield packed, len(block)
 
         result, ratio = self._replace_table(place, blocks, packed=True)
@@ -296,18 +296,18 @@ class _Rewrite:
             distribution.use_one_connection(connection)
             new = place._replace(child=place.new)
             days.create_detached_table(connection, new, day, place.comment or days.MARK)
-            rows, *sizes = self._fill_table(place, form)
+            rows, *sizes = self.fill_table(place, form)
             connection.execute(sql.SQL("REINDEX TABLE {}").format(place.new))
             connection.execute(sql.SQL("ANALYZE {}").format(place.new))
             if packed:
                 table_swap.guard_table(connection, place.new)
-            before, after = self._measure_table(place.child), self._measure_table(place.new)
+            before, after = self.measure_table(place.child), self.measure_table(place.new)
             # Then only those that come meanwhile are left.
             rows += watch.add_noted_rows(connection, entity, place)
             was_packed = days.is_packed(connection, entity.table, day)
 
             def prove(old: DayTable) -> None:
-                self._prove_equal_versions(watch, old, rows, was_packed)
+                self.prove_equal_versions(watch, old, rows, was_packed)
 
             days.replace_table(connection, entity.table, day, prove)
             self._note_form(packed)
@@ -333,7 +333,7 @@ class _Rewrite:
         try:
             with connection.transaction():
                 cluster_swap.create_new_table(connection, place, day)
-                rows, *sizes = self._fill_table(place, form)
+                rows, *sizes = self.fill_table(place, form)
                 days.replace_table(connection, entity.table, day, prove)
                 self._note_form(packed)
         except cluster_swap.RowsChangedError:
@@ -345,7 +345,7 @@ class _Rewrite:
         after = cluster_swap.measure_table(connection, place.child).bytes
         return RewriteResult(rows, before, after), sizes[0] / max(1, sizes[1])
 
-    def _prove_equal_versions(
+    def prove_equal_versions(
         self, watch: TableWatch, old: DayTable, rows: int, was_packed: bool
     ) -> None:
         """Prove that the new table has the versions of the old one, while nobody can write.
@@ -369,7 +369,7 @@ class _Rewrite:
         self._connection.execute(_NOTE_PACKED if packed else _NOTE_UNPACKED, place)
         self._connection.execute(_DELETE_ATTEMPT, place)
 
-    def _fill_table(self, place: DayTable, form: RowForm) -> tuple[int, int, int]:
+    def fill_table(self, place: DayTable, form: RowForm) -> tuple[int, int, int]:
         """Write the versions of the day to its new table. Returns their number, and the bytes of
         blocks and of the documents in them. Raises WrongRowsError, DoubledVersionError."""
         packed = unpacked = row_count = reported = 0
@@ -377,7 +377,7 @@ class _Rewrite:
 
         def made(rows: Iterator[CanonicalRow]) -> Iterator[StoredRow]:
             nonlocal packed, unpacked, row_count, reported
-            for _, of_document in groupby(self._refuse_doubled(rows), itemgetter(0)):
+            for _, of_document in groupby(self.refuse_doubled(rows), itemgetter(0)):
                 for (row, block), number in form(of_document):
                     yield row, block
                     if block is not None:
@@ -429,7 +429,7 @@ class _Rewrite:
         stored = compute_digest(self._connection, self._entity, new)
         return stored.finish() == sent.finish()
 
-    def _refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
+    def refuse_doubled(self, rows: Iterable[CanonicalRow]) -> Iterator[CanonicalRow]:
         """Yield the rows, which come in the order of their keys. Raises DoubledVersionError."""
         previous_key = None
         for row in rows:
@@ -441,7 +441,7 @@ class _Rewrite:
             previous_key = row[:3]
             yield row
 
-    def _compare_versions(
+    def compare_versions(
         self,
         rows: Sequence[CanonicalRow],
         stored_rows: Iterable[StoredRow],
@@ -499,7 +499,7 @@ class _Rewrite:
             size = cluster_swap.measure_table(self._connection, place.child).bytes
         else:
             row = self._connection.execute("SELECT pg_database_size(current_database())").fetchone()
-            used, size = row[0] if row else 0, self._measure_table(place.child)
+            used, size = row[0] if row else 0, self.measure_table(place.child)
         free = settings.ANNALS.disk_gb * 10**9 - used
         needed = size * 6 // 5  # its sort, and the copy
         if settings.ANNALS.disk_gb and free < needed:
@@ -509,13 +509,13 @@ class _Rewrite:
                 f" for a while, and {format_size(max(0, free))} of ANNALS_DISK_GB are free"
             )
 
-    def _measure_table(self, table: sql.Identifier) -> int:
+    def measure_table(self, table: sql.Identifier) -> int:
         query = sql.SQL("SELECT pg_total_relation_size({}::regclass)")
         name = sql.Literal(table.as_string(self._connection))
         row = self._connection.execute(query.format(name)).fetchone()
         return int(row[0]) if row else 0
 
-    def _choose_dictionary(self, place: DayTable) -> Dictionary | None:
+    def choose_dictionary(self, place: DayTable) -> Dictionary | None:
         """What the day is packed with: the newest of its table, or a first one.
 
         Raises:

@@ -84,10 +84,10 @@ def sign_with_published_key(issuer: LocalIssuer, **fields: object) -> str:
     return publish_key(issuer, key, issuer.make_token(key=OTHER_RSA, kid="other"))
 
 
-def insert_into_claims(token: str, what: str) -> str:
+def insert_into_claims(token: str, fragment: str) -> str:
     """With this between two characters of its claims."""
     half = token.index(".") + 10
-    return token[:half] + what + token[half:]
+    return token[:half] + fragment + token[half:]
 
 
 HOSTILE: dict[str, tuple[TokenMaker, str]] = {
@@ -296,7 +296,7 @@ BEARER: dict[str, tuple[TokenMaker, str]] = {
 }
 
 # One for each sentence of a refusal: where tokens arrive, each sentence is tried once.
-ONE_OF_EACH = list({why: name for name, (_, why) in (HOSTILE | BEARER).items()}.values())
+ONE_OF_EACH = list({reason: name for name, (_, reason) in (HOSTILE | BEARER).items()}.values())
 
 # Wrong only as ID tokens.
 IDENTITY: dict[str, TokenMaker] = {

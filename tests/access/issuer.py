@@ -45,7 +45,7 @@ class LocalIssuer:
         """certificate: with its key, to serve over TLS."""
         self.keys: list[dict[str, object]] = [make_jwk(RSA, "rsa"), make_jwk(EC, "ec", alg="ES256")]
         self.metadata: dict[str, object] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         # Claims of every token, and what the token endpoint gives as ID token.
         self.extra: dict[str, object] = {}
         self.id_token = ""
@@ -55,9 +55,9 @@ class LocalIssuer:
         self.go_on = threading.Event()
         issuer = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class IssuerHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                issuer.asked.append(self.path)
+                issuer.requests.append(self.path)
                 if self.path == issuer.hangs:
                     issuer.go_on.wait(120)
                 body = issuer.answer(self.path)
@@ -70,7 +70,7 @@ class LocalIssuer:
             def log_message(self, format: str, *args: object) -> None:
                 """Quiet."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), IssuerHandler)
         if certificate is not None:
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(certificate)

@@ -154,9 +154,9 @@ class LoginProvider(Protocol):
 class _Cookies(RequestsCookieJar):
     """Sends Secure cookies to http://127.0.0.1 too, as browsers do and Keycloak relies on."""
 
-    def set_cookie(self, cookie: Cookie, *given: Any, **more: Any) -> Any:
+    def set_cookie(self, cookie: Cookie, *args: Any, **more: Any) -> Any:
         cookie.secure = False
-        return super().set_cookie(cookie, *given, **more)
+        return super().set_cookie(cookie, *args, **more)
 
 
 class Person:

@@ -14,7 +14,7 @@ from annals.embedded.postgres import EmbeddedPostgres
 from history.retention.run_lock import RUN_LOCK
 from history.store.database.session import SESSION
 from tests.consuming import ProductDatabase, run_command
-from tests.docs_blocks.pages import SPANS, of
+from tests.docs_blocks.pages import SPANS, list_blocks
 from tests.forked import get_forker
 from tests.processes import create_own_database
 
@@ -110,21 +110,21 @@ def test_consumer_does_not_start_when_session_lost_its_settings(
 
 
 PAGE = "docs/runbook.md"
-BLOCKS = [each.text.strip().rstrip(";") for each in of("sql") if each.page == PAGE]
+BLOCKS = [block.text.strip().rstrip(";") for block in list_blocks("sql") if block.page == PAGE]
 QUERIES = [text for page, text in SPANS if page == PAGE and text.startswith("SELECT ")]
-[CREATE] = [each for each in BLOCKS if each.startswith("CREATE ROLE")]
-[SESSIONS] = [each for each in BLOCKS if "pg_blocking_pids" in each]
+[CREATE] = [block for block in BLOCKS if block.startswith("CREATE ROLE")]
+[SESSIONS] = [block for block in BLOCKS if "pg_blocking_pids" in block]
 # What a cluster is asked needs one: tests/citus.
 OF_A_CLUSTER = ("run_command_on_all_nodes", "recover_prepared_transactions")
 SELECTS = [
     SESSIONS,
     *(
-        each
-        for each in QUERIES
-        if not any(name in each for name in (*OF_A_CLUSTER, "access_journal"))
+        query
+        for query in QUERIES
+        if not any(name in query for name in (*OF_A_CLUSTER, "access_journal"))
     ),
 ]
-[OF_THE_OWNER] = [each for each in QUERIES if " FROM access_journal " in each]
+[OF_THE_OWNER] = [query for query in QUERIES if " FROM access_journal " in query]
 WORD = process.generate_password()
 END = "SELECT pg_terminate_backend(PID)"
 

@@ -66,7 +66,7 @@ def single_share(monkeypatch: pytest.MonkeyPatch) -> PlacePool:
     """All expensive questions share one place, and none waits for it."""
     monkeypatch.setattr(worker_shares, "WAIT_S", 0.0)
     share = PlacePool(1)
-    monkeypatch.setattr(worker_shares, "_expensive_places", share)
+    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", share)
     return share
 
 
@@ -89,14 +89,14 @@ def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPa
     share, go, finished = PlacePool(2), threading.Event(), []
     inside = 0
 
-    def work() -> None:
+    def run_in_share() -> None:
         nonlocal inside
         with share.take_place():
             inside += 1
             go.wait(120)
             finished.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
+    threads = [threading.Thread(target=run_in_share) for _ in range(6)]
     for thread in threads:
         thread.start()
     wait_until(lambda: inside == 2 and share.count_queued == 4, "two run, four wait")
@@ -111,7 +111,7 @@ def test_share_runs_some_requests_and_queues_others(monkeypatch: pytest.MonkeyPa
 
 
 @contextmanager
-def entered_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
+def enter_in_another_thread(block: AbstractContextManager[object]) -> Iterator[None]:
     """Another thread is inside `block` until the end of this one."""
     begun, over = threading.Event(), threading.Event()
 
@@ -132,7 +132,7 @@ def entered_in_another_thread(block: AbstractContextManager[object]) -> Iterator
 
 def hold_place(share: PlacePool, owner: object) -> AbstractContextManager[None]:
     """Another thread has a place of this owner."""
-    return entered_in_another_thread(share.take_place(owner))
+    return enter_in_another_thread(share.take_place(owner))
 
 
 @contextmanager
@@ -298,7 +298,7 @@ def answer_question_of_login(
     """A question of this login is answered in another thread."""
 
     @contextmanager
-    def answered() -> Iterator[None]:
+    def answer_request() -> Iterator[None]:
         with (
             deadline.run_as_work(RequestWork()),
             worker_shares.count_login_request(login),
@@ -306,7 +306,7 @@ def answer_question_of_login(
         ):
             yield
 
-    return entered_in_another_thread(answered())
+    return enter_in_another_thread(answer_request())
 
 
 @pytest.mark.django_db
@@ -397,7 +397,7 @@ def test_metered_request_leaves_nothing_in_its_thread(
     """The place that a check takes is given back later than the login ends."""
     monkeypatch.setattr(worker_shares, "MAX_CHEAP_S", 0.0)
     full = PlacePool(1, 0)
-    monkeypatch.setattr(worker_shares, "_expensive_places", full)
+    monkeypatch.setattr(worker_shares, "EXPENSIVE_POOL", full)
     work = RequestWork()
     with (
         deadline.run_as_work(work),

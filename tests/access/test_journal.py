@@ -85,7 +85,7 @@ def test_access_writes_one_entry(address: str, support: Client) -> None:
         assert (row.outcome, row.status, row.method) == ("shown", 200, method)
 
 
-def test_an_answer_that_the_client_has_is_a_look_too(support: Client) -> None:
+def test_not_modified_answer_is_journaled(support: Client) -> None:
     """And only of those who may look: a 304 says that the version is as it was."""
     address = f"{API}/versions/1"
     tag = support.get(address).headers["ETag"]
@@ -222,11 +222,11 @@ def test_failed_access_writes_entry(
 def test_server_error_writes_entry(
     address: str, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object, **__: object) -> None:
+    def raise_error(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
     support.raise_request_exception = False
-    monkeypatch.setattr(TableSource, "fetch_page", broken)
+    monkeypatch.setattr(TableSource, "fetch_page", raise_error)
     assert support.get(address).status_code == 500
     (row,) = list_entries()
     assert (row.login, row.outcome, row.status) == ("support", "failed", 500)

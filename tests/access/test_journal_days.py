@@ -23,8 +23,8 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
-from tests.db.as_role import refused
-from tests.db.partitioned import raw, run, transactional_db
+from tests.db.as_role import is_refused
+from tests.db.partitioned import connect_plainly, run, transactional_db
 from tests.db.store import T0, Store
 from tests.messages import get_today
 
@@ -51,7 +51,7 @@ def journal_with_few_days(transactional_db: None, settings: Any) -> Iterator[Con
     create_coming_days()
     all_days = settings.ANNALS
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=1, ahead_days=1)
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"TRUNCATE {TABLE}")  # looks of other tests that commit
         yield plain
         plain.execute("RESET ROLE")
@@ -93,14 +93,14 @@ def test_web_login_can_only_add_and_read_entries(journal_with_few_days: Connecti
             f"ALTER TABLE {table} ADD COLUMN x int",
             f"CREATE TRIGGER t BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION f()",
         ):
-            assert refused(journal_with_few_days, statement), statement
+            assert is_refused(journal_with_few_days, statement), statement
     for column, forged in (("at", "now() - interval '1 hour'"), ("id", "gen_random_uuid()")):
-        assert refused(journal_with_few_days, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), (
+        assert is_refused(journal_with_few_days, WEB_INSERT.format(f"{column}, ", f"{forged}, ")), (
             column
         )
-    assert refused(journal_with_few_days, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
+    assert is_refused(journal_with_few_days, f"ALTER TABLE {TABLE} DETACH PARTITION {partition}")
     journal_with_few_days.execute(f"SET ROLE {CONSUMER}")
-    assert refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
+    assert is_refused(journal_with_few_days, f"SELECT * FROM {TABLE}")
 
 
 def test_migrate_creates_today_and_days_ahead(journal_with_few_days: Connection) -> None:
@@ -156,8 +156,8 @@ def sealed_day(journal_with_few_days: Connection, monkeypatch: pytest.MonkeyPatc
     day = get_today() - timedelta(days=2)
     days.create_partition(journal_with_few_days, TABLE, day)
     for number in range(30):
-        at = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
-        journal_with_few_days.execute(INSERT, [at, f"login-{number}"])
+        moment = datetime(day.year, day.month, day.day, 10, number, tzinfo=UTC)
+        journal_with_few_days.execute(INSERT, [moment, f"login-{number}"])
     assert run("maintain").code == 0
     assert DaySeal.objects.get(table=TABLE).rows == 30
     return day
@@ -196,8 +196,8 @@ def sealed_days(journal_with_few_days: Connection) -> list[date]:
     for day in created_days:
         days.create_partition(journal_with_few_days, TABLE, day)
         for hour in range(0 if day == created_days[1] else 3):
-            at = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
-            journal_with_few_days.execute(INSERT, [at, f"login-{hour}"])
+            moment = datetime(day.year, day.month, day.day, 10 + hour, tzinfo=UTC)
+            journal_with_few_days.execute(INSERT, [moment, f"login-{hour}"])
     assert run("maintain").code == 0
     assert run("verify", "--entity", "journal")[0] == 0
     return created_days
@@ -260,8 +260,8 @@ def test_verify_accepts_day_that_no_run_could_seal_yet(
     sealed_days: list[date], journal_with_few_days: Connection
 ) -> None:
     """maintain was killed or did not run for three nights; its next run seals them."""
-    at = datetime.combine(sealed_days[-3], time(), UTC)
-    MaintainRun.objects.update(started_at=at)
+    moment = datetime.combine(sealed_days[-3], time(), UTC)
+    MaintainRun.objects.update(started_at=moment)
     # The newest of these days was the last one that had ended a day before the run.
     DaySeal.objects.filter(table=TABLE, day__gte=sealed_days[-5]).delete()
     assert_day_has_fault(sealed_days[-5], "it has no seal")

@@ -20,7 +20,7 @@ from annals.access.models import JournalEntry
 from history.store.days.days import build_partition_name
 from tests.access.test_permissions import ENTITY
 from tests.consuming import wait_until
-from tests.db.partitioned import raw, transactional_db
+from tests.db.partitioned import connect_plainly, transactional_db
 from tests.db.store import Store
 from tests.messages import NOW
 
@@ -62,7 +62,7 @@ def detach_today() -> Iterator[None]:
 
 @contextmanager
 def lock_journal_table() -> Iterator[None]:
-    with raw() as other_connection, other_connection.transaction():
+    with connect_plainly() as other_connection, other_connection.transaction():
         other_connection.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         yield
 
@@ -162,7 +162,7 @@ __all__ = ["transactional_db"]
 @contextmanager
 def make_inserts_hang() -> Iterator[None]:
     """The database does not answer to what adds to the journal, for longer than any test waits."""
-    with raw() as other_connection:
+    with connect_plainly() as other_connection:
         other_connection.execute(
             "CREATE FUNCTION silence() RETURNS trigger LANGUAGE plpgsql AS"
             " $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$"
@@ -195,7 +195,7 @@ def test_request_is_refused_soon_when_journal_hangs(
         assert answer.status_code == 503
         assert SECRET not in answer.content.decode()
         assert "the access journal cannot be written" in caplog.text
-        with raw() as other_connection:
+        with connect_plainly() as other_connection:
             wait_until(
                 lambda: (
                     other_connection.execute(
@@ -218,7 +218,7 @@ def test_temporary_table_takes_no_entries(committed_client: Client) -> None:
         cursor.execute(f"CREATE TEMPORARY TABLE {TABLE} (LIKE public.{TABLE} INCLUDING ALL)")
     try:
         assert committed_client.get(API).status_code == 200
-        with raw() as other_connection:
+        with connect_plainly() as other_connection:
             (count,) = other_connection.execute(
                 f"SELECT count(*) FROM public.{TABLE}"
             ).fetchone() or (0,)

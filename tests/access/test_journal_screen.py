@@ -28,7 +28,7 @@ JOURNAL = "/admin/journal/"
 API = f"/api/v1/{ENTITY}"
 
 
-def add_entry(login: str, minutes: float = 1, **given: Any) -> None:
+def add_entry(login: str, minutes: float = 1, **columns: Any) -> None:
     """A row of a look that many minutes ago."""
     fields: dict[str, Any] = {
         "actor": "person", "address": "203.0.113.7", "request_id": f"r-{login}", "method": "GET",
@@ -37,7 +37,7 @@ def add_entry(login: str, minutes: float = 1, **given: Any) -> None:
         **dict.fromkeys(("reason", "identity", "path", "moment"), ""),
     }  # fmt: skip
     JournalEntry.objects.create(
-        login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **given}
+        login=login, at=datetime.now(UTC) - timedelta(minutes=minutes), **{**fields, **columns}
     )
 
 
@@ -171,10 +171,10 @@ def test_pages_lose_no_entry_while_new_ones_arrive(
     officer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "PAGE_SIZE", 3)
-    at = datetime.now(UTC) - timedelta(minutes=30)
+    moment = datetime.now(UTC) - timedelta(minutes=30)
     for number in range(10):
         add_entry(f"l{number}", 30)
-    JournalEntry.objects.update(at=at)  # the same moment: the id decides
+    JournalEntry.objects.update(at=moment)  # the same moment: the id decides
     actual, address = [], f"{JOURNAL}?application=A1"
     for _ in range(4):
         add_entry("new", 0)  # comes in while somebody reads on

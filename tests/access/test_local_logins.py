@@ -32,7 +32,7 @@ from annals.access.models import BreakGlass, Identity, JournalEntry, LogoutToken
 from annals.access.roles import disable_demo_logins
 from annals.operations.metrics_page import count_anonymous_refusals
 from history.policy.access_record import AccessRecord
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.partitioned import transactional_db
 from tests.db.store import Store
 from tests.messages import NOW
@@ -159,10 +159,10 @@ def test_login_page_says_what_to_do_when_nobody_can_log_in(
     client: Client, db: None, settings: Any
 ) -> None:
     settings.OIDC_PROVIDERS = ()
-    said = b"annals breakglass NAME"
-    assert said not in client.get("/admin/login/").content
+    hint = b"annals breakglass NAME"
+    assert hint not in client.get("/admin/login/").content
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
-    assert said in client.get("/admin/login/").content
+    assert hint in client.get("/admin/login/").content
 
 
 def test_break_glass_link_works_when_secret_key_changes(
@@ -180,18 +180,20 @@ def test_breakglass_is_refused_when_public_host_is_not_set(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, demo=False)
     monkeypatch.delenv("ANNALS_ALLOWED_HOSTS", raising=False)
-    ran = command("breakglass", "glass")
+    ran = run_command("breakglass", "glass")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("ANNALS_ALLOWED_HOSTS is missing")
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=("*", ".bank"))
     monkeypatch.setenv("ANNALS_ALLOWED_HOSTS", "*,.bank")
-    ran = command("breakglass", "glass")
+    ran = run_command("breakglass", "glass")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith("ANNALS_ALLOWED_HOSTS=*,.bank names no host")
     assert not User.objects.filter(username="glass").exists()
     hosts = (".bank", "annals.bank")
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, allowed_hosts=hosts)
-    assert command("breakglass", "glass").out.startswith("http://annals.bank/break-glass/glass/")
+    assert run_command("breakglass", "glass").out.startswith(
+        "http://annals.bank/break-glass/glass/"
+    )
 
 
 BAD_NAMES = [

@@ -297,7 +297,7 @@ def test_screen_has_no_title_from_masked_value(store_with_marked_fields: Store) 
     assert re.search(r"•••• [0-9a-f]{6} \(", page) is None
 
 
-def test_the_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store) -> None:
+def test_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store) -> None:
     """Somebody who sees the values does not confirm them to somebody who does not."""
     address = f"/api/v1/history/{PERSON.name}/P1/versions/1"
     masked, whole = log_in("support"), log_in("underwriter")
@@ -310,7 +310,7 @@ def test_the_etag_of_a_version_follows_the_mask(store_with_marked_fields: Store)
     assert masked.get(address, headers={"If-None-Match": tags[0]}).status_code == 200
 
 
-def test_a_version_that_was_removed_is_not_answered_with_304(
+def test_version_that_was_removed_is_not_answered_with_304(
     store_with_marked_fields: Store,
 ) -> None:
     reader = log_in("support")
@@ -404,8 +404,8 @@ def test_unmasking_distinguishes_two_versions_of_one_number(
         )
     officer, form = log_in("privacy"), {"path": "/passport", "reason": "complaint 17"}
     for number in (1, 2):
-        at = quote(minute(number).isoformat())
-        address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={at}"
+        moment_text = quote(minute(number).isoformat())
+        address = f"/admin/history/{PERSON.name}/P9/versions/7/unmask/?at={moment_text}"
         assert f"4509-00000{number}" in officer.post(address, form).content.decode()
     unmasked = JournalEntry.objects.filter(action="unmask").order_by("at")
     actual = unmasked.values_list("path", "moment")

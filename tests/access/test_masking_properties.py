@@ -260,13 +260,13 @@ def neutralise_answer(body: bytes, id: str) -> bytes:
     """An answer with its id, and with its tokens by the order in which they come."""
     seen: dict[bytes, bytes] = {}
 
-    def number(match: re.Match[bytes]) -> bytes:
+    def number_token(match: re.Match[bytes]) -> bytes:
         digits = match[0][-16:] if b"masked" in match[0] else match[0][-6:]
         return b"<%b>" % seen.setdefault(digits[:6], b"%d" % len(seen))
 
     body = CHANCE.sub(b"", body).replace(id.encode(), b"ID")
     body = re.sub(rb'"X-Request-ID"[^,}]*|\'(X-Request-ID|Expires)\': \'.*?\'', b"", body)
-    return SHORT.sub(number, TOKEN.sub(number, body))
+    return SHORT.sub(number_token, TOKEN.sub(number_token, body))
 
 
 @relaxed

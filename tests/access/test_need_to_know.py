@@ -143,16 +143,16 @@ def test_lists_leave_out_refused_applications_without_gaps(
         )
     set_rule("not_vip")
 
-    def found(client: Client, **more: Any) -> tuple[list[str], str | None]:
+    def search_ids(client: Client, **more: Any) -> tuple[list[str], str | None]:
         answer = client.get("/api/v1/search", {"q": "77-0001", **more})
         data = json.loads(answer.content)["data"]
         return [item["id"] for item in data["results"]], data.get("nextPageToken")
 
     support = log_in("support")
-    first, token = found(support, pageSize=2)
-    second, end = found(support, pageSize=2, pageToken=token)
+    first, token = search_ids(support, pageSize=2)
+    second, end = search_ids(support, pageSize=2, pageToken=token)
     assert (first, second, end) == (["N4", "N2"], ["N0", "A1"], None)
-    assert len(found(log_in("underwriter"))[0]) == 7
+    assert len(search_ids(log_in("underwriter"))[0]) == 7
     by_client = json.loads(support.get("/api/v1/search?q=CLIENT").content)["data"]["results"]
     assert [(entry["id"], entry["foundIn"]) for entry in by_client] == [
         ("A1", [{"kind": PERSON.name, "id": "P1"}])

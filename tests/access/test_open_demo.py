@@ -58,7 +58,7 @@ def test_accidental_demo_is_refused_when_others_can_reach_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
+def test_server_without_a_usable_home_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("no folder")
     finished = subprocess.run(
         [*GUNICORN, "--bind", "127.0.0.1:0", "annals.wsgi"],

@@ -80,8 +80,8 @@ MATRIX: dict[str, tuple[str, frozenset[str | None]]] = {
     },
     # Providers make logins; nobody makes or deletes one here.
     **{
-        f"admin/auth/user/{pattern}": (f"admin/auth/user/{address}", who)
-        for pattern, address, who in (
+        f"admin/auth/user/{pattern}": (f"admin/auth/user/{address}", allowed_roles)
+        for pattern, address, allowed_roles in (
             ("", "", ADMINS),
             ("add/", "add/", NOBODY),
             ("<path:object_id>/change/", "{pk}/change/", ADMINS),
@@ -136,10 +136,10 @@ ELSEWHERE = {
 
 
 def list_routes(
-    given: list[URLPattern | URLResolver] | None = None, before: str = ""
+    patterns: list[URLPattern | URLResolver] | None = None, before: str = ""
 ) -> Iterator[str]:
     """Every address pattern of the site."""
-    for item in get_resolver().url_patterns if given is None else given:
+    for item in get_resolver().url_patterns if patterns is None else patterns:
         name = before + str(item.pattern)
         if isinstance(item, URLResolver):
             yield from list_routes(item.url_patterns, name)
@@ -175,10 +175,10 @@ def test_role_opens_only_permitted_pages(
     if role is not None:
         client.force_login(User.objects.get(username=role))
     wrong = {}
-    for pattern, (address, who) in MATRIX.items():
+    for pattern, (address, allowed_roles) in MATRIX.items():
         model = "/".join(pattern.split("/")[1:3])
         status = client.get(f"/{address.format(pk=objects_by_model.get(model))}").status_code
-        if (role in who) != (status == 200) or status not in (200, 302, 401, 403):
+        if (role in allowed_roles) != (status == 200) or status not in (200, 302, 401, 403):
             wrong[address] = status
     assert not wrong
 

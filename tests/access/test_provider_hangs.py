@@ -46,7 +46,7 @@ def test_logins_take_few_threads_when_token_endpoint_hangs(
         for i in range(AT_ONCE)
     ]
     wait_until(
-        lambda: issuer.asked.count("/realm/token") == AT_ONCE, "not all logins are on their way"
+        lambda: issuer.requests.count("/realm/token") == AT_ONCE, "not all logins are on their way"
     )
     for browser, callback in list(zip(browsers, callbacks, strict=True))[AT_ONCE:]:
         answer = browser.get(callback)
@@ -54,7 +54,7 @@ def test_logins_take_few_threads_when_token_endpoint_hangs(
         assert answer.headers["Retry-After"] == "5"
     assert Client().get("/oidc/bank/login/").status_code == 503
     assert Client().get("/admin/login/").status_code == 200
-    assert issuer.asked.count("/realm/token") == AT_ONCE
+    assert issuer.requests.count("/realm/token") == AT_ONCE
     issuer.go_on.set()
     # Only the last one began with the nonce of the token.
     assert [entry.result() for entry in pending_logins] == [403] * AT_ONCE
@@ -67,7 +67,7 @@ def test_bearer_tokens_take_few_threads_when_keys_hang(
     """Tokens with unknown keys wait in a few threads; known keys serve."""
     headers = {"Authorization": f"Bearer {issuer.make_token()}"}
     assert Client().get(ADDRESS, headers=headers).status_code == 404
-    issuer.asked.clear()
+    issuer.requests.clear()
     issuer.hangs = "/realm/keys"
     end_pause()
     unknown = {"Authorization": f"Bearer {issuer.make_token(kid='unknown')}"}

@@ -31,9 +31,9 @@ GOOD = {
 }
 
 
-def write_providers(path: Path, *given: dict[str, object]) -> Path:
+def write_providers(path: Path, *providers: dict[str, object]) -> Path:
     file = path / "providers.json"
-    file.write_text(json.dumps({"provider": given}))
+    file.write_text(json.dumps({"provider": providers}))
     return file
 
 

@@ -18,7 +18,7 @@ from tests.access.test_masking_properties import (
     log_in,
 )
 from tests.access.test_need_to_know import set_rule, store_with_hidden_application
-from tests.db.noted import held
+from tests.db.noted import create_quarantined
 from tests.db.store import Store, minute
 
 __all__ = ["set_rule", "store_with_hidden_application"]
@@ -33,13 +33,13 @@ _offsets = iter(range(1_000_000))
 
 def hold(entity: EntityKind, id: str, version: int | None = VERSION, application: str = "") -> None:
     """Put a message into quarantine."""
-    held(
+    create_quarantined(
         topic=entity.topics[0], offset=next(_offsets), entity=entity.name, entity_id=id,
         version=version, application=application, made_at=minute(7), first_seen=minute(8),
     )  # fmt: skip
 
 
-def questions(entity: EntityKind, id: str) -> Iterator[str]:
+def list_addresses(entity: EntityKind, id: str) -> Iterator[str]:
     """All calls and pages that take an id."""
     yield from generate_addresses(entity, id, [0, VERSION], ["/rate"])
     yield f"/api/v1/trace?entity={entity.name}&id={id}&version={VERSION}"
@@ -55,7 +55,7 @@ def questions(entity: EntityKind, id: str) -> Iterator[str]:
 def answer(client: Client, address: str, id: str) -> bytes:
     """An answer without what differs in any two: the id, the request's own id, its time, its
     tokens."""
-    found = fetch_whole_answer(client, address)
+    body = fetch_whole_answer(client, address)
     for pattern in (
         rb"'X-Request-ID': '\w+'",
         rb'"requestId":"\w+"',
@@ -66,8 +66,8 @@ def answer(client: Client, address: str, id: str) -> bytes:
         rb"'Expires': '[^']*'",
         rb' d="M[^"]*"',
     ):
-        found = re.sub(pattern, b"", found)
-    return found.replace(id.encode(), b"<id>")
+        body = re.sub(pattern, b"", body)
+    return body.replace(id.encode(), b"<id>")
 
 
 # What nobody can be asked about, and what the rule hides: entity, id, and how it comes there.
@@ -91,31 +91,33 @@ HIDDEN: dict[str, tuple[EntityKind, Callable[[str], None]]] = {
 
 
 @pytest.mark.parametrize("rule", ["not_vip", "count_calls"])
-@pytest.mark.parametrize("what", HIDDEN)
-def test_what_only_the_quarantine_knows_is_answered_as_what_never_was(
-    what: str, rule: str, store_with_hidden_application: Store, set_rule: Any
+@pytest.mark.parametrize("case", HIDDEN)
+def test_hidden_quarantined_message_is_answered_like_unknown_id(
+    case: str, rule: str, store_with_hidden_application: Store, set_rule: Any
 ) -> None:
-    entity, come = HIDDEN[what]
+    entity, come = HIDDEN[case]
     client = log_in("support")
     if rule == "count_calls":  # it opens everything, without a look at the document
         store_with_hidden_application.add("V1", 2, "null", 3, type=ChangeType.DELETE)
-        if "a child that names a hidden" in what:
+        if "a child that names a hidden" in case:
             pytest.skip("nothing is hidden")
     set_rule(rule)
-    for hidden in questions(entity, "H00"):
+    for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
         before = answer(client, absent, ABSENT)
         assert answer(client, hidden, "H00") == before, hidden
     come("H00")
-    for hidden in questions(entity, "H00"):
+    for hidden in list_addresses(entity, "H00"):
         absent = hidden.replace("H00", ABSENT)
         assert answer(client, hidden, "H00") == answer(client, absent, ABSENT), hidden
 
 
-@pytest.mark.parametrize("what", HIDDEN)
-def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Store) -> None:
+@pytest.mark.parametrize("case", HIDDEN)
+def test_quarantined_message_is_named_without_need_to_know_rule(
+    case: str, store_with_hidden_application: Store
+) -> None:
     """The test above asks the right questions."""
-    entity, come = HIDDEN[what]
+    entity, come = HIDDEN[case]
     come("H00")
     client = log_in("support")
     page = fetch_whole_answer(client, f"/admin/history/{entity.name}/H00/")
@@ -124,7 +126,7 @@ def test_without_a_rule_it_is_told(what: str, store_with_hidden_application: Sto
         assert b"quarantine" in item
 
 
-def test_the_search_does_not_tell_of_a_hidden_application(
+def test_search_does_not_reveal_hidden_application(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     hold(ROOT, "V1")
@@ -161,16 +163,16 @@ def test_messages_of_a_hidden_application_are_not_named_on_the_page_of_another(
     ]
     support, underwriter = log_in("support"), log_in("underwriter")
     for page in pages:
-        found = fetch_whole_answer(support, page)
-        assert found.startswith(b"200"), page
-        asked = {"4711"} - {page.rpartition("=")[2]}
-        assert not find_leaks(found, asked | {"4712", "P9"}), page
+        whole_answer = fetch_whole_answer(support, page)
+        assert whole_answer.startswith(b"200"), page
+        requested_ids = {"4711"} - {page.rpartition("=")[2]}
+        assert not find_leaks(whole_answer, requested_ids | {"4712", "P9"}), page
     assert b"4713" in fetch_whole_answer(support, pages[0])
     assert b"4711" in fetch_whole_answer(underwriter, pages[0])
     assert b"4712" in fetch_whole_answer(underwriter, pages[0])
 
 
-def test_an_application_with_children_only_tells_its_messages_to_whom_it_is_open(
+def test_application_with_only_children_names_its_messages_to_permitted_viewers(
     store_with_hidden_application: Store, set_rule: Any
 ) -> None:
     """Its CREATE is in quarantine, as when a service begins to send bad messages."""

@@ -107,7 +107,7 @@ def test_provider_is_not_called_for_each_token(
 ) -> None:
     for _ in range(50):
         tokens.verify_bearer_token(issuer.make_token(), discoveries_by_issuer)
-    assert len(issuer.asked) == 2  # its metadata and its keys
+    assert len(issuer.requests) == 2  # its metadata and its keys
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_unknown_key_ids_rarely_call_provider(issuer: LocalIssuer) -> None:
     assert discovery.get_keys("rsa")
     for number in range(50):
         assert discovery.get_keys(f"unknown-{number}") == ()
-    assert issuer.asked.count("/realm/keys") == 1
+    assert issuer.requests.count("/realm/keys") == 1
     issuer.keys.append(make_jwk(OTHER_RSA, "new"))
     assert discovery.get_keys("new") == ()
     now[0] += MIN_INTERVAL_SECONDS
     assert [key.id for key in discovery.get_keys("new")] == ["new"]
-    assert issuer.asked.count("/realm/keys") == 2
+    assert issuer.requests.count("/realm/keys") == 2
 
 
 @pytest.mark.parametrize("key_id", [None, "rsa"])
@@ -150,11 +150,11 @@ def test_keys_without_ids_are_fetched_again_when_none_signed_token(
     now[0] += MIN_INTERVAL_SECONDS
     issuer.keys = [make_jwk(OTHER_RSA, None)]
     assert tokens.verify_bearer_token(issuer.make_token(key=OTHER_RSA, kid=key_id), earlier)
-    assert issuer.asked.count("/realm/keys") == 2
+    assert issuer.requests.count("/realm/keys") == 2
     for _ in range(20):
         with pytest.raises(tokens.TokenError, match="signature"):
             tokens.verify_bearer_token(issuer.make_token(kid=key_id), earlier)
-    assert issuer.asked.count("/realm/keys") == 2
+    assert issuer.requests.count("/realm/keys") == 2
 
 
 def test_hanging_provider_is_called_once_in_ten_seconds(issuer: LocalIssuer) -> None:
@@ -165,16 +165,16 @@ def test_hanging_provider_is_called_once_in_ten_seconds(issuer: LocalIssuer) -> 
     now[0] += 4_000  # all that is remembered is out of date
     right = issuer.answer
 
-    def slow(path: str) -> object:
+    def answer_slowly(path: str) -> object:
         now[0] += 5
         return right(path)
 
-    issuer.answer = slow  # type: ignore[method-assign]
+    issuer.answer = answer_slowly  # type: ignore[method-assign]
     issuer.down = True
-    requested = len(issuer.asked)
+    requested = len(issuer.requests)
     for number in range(16):
         assert discovery.get_keys(f"unknown-{number}") == ()
-    assert len(issuer.asked) - requested == 2  # once for the metadata, once for the keys
+    assert len(issuer.requests) - requested == 2  # once for the metadata, once for the keys
 
 
 @pytest.mark.parametrize(

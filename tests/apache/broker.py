@@ -92,7 +92,7 @@ class Apache(KafkaServer):
         process.write_private_file(self.properties, self._render(ports))
         if not (self.home / "data" / "meta.properties").exists():
             self._format(classpath)
-        return (java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
+        return (find_java(), *self.java_options, "-cp", classpath, "kafka.Kafka", self.properties)
 
     def make_client_config(self, protocol: str = "PLAINTEXT") -> KafkaConfig:
         """librdkafka settings to connect to a listener of this node. Call it after `start`."""
@@ -126,13 +126,13 @@ class Apache(KafkaServer):
 
     def _render(self, ports: Mapping[str, int]) -> str:
         """The text of server.properties for these ports."""
-        at = {name: f"{process.HOST}:{port}" for name, port in ports.items()}
+        addresses = {name: f"{process.HOST}:{port}" for name, port in ports.items()}
         protocols = {name: "PLAINTEXT" if name == "CONTROLLER" else name for name in ports}
         settings: dict[str, str | int] = {
             **self.settings,
-            "listeners": ",".join(f"{name}://{address}" for name, address in at.items()),
+            "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
             "listener.security.protocol.map": ",".join(map(":".join, protocols.items())),
-            "controller.quorum.voters": f"1@{at['CONTROLLER']}",
+            "controller.quorum.voters": f"1@{addresses['CONTROLLER']}",
             "log.dirs": str(self.home / "data"),
         }
         if self.secured:
@@ -169,7 +169,7 @@ class Apache(KafkaServer):
         )
         try:
             finished = subprocess.run(
-                [java(), f"@{file}"],
+                [find_java(), f"@{file}"],
                 check=False,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -187,13 +187,13 @@ def _quoted(word: str) -> str:
     return f'"{escaped}"\n'
 
 
-def java() -> str:
+def find_java() -> str:
     """The Java program: from JAVA_HOME if that is set, else from PATH."""
     home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin" if home else None)
-    if found is None:
+    executable = shutil.which("java", path=f"{home}/bin" if home else None)
+    if executable is None:
         raise EmbeddedError("Apache Kafka needs Java 17 or later: install it (java)")
-    return found
+    return executable
 
 
 def main() -> None:

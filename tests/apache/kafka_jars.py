@@ -38,7 +38,7 @@ DEPENDENCY = (
 )
 
 
-def cached() -> bool:
+def is_cached() -> bool:
     """Whether the jars are in the cache, so that Maven is not needed."""
     return _folder().exists()
 
@@ -67,7 +67,9 @@ def _copy_dependencies(folder: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     project = draft / "pom.xml"
-    project.write_text(PROJECT.format("\n".join(DEPENDENCY.format(*one) for one in ARTIFACTS)))
+    project.write_text(
+        PROJECT.format("\n".join(DEPENDENCY.format(*artifact) for artifact in ARTIFACTS))
+    )
     finished = subprocess.run(
         [
             *(maven, "--batch-mode", "--quiet", "--strict-checksums", "--file", str(project)),
@@ -88,9 +90,11 @@ def _check(folder: Path) -> None:
     """Compare the jars with their SHA-256: Java runs all of them, also one that nobody expects."""
     pairs = (line.split() for line in SUMS.read_text().splitlines())
     expected = {name: sha256 for sha256, name in pairs}
-    found = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
+    actual_digests = {jar.name: _sha256(jar) for jar in folder.glob("*.jar")}
     wrong = sorted(
-        name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        name
+        for name in expected.keys() | actual_digests.keys()
+        if expected.get(name) != actual_digests.get(name)
     )
     if wrong:
         raise EmbeddedError(

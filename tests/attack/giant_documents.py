@@ -21,7 +21,7 @@ class GiantDocument:
     """A document with many versions, and what is asked about it. fast: the number of versions in
     the small attack."""
 
-    what: str
+    subject: str
     id: str
     versions: int
     fast: int
@@ -90,7 +90,7 @@ def attack_with_giants(site: AttackedSite, *, fast: bool) -> Iterator[AttackFigu
                 began = time.monotonic()
                 size = _fetch_size(session, web, address)
                 seconds = time.monotonic() - began
-                subject = f"{giant.what}, {address}"
+                subject = f"{giant.subject}, {address}"
                 yield AttackFigure(f"{subject}: answer", round(seconds, 2), SECONDS, "s")
                 yield AttackFigure(f"{subject}: its size", round(size / 1e6, 1), ANSWER_MB, "MB")
                 if not fast:

@@ -39,7 +39,7 @@ LOGIN = "Basic " + base64.b64encode(b"support:support").decode()
 class AttackFigure:
     """One measured figure. The attack succeeds if it is above the limit."""
 
-    what: str
+    subject: str
     value: float
     limit: float
     unit: str = ""
@@ -52,7 +52,7 @@ class AttackFigure:
         unit = f" {self.unit}" if self.unit else ""
         verdict = "SUCCEEDS" if self.succeeds else "is repelled"
         measured = f"{self.value:g}{unit} (limit {self.limit:g}{unit})"
-        return f"{self.what}: {measured}: the attack {verdict}"
+        return f"{self.subject}: {measured}: the attack {verdict}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,9 @@ class BrowserFaults:
     faults: list[str] = field(default_factory=list)
 
     def watch_page(self, page: Page) -> None:
-        page.on("console", lambda said: self._console(said.type, said.text))
+        page.on("console", lambda message: self._console(message.type, message.text))
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        page.on("request", lambda asked: self._request(asked.url))
+        page.on("request", lambda request: self._request(request.url))
         page.on("response", lambda got: self._response(got.status, got.url))
 
     def _console(self, kind: str, text: str) -> None:
@@ -91,8 +91,8 @@ def _store_documents(store: Store) -> None:
             "remark": "Клиент просит перенести сделку. " * 10 + f"Звонок {number}.",
             "documents": [{"pid": "D1", "name": "Паспорт", "pages": number}],
         }
-        at = T0 + timedelta(hours=number, microseconds=510186)
-        store.add("A1", number, document, at, author="m.ivanov" if number % 2 else "x.unknown")
+        moment = T0 + timedelta(hours=number, microseconds=510186)
+        store.add("A1", number, document, moment, author="m.ivanov" if number % 2 else "x.unknown")
     wide: dict[str, object] = {"name": LONG, "list": [{"pid": LONG, "a": {LONG: LONG}}]}
     store.add("W1", 0, {**wide, LONG: LONG}, 0)
     wide["list"] = [{"pid": LONG, "a": {LONG: "y"}}]

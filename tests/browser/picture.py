@@ -67,12 +67,12 @@ def take_picture(page: Page, stem: str | Path, language: str, *, full_page: bool
 
 
 def open_after_login(
-    browser: Browser, given: Namespace, language: str, address: str, login: str
+    browser: Browser, options: Namespace, language: str, address: str, login: str
 ) -> Page:
     """The page of this address, after its login."""
     page = browser.new_page(
-        viewport={"width": given.width, "height": given.height},
-        color_scheme=given.theme,
+        viewport={"width": options.width, "height": options.height},
+        color_scheme=options.theme,
         timezone_id="Europe/Moscow",
         locale=LOCALES[language],
     )
@@ -84,38 +84,38 @@ def open_after_login(
     return page
 
 
-def take_pictures_of_page(browser: Browser, given: Namespace) -> None:
+def take_pictures_of_page(browser: Browser, options: Namespace) -> None:
     for language in LOCALES:
         page = open_after_login(
-            browser, given, language, f"{given.annals}{given.what}", given.login
+            browser, options, language, f"{options.annals}{options.what}", options.login
         )
         switch_language(page, language)
-        take_picture(page, given.file, language)
+        take_picture(page, options.file, language)
 
 
 GAP = 24
 ORDER = "2026-1042"
 
 
-def take_pictures_of_shop(browser: Browser, given: Namespace) -> None:
+def take_pictures_of_shop(browser: Browser, options: Namespace) -> None:
     for language in LOCALES:
-        orders = f"{given.shop}/admin/orders/order/?q={ORDER}"
-        shop = open_after_login(browser, given, language, orders, "anna")
+        orders = f"{options.shop}/admin/orders/order/?q={ORDER}"
+        shop = open_after_login(browser, options, language, orders, "anna")
         shop.click(f"text={ORDER}")
         quantity = shop.locator("#id_items-1-quantity")
         quantity.fill(str(int(quantity.input_value()) + 1))
         shop.click("[name=_continue]")
         shop.wait_for_selector(".messagelist")
-        address = f"{given.annals}/admin/history/order/{ORDER}/"
-        annals = open_after_login(browser, given, language, address, "support")
+        address = f"{options.annals}/admin/history/order/{ORDER}/"
+        annals = open_after_login(browser, options, language, address, "support")
         switch_language(annals, language)
         pair = [base64.b64encode(page.screenshot()).decode() for page in (shop, annals)]
         images = "".join(f'<img src="data:image/png;base64,{item}">' for item in pair)
-        width, height = 2 * (given.width + GAP) + GAP, given.height + 2 * GAP
+        width, height = 2 * (options.width + GAP) + GAP, options.height + 2 * GAP
         page = browser.new_page(viewport={"width": width, "height": height})
         style = f"margin:{GAP}px;display:flex;gap:{GAP}px;background:#8a94a6"
         page.set_content(f'<body style="{style}">{images}</body>')
-        keep_picture(browser, page.screenshot(), given.file, language)
+        keep_picture(browser, page.screenshot(), options.file, language)
 
 
 KINDS = {"page": (take_pictures_of_page, 1280, 860), "shop": (take_pictures_of_shop, 900, 820)}

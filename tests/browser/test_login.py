@@ -85,8 +85,9 @@ def running_providers(postgres: EmbeddedPostgres) -> Iterator[LoginSite]:
         faults: list[str] = []
         page.on(
             "console",
-            lambda said: faults.append(said.text) if said.type == "error"
-            and said.location["url"].startswith(web.url) and "status of" not in said.text else None,
+            lambda message: faults.append(message.text) if message.type == "error"
+            and message.location["url"].startswith(web.url)
+            and "status of" not in message.text else None,
         )  # fmt: skip
         page.on("pageerror", lambda error: faults.append(str(error)))
         yield LoginSite(web, bank, partner, page, faults)
@@ -99,7 +100,7 @@ def site(running_providers: LoginSite) -> Iterator[LoginSite]:
     assert not running_providers.faults
 
 
-def test_login_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
+def test_login_works_with_one_provider_and_then_with_the_other(site: LoginSite) -> None:
     page = site.page
     page.goto("/admin/completeness/")
     page_text = [f"Log in with {item}" for item in (BANK, PARTNER)]

@@ -38,9 +38,9 @@ def document_in_both_systems(
             Store().add("O1", version, make_document(version), T0 + timedelta(days=version))
     with OldServiceServer() as service:
         for version in (0, 1, 2, 4):
-            at = T0 + timedelta(days=version, minutes=7 if version == 4 else 0)
+            moment = T0 + timedelta(days=version, minutes=7 if version == 4 else 0)
             service.add_version(
-                "O1", version, make_document(version), at, author="m.ivanov", client="top-crm"
+                "O1", version, make_document(version), moment, author="m.ivanov", client="top-crm"
             )
         yield service
 
@@ -49,13 +49,13 @@ def document_in_both_systems(
 def old_service_in_use(
     document_in_both_systems: OldServiceServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {
+    variables = {
         "ANNALS_DEMO": "true",
         "ANNALS_LANGUAGE": "en",
         "ANNALS_FALLBACK_URL": document_in_both_systems.url,
         "ANNALS_FALLBACK_UNTIL": f"{clock.now():%Y-%m-%d}",
     }
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     calls.BREAKER.reset()
     document_in_both_systems.status = 200
 

@@ -111,7 +111,9 @@ def test_operations_page_refreshes_itself_and_reports_no_answer(
     page.clock.install()
     page.goto("/admin/operations/")
     query = []
-    page.on("request", lambda each: query.append((each.url, each.headers.get("x-annals-poll"))))
+    page.on(
+        "request", lambda request: query.append((request.url, request.headers.get("x-annals-poll")))
+    )
     page.evaluate("document.querySelector('.verdict h1').textContent = 'old'")
     page.clock.fast_forward(31_000)
     expect(page.locator(".verdict h1")).not_to_have_text("old")
@@ -119,7 +121,7 @@ def test_operations_page_refreshes_itself_and_reports_no_answer(
     assert [how for url, how in query if url == page.url] == ["1"]
     expect(page.locator(".figures time").first).not_to_contain_text("UTC")
     alert = page.get_by_role("alert")
-    page.route("**/operations/", lambda each: each.fulfill(status=503))
+    page.route("**/operations/", lambda route: route.fulfill(status=503))
     page.clock.fast_forward(31_000)
     expect(alert).to_contain_text("No answer since")
     assert browser_faults.faults.pop(0).startswith("503: ")

@@ -34,13 +34,15 @@ class Citus:
     def url(self) -> str:
         return self.urls[0]
 
-    def raw(self, node: int = 0, **parameters: Any) -> Plain:
+    def connect(self, node: int = 0, **parameters: Any) -> Plain:
         """A plain connection to a node, in autocommit mode, closed with the database."""
-        made = psycopg.connect(self.urls[node], autocommit=True, **parameters)
-        self._open.append(made)
-        return made
+        connection = psycopg.connect(self.urls[node], autocommit=True, **parameters)
+        self._open.append(connection)
+        return connection
 
-    def rows(self, statement: str, values: Any = None, node: int = 0) -> list[tuple[Any, ...]]:
+    def fetch_rows(
+        self, statement: str, values: Any = None, node: int = 0
+    ) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
         with psycopg.connect(self.urls[node], autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
@@ -51,7 +53,7 @@ class Citus:
 
 
 @contextmanager
-def database(coordinator: str) -> Iterator[Citus]:
+def create_database(coordinator: str) -> Iterator[Citus]:
     """A new, empty database on the nodes of this coordinator, which are joined there too."""
     name = f"annals_{secrets.token_hex(4)}"
     with psycopg.connect(coordinator, autocommit=True) as plain:
@@ -63,24 +65,24 @@ def database(coordinator: str) -> Iterator[Citus]:
                 "and on the workers, then citus_add_node() for each of them.",
                 pytrace=False,
             )
-        own = plain.info.host, plain.info.port
-    places = [own, *workers]
+        coordinator_place = plain.info.host, plain.info.port
+    places = [coordinator_place, *workers]
     nodes = [make_conninfo(coordinator, host=host, port=port) for host, port in places]
-    made = Citus([make_conninfo(node, dbname=name) for node in nodes])
+    citus = Citus([make_conninfo(node, dbname=name) for node in nodes])
     former_roles = [_list_roles(node) for node in nodes]
     try:
         for node in nodes:
             _on(node, "CREATE DATABASE {}", name)
-        for url in made.urls:
+        for url in citus.urls:
             with psycopg.connect(url, autocommit=True) as plain:
                 plain.execute("CREATE EXTENSION citus")
-        with psycopg.connect(made.url, autocommit=True) as plain:
-            plain.execute("SELECT citus_set_coordinator_host(%s, %s)", own)
+        with psycopg.connect(citus.url, autocommit=True) as plain:
+            plain.execute("SELECT citus_set_coordinator_host(%s, %s)", coordinator_place)
             for worker in workers:
                 plain.execute("SELECT citus_add_node(%s, %s)", worker)
-        yield made
+        yield citus
     finally:
-        made.close()
+        citus.close()
         for node in reversed(nodes):
             _on(node, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
         for node, roles in zip(nodes, former_roles, strict=True):
@@ -88,17 +90,17 @@ def database(coordinator: str) -> Iterator[Citus]:
 
 
 @contextmanager
-def served_by(url: str) -> Iterator[None]:
+def use_database(url: str) -> Iterator[None]:
     """Django, ingest and the commands of this process use this database."""
     parts = conninfo_to_dict(url)
-    given = django_connection.settings_dict
+    settings_dict = django_connection.settings_dict
     disconnect()
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
             for name in ("user", "password", "host", "port"):
-                patch.setitem(given, name.upper(), parts.get(name, ""))
-            patch.setitem(given, "NAME", parts["dbname"])
+                patch.setitem(settings_dict, name.upper(), parts.get(name, ""))
+            patch.setitem(settings_dict, "NAME", parts["dbname"])
             yield
     finally:
         disconnect()

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from history.common import clock
 from history.kinds.entities import ENTITIES
 from history.store.days import days
-from tests.citus.cluster import Citus, database, disconnect, served_by
+from tests.citus.cluster import Citus, create_database, disconnect, use_database
 
 HERE = Path(__file__).parent
 
@@ -38,18 +38,18 @@ def citus(
     """A database of this file's tests with the tables of Annals, not distributed yet. Django,
     ingest and the commands of this process use it."""
     with (
-        database(os.environ["ANNALS_TEST_CITUS"]) as made,
+        create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
         django_db_blocker.unblock(),
-        served_by(made.url),
+        use_database(cluster.url),
     ):
         call_command("migrate", verbosity=0)
-        yield made
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def distributed(citus: Citus) -> Citus:
     """The same with yesterday, today and tomorrow, distributed. Tests of a file share it."""
-    plain = citus.raw()
+    plain = citus.connect()
     today = clock.now().date()
     for entity in ENTITIES:
         for number in (-1, 0, 1):

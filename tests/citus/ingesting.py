@@ -9,7 +9,7 @@ from history.kinds.entities import ENTITIES
 from history.store.distribution import DISTRIBUTED_BY
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.db.ingested import OURS, Ingested, claim_all
 
 FILLED = {*OURS, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_row"}
@@ -17,7 +17,7 @@ FILLED = {*OURS, *DISTRIBUTED_BY, *(entity.table for entity in ENTITIES), "late_
 
 def empty(citus: Citus) -> None:
     """Forget everything that ingest wrote. The days stay: to make one takes a second."""
-    with citus.raw() as plain:
+    with citus.connect() as plain:
         for table in sorted(FILLED):
             plain.execute(f"DELETE FROM {table}")
 
@@ -26,9 +26,9 @@ def empty(citus: Citus) -> None:
 def ingested(distributed: Citus) -> Iterator[Ingested]:
     """Empty tables, and a writer that has claimed its partitions."""
     empty(distributed)
-    found = Ingested(BatchWriter(open_connection), claim_all())
-    yield found
-    found.writer.close()
+    ingested = Ingested(BatchWriter(open_connection), claim_all())
+    yield ingested
+    ingested.writer.close()
     connection.close()
     empty(distributed)
 
@@ -37,8 +37,8 @@ def ingested(distributed: Citus) -> Iterator[Ingested]:
 def on_worker(distributed: Citus) -> Iterator[Ingested]:
     """The same with a writer that is connected to a worker."""
     empty(distributed)
-    with served_by(distributed.urls[1]):
-        found = Ingested(BatchWriter(open_connection), claim_all())
-        yield found
-        found.writer.close()
+    with use_database(distributed.urls[1]):
+        ingested = Ingested(BatchWriter(open_connection), claim_all())
+        yield ingested
+        ingested.writer.close()
     empty(distributed)

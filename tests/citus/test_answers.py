@@ -14,7 +14,7 @@ from tests.citus.cluster import Citus
 from tests.db.store import Store
 from tests.oracle.checks import OracleApi
 from tests.oracle.histories import GeneratedVersion, generate_histories
-from tests.oracle.test_oracle import compare_all, make_api, with_days
+from tests.oracle.test_oracle import compare_all, make_api, make_days
 
 HISTORIES = int(os.environ.get("ORACLE_HISTORIES", "3"))
 
@@ -25,10 +25,10 @@ class Prepared(Store):
     def __init__(self) -> None:
         self._made: set[tuple[str, date]] = set()
 
-    def day(self, entity: EntityKind, moment: datetime) -> None:
+    def make_day(self, entity: EntityKind, moment: datetime) -> None:
         place = (entity.table, moment.astimezone(UTC).date())
         if place not in self._made:
-            super().day(entity, moment)
+            super().make_day(entity, moment)
             self._made.add(place)
 
 
@@ -36,7 +36,7 @@ class Prepared(Store):
 def filled(distributed: Citus) -> Store:
     """The tables with all days."""
     store = Prepared()
-    with_days(store)
+    make_days(store)
     return store
 
 
@@ -53,8 +53,8 @@ def api(filled: Store, client: Client, monkeypatch: pytest.MonkeyPatch) -> Oracl
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(made=generate_histories(), data=st.data())
-def test_every_answer_is_that_of_the_reference(
-    filled: Store, api: OracleApi, made: list[GeneratedVersion], data: st.DataObject
+@given(history=generate_histories(), data=st.data())
+def test_every_answer_from_distributed_tables_equals_reference(
+    filled: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
 ) -> None:
-    compare_all(filled, api, made, data)
+    compare_all(filled, api, history, data)

@@ -27,7 +27,7 @@ TABLE = get_root().table
 
 
 def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
-    plain = distributed.raw()
+    plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     policy = PartitionPolicy(Window(TODAY - timedelta(1), TODAY + timedelta(2)), TODAY)
     outcome = execute_plans(policy)
@@ -35,25 +35,28 @@ def test_maintain_makes_and_drops_days_on_all_nodes(distributed: Citus) -> None:
     assert (outcome.broken, outcome.busy) == ([], [])
     assert outcome.dropped == [days.build_partition_name(TABLE, OLD)]
     assert 0 < outcome.longest_detach < 60
-    made = days.build_partition_name(TABLE, TODAY + timedelta(2))
-    assert made in outcome.created
+    new_partition = days.build_partition_name(TABLE, TODAY + timedelta(2))
+    assert new_partition in outcome.created
     for node in range(3):
-        assert distributed.rows("SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
-            [days.build_partition_name(TABLE, OLD), made], node=node) == [(True, True)]  # fmt: skip
-    [(shards,)] = distributed.rows(
-        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [made]
+        assert distributed.fetch_rows(
+            "SELECT to_regclass(%s) IS NULL, to_regclass(%s) IS NOT NULL",
+            [days.build_partition_name(TABLE, OLD), new_partition],
+            node=node,
+        ) == [(True, True)]
+    [(shards,)] = distributed.fetch_rows(
+        "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass", [new_partition]
     )
     assert shards == 4
 
 
-def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
+def test_day_waits_for_shards_that_move(distributed: Citus) -> None:
     """Citus refuses new shards meanwhile, by an error without a code of its own."""
-    plain, moving = distributed.raw(), distributed.raw()
-    [(shard, host, port)] = distributed.rows(
+    plain, moving = distributed.connect(), distributed.connect()
+    [(shard, host, port)] = distributed.fetch_rows(
         "SELECT shardid, nodename, nodeport FROM citus_shards WHERE table_name = %s::regclass"
         " ORDER BY 1 LIMIT 1", [TABLE]
     )  # fmt: skip
-    [(to_host, to_port)] = distributed.rows(
+    [(to_host, to_port)] = distributed.fetch_rows(
         "SELECT nodename, nodeport FROM pg_dist_node WHERE shouldhaveshards"
         " AND (nodename, nodeport) <> (%s, %s) LIMIT 1", [host, port]
     )  # fmt: skip
@@ -71,23 +74,25 @@ def test_a_day_waits_for_shards_that_move(distributed: Citus) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
-    plain, reader = distributed.raw(), distributed.raw(node)
+def test_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) -> None:
+    plain, reader = distributed.connect(), distributed.connect(node)
     days.create_partition(plain, TABLE, OLD)
     reader.execute("BEGIN")
     reader.execute(f"SELECT count(*) FROM {TABLE}")
     with pytest.raises(psycopg.errors.LockNotAvailable):
         days.drop_partition(plain, TABLE, OLD, wait_s=1)
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ATTACHED
-    other = distributed.raw(node)
-    other.execute("SET statement_timeout TO '20s'")
+    other_reader = distributed.connect(node)
+    other_reader.execute("SET statement_timeout TO '20s'")
     waits: list[float] = []
     dropping = threading.Thread(
         target=lambda: days.drop_partition(plain, TABLE, OLD, wait_s=30, report_wait=waits.append)
     )
     dropping.start()
     for _ in range(3):
-        other.execute(f"SELECT count(*) FROM {TABLE}")  # another reader is not held up for long
+        other_reader.execute(
+            f"SELECT count(*) FROM {TABLE}"
+        )  # another reader is not held up for long
         time.sleep(0.1)
     reader.execute("COMMIT")
     dropping.join()
@@ -96,8 +101,8 @@ def test_a_detach_waits_for_a_reader_on_any_node(distributed: Citus, node: int) 
     assert days.locate_day(plain, TABLE, OLD).state is DayState.ABSENT
 
 
-def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
-    plain = distributed.raw()
+def test_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
+    plain = distributed.connect()
     days.create_partition(plain, TABLE, OLD)
     place = days.locate_day(plain, TABLE, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
@@ -109,7 +114,7 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
     )  # fmt: skip
     days.replace_table(plain, TABLE, OLD)
     name = days.build_partition_name(TABLE, OLD)
-    assert distributed.rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
+    assert distributed.fetch_rows(f"SELECT count(*), pg_relation_size('{name}') FROM {name}") == [
         (100, 0)
     ]
     # Sizes and rows are those of all nodes.
@@ -118,28 +123,32 @@ def test_a_day_is_replaced_by_a_table_with_rows(distributed: Citus) -> None:
         "SELECT citus_total_relation_size(%(name)s), count(*) FROM pg_dist_shard"
         " WHERE logicalrelid = %(name)s::regclass", {"name": name}
     ).fetchall()  # fmt: skip
-    found = measure_disk_use(plain, [name])[name]
-    assert (found.rows, len(found.shards)) == (100, shards)
+    usage = measure_disk_use(plain, [name])[name]
+    assert (usage.rows, len(usage.shards)) == (100, shards)
     # The whole counts the empty table of the coordinator too.
-    assert size / 2 < found.bytes <= size
-    [part] = [each for each in catalog.read_partitions(connection, [TABLE]) if each.name == name]
-    assert (part.rows, part.bytes) == (100, found.bytes)
+    assert size / 2 < usage.bytes <= size
+    [part] = [
+        partition
+        for partition in catalog.read_partitions(connection, [TABLE])
+        if partition.name == name
+    ]
+    assert (part.rows, part.bytes) == (100, usage.bytes)
     connection.close()
     days.drop_partition(plain, TABLE, OLD)
 
 
-def test_a_worker_makes_no_day(distributed: Citus) -> None:
+def test_worker_makes_no_day(distributed: Citus) -> None:
     with pytest.raises(psycopg.errors.InternalError_, match="not allowed on this node"):
-        days.create_partition(distributed.raw(1), TABLE, OLD - timedelta(1))
+        days.create_partition(distributed.connect(1), TABLE, OLD - timedelta(1))
 
 
 def test_keys_leave_with_retention(distributed: Citus) -> None:
-    plain, kind = distributed.raw(), CHILDREN[0].name
+    plain, kind = distributed.connect(), CHILDREN[0].name
     plain.execute(
         "INSERT INTO search_key VALUES ('1', 'n', %(kind)s, 'c1', %(old)s),"
         " ('2', 'n', %(kind)s, 'c1', %(new)s)", {"kind": kind, "old": OLD, "new": TODAY}
     )  # fmt: skip
     before = TODAY - timedelta(1)
     assert remove_old_keys(plain, before) == 1
-    assert distributed.rows("SELECT value FROM search_key") == [("2",)]
+    assert distributed.fetch_rows("SELECT value FROM search_key") == [("2",)]
     connection.close()

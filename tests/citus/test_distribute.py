@@ -29,7 +29,7 @@ from history.store.days import days
 from history.store.days.canonical import stream_versions
 from history.store.distribution import DISTRIBUTED_BY, WorkerAddressError
 from ingest.store import rights
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.command_shapes import parse_shaped
 from tests.kill_points import ProcessKilled, kill_before_statement
 
@@ -45,27 +45,27 @@ INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,
 
 
 def distribute(*words: str) -> str:
-    said = io.StringIO()
-    call_command("distribute", *words, stdout=said)
-    return said.getvalue()
+    output = io.StringIO()
+    call_command("distribute", *words, stdout=output)
+    return output.getvalue()
 
 
 @pytest.fixture(scope="module")
 def filled(citus: Citus) -> Citus:
     """Two days of each table with rows."""
-    plain = citus.raw()
+    plain = citus.connect()
     for entity in ENTITIES:
         for day in DAYS:
             days.create_partition(plain, entity.table, day)
         names = ["id", "version", "data", "updated_at", "client_id", "type"]
-        given = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
+        expressions = ["'c' || n %% 10", "n", "jsonb_build_object('n', n)",
                  "%s::timestamptz + n * interval '1 s'", "'test'", "1"]  # fmt: skip
         if entity.parent is not None:
             names.append("product_instance_id")
-            given.append(f"'c' || n %% {APPLICATIONS}")
+            expressions.append(f"'c' || n %% {APPLICATIONS}")
         for day in DAYS:
             plain.execute(
-                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(given)}"
+                f"INSERT INTO {entity.table} ({', '.join(names)}) SELECT {', '.join(expressions)}"
                 " FROM generate_series(1, 300) n", [f"{day} 01:00:00+00"]
             )  # fmt: skip
     plain.execute(
@@ -78,9 +78,9 @@ def filled(citus: Citus) -> Citus:
     return citus
 
 
-def rows(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
+def fetch_versions(citus: Citus) -> dict[str, list[tuple[Any, ...]]]:
     """All versions of the tables, in order."""
-    plain = citus.raw()
+    plain = citus.connect()
     return {
         f"{entity.table} {day}": list(
             stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child)
@@ -96,9 +96,9 @@ def reconnected() -> Iterator[None]:
     connection.close()
 
 
-def test_what_is_in_the_way_is_said(filled: Citus) -> None:
-    plain = filled.raw()
-    consumer = filled.raw(application_name="annals-consume")
+def test_distribute_names_what_prevents_it(filled: Citus) -> None:
+    plain = filled.connect()
+    consumer = filled.connect(application_name="annals-consume")
     with pytest.raises(CommandError, match="a consumer is connected"):
         distribute()
     consumer.close()
@@ -110,11 +110,11 @@ def test_what_is_in_the_way_is_said(filled: Citus) -> None:
         distribute()
     plain.execute("DROP TABLE odd")
     with pytest.raises(needed.NotDistributableError, match="names a worker"):
-        needed.check_cluster(filled.raw(1), [])
+        needed.check_cluster(filled.connect(1), [])
 
 
-def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: Citus) -> None:
-    plain = filled.raw()
+def test_distribute_says_how_to_make_nodes_known(filled: Citus) -> None:
+    plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("DELETE FROM pg_dist_node WHERE groupid <> 0")
         with pytest.raises(needed.NotDistributableError, match="has no worker"):
@@ -124,8 +124,8 @@ def test_a_cluster_that_does_not_know_its_nodes_yet_is_told_what_to_run(filled: 
             needed.check_cluster(plain, [])
 
 
-def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
-    plain = filled.raw()
+def test_worker_that_does_not_answer_is_named_before_anything_is_done(filled: Citus) -> None:
+    plain = filled.connect()
     with plain.transaction(force_rollback=True):
         plain.execute("UPDATE pg_dist_node SET nodeport = 1 WHERE nodeid IN"
             " (SELECT max(nodeid) FROM pg_dist_node)")  # fmt: skip
@@ -133,9 +133,9 @@ def test_a_worker_that_does_not_answer_is_named_before_anything_is_done(filled: 
             needed.check_cluster(plain, [])
 
 
-def test_a_worker_is_not_migrated(filled: Citus) -> None:
+def test_worker_is_not_migrated(filled: Citus) -> None:
     with (
-        served_by(filled.urls[1]),
+        use_database(filled.urls[1]),
         pytest.raises(CommandError, match="names a worker of a Citus cluster"),
     ):
         call_command("migrate", verbosity=0)
@@ -147,7 +147,7 @@ def test_a_worker_is_not_migrated(filled: Citus) -> None:
 )
 def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
     """As the command `annals` runs them; a worker has no tables yet."""
-    with served_by(filled.urls[1]):
+    with use_database(filled.urls[1]):
         refuse_workers()
         try:
             with pytest.raises(
@@ -158,9 +158,9 @@ def test_commands_refuse_a_worker(filled: Citus, words: str) -> None:
             connection_created.disconnect(dispatch_uid=WORKER_REFUSAL)
 
 
-def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
+def test_distribute_names_login_with_too_few_connections(citus: Citus) -> None:
     """A login of PostgreSQL belongs to all databases of a node."""
-    plain = citus.raw()
+    plain = citus.connect()
     plain.execute("CREATE ROLE few_connections CONNECTION LIMIT 9")
     try:
         with plain.transaction():
@@ -173,20 +173,20 @@ def test_a_login_with_too_few_connections_is_said(citus: Citus) -> None:
         plain.execute("DROP ROLE few_connections")
 
 
-def test_a_dry_run_changes_nothing(filled: Citus) -> None:
-    before = rows(filled)
-    found = parse_shaped("distribute", distribute("--dry-run", "--json"))
-    assert found["days"] != []
-    assert found["done"] is False
+def test_dry_run_changes_nothing(filled: Citus) -> None:
+    before = fetch_versions(filled)
+    result = parse_shaped("distribute", distribute("--dry-run", "--json"))
+    assert result["days"] != []
+    assert result["done"] is False
     text = distribute("--dry-run")
     assert "distribute by id" in text
     assert "Nothing was changed." in text
-    assert rows(filled) == before
-    assert filled.rows("SELECT logicalrelid FROM pg_dist_partition") == []
+    assert fetch_versions(filled) == before
+    assert filled.fetch_rows("SELECT logicalrelid FROM pg_dist_partition") == []
 
 
-def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
-    before, chance = rows(filled), random.Random(16)
+def test_distribute_completes_after_interruption_anywhere(filled: Citus) -> None:
+    before, chance = fetch_versions(filled), random.Random(16)
     runs = killed = 0
     while True:
         runs += 1
@@ -200,30 +200,30 @@ def test_interrupted_anywhere_and_repeated_it_is_whole(filled: Citus) -> None:
         else:
             break
     assert killed > 5
-    assert rows(filled) == before
+    assert fetch_versions(filled) == before
     _is_distributed(filled)
-    found = parse_shaped("distribute", distribute("--json"))
-    assert (found["distributed"], found["days"], found["done"]) == ([], [], True)
+    result = parse_shaped("distribute", distribute("--json"))
+    assert (result["distributed"], result["days"], result["done"]) == ([], [], True)
     assert "Nothing was left to do" in distribute()
     with pytest.raises(CommandError, match="have 4 shards already"):
         distribute("--shards", "8")
 
 
 def test_day_that_was_packed_before_can_be_unpacked(filled: Citus) -> None:
-    before = rows(filled)
-    packing.unpack_day(filled.raw(), CHILD, PACKED)
-    assert rows(filled) == before
-    assert filled.rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
+    before = fetch_versions(filled)
+    packing.unpack_day(filled.connect(), CHILD, PACKED)
+    assert fetch_versions(filled) == before
+    assert filled.fetch_rows(f"SELECT count(*) FROM {CHILD.table}") == [(600,)]
 
 
 def test_numbers_of_rows_on_the_coordinator_go_on(filled: Citus) -> None:
     """The first numbers are those of rows that were there before."""
     for node in range(len(filled.urls)):
-        [(id,)] = filled.rows(NOTED, [f"of node {node}"], node=node)
+        [(id,)] = filled.fetch_rows(NOTED, [f"of node {node}"], node=node)
         assert id == 2 if node == 0 else id > 1
 
 
-def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
+def test_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> None:
     """A column with a default and an index: of a table of versions, of one on the coordinator."""
     old = MigrationLoader(connection).project_state()
     for model in (VERSION_MODELS[CHILD.name], VERSION_MODELS[get_root().name], LateRow):
@@ -238,11 +238,11 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
             with connection.schema_editor() as editor:
                 step.database_forwards("history", editor, *states[-2:])
         for node in range(len(filled.urls)):
-            found = filled.rows(f"SELECT DISTINCT later FROM {table}", node=node)
-            assert found == [("new",)]
+            rows = filled.fetch_rows(f"SELECT DISTINCT later FROM {table}", node=node)
+            assert rows == [("new",)]
         day = TODAY + timedelta(3)
         if model is not LateRow:  # a day that is made afterwards has both
-            days.create_partition(filled.raw(), table, day)
+            days.create_partition(filled.connect(), table, day)
             connection.cursor().execute(f"DROP TABLE {days.build_partition_name(table, day)}")
         for step in reversed(steps):
             after = states.pop()
@@ -251,11 +251,11 @@ def test_a_later_migration_changes_the_tables_of_all_nodes(filled: Citus) -> Non
     MigrationRecorder(connection).record_applied("history", "9999_later")
 
 
-def test_a_kind_that_was_declared_later_is_named_by_check(
+def test_kind_that_was_declared_later_is_named_by_check(
     filled: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distribute()
-    plain = filled.raw()
+    plain = filled.connect()
     assert find_left_out(plain, rights.list_tables()) == []
     plain.execute("CREATE TABLE order_aud (id text)")
     monkeypatch.setattr(rights, "list_tables", lambda: {"order_aud", "no_aud"})
@@ -268,27 +268,27 @@ def test_a_kind_that_was_declared_later_is_named_by_check(
 
 
 def _is_distributed(citus: Citus) -> None:
-    plain = citus.raw()
+    plain = citus.connect()
     distribution.forget_answer(plain)
     assert distribution.is_distributed(plain)
-    columns = dict(citus.rows(
+    columns = dict(citus.fetch_rows(
         "SELECT logicalrelid::text, column_to_column_name(logicalrelid, partkey)"
         " FROM pg_dist_partition WHERE partmethod = 'h'"
     ))  # fmt: skip
     assert {name: columns[name] for name in DISTRIBUTED_BY} == DISTRIBUTED_BY
-    groups = citus.rows(
+    groups = citus.fetch_rows(
         "SELECT DISTINCT colocationid FROM pg_dist_partition WHERE partmethod = 'h'"
     )
     assert len(groups) == 1
-    assert citus.rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
+    assert citus.fetch_rows("SELECT DISTINCT shardid_count FROM (SELECT count(*) AS shardid_count"
                       " FROM pg_dist_shard JOIN pg_dist_partition USING (logicalrelid)"
                       " WHERE partmethod = 'h' GROUP BY logicalrelid) n") == [(4,)]  # fmt: skip
     for entity in ENTITIES:
         for day in DAYS:
             name = days.build_partition_name(entity.table, day)
             assert days.locate_day(plain, entity.table, day).state is days.DayState.ATTACHED
-            assert citus.rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
+            assert citus.fetch_rows("SELECT pg_relation_size(%s)", [name]) == [(0,)]
     # Each node sees all of it, the ledger included.
     for node in range(len(citus.urls)):
-        assert citus.rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
-        assert citus.rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]
+        assert citus.fetch_rows(f"SELECT count(*) FROM {get_root().table}", node=node) == [(600,)]
+        assert citus.fetch_rows("SELECT count(*) FROM ingest_ledger", node=node) == [(0,)]

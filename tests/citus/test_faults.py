@@ -19,26 +19,26 @@ from tests.citus.faults.run import Plan, run
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Not under pytest's own directory, which only its user may enter."""
-    made = Path(tempfile.mkdtemp(prefix="annals-citus-"))
-    yield made
-    shutil.rmtree(made)
+    path = Path(tempfile.mkdtemp(prefix="annals-citus-"))
+    yield path
+    shutil.rmtree(path)
 
 
 def _given(name: str) -> str:
-    found = os.environ.get(name)
-    if not found:
+    value = os.environ.get(name)
+    if not value:
         pytest.skip(f"needs {name}: see tests/citus/test_faults.py")
-    return found
+    return value
 
 
 @pytest.mark.parametrize(
     "scene", ["worker", "coordinator", "consumer", "prepared", "commit", "on-worker", "standby"]
 )
-def test_a_node_or_a_consumer_dies(scene: str, folder: Path) -> None:
+def test_store_stays_whole_when_node_or_consumer_dies(scene: str, folder: Path) -> None:
     _run(scene, folder)
 
 
-def test_a_worker_joins_and_leaves(folder: Path) -> None:
+def test_store_stays_whole_when_worker_joins_and_leaves(folder: Path) -> None:
     _given("ANNALS_TEST_CITUS_THIRD")
     _run("rebalance", folder)
 

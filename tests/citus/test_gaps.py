@@ -8,7 +8,7 @@ from history.store.days import days
 from history.store.days.window import Window
 from tests.citus.again import own_labels
 from tests.citus.cluster import Citus
-from tests.db.partitioned import NOW, TODAY, raw
+from tests.db.partitioned import NOW, TODAY, connect_plainly
 from tests.db.test_gaps import _django_db_marker, committed
 
 __all__ = ["_django_db_marker", "committed", "own_labels"]
@@ -21,18 +21,18 @@ def test_rows_that_came_through_any_node_have_their_day_read_again(
     citus: Citus, committed: object, node: int
 ) -> None:
     """PostgreSQL counts the rows on the nodes that have them."""
-    plain = citus.raw()
+    plain = citus.connect()
     for entity in (get_root(), CHILDREN[0]):
         days.create_partition(plain, entity.table, TODAY)
     window = Window.at(NOW, 10, 2)
     before = {(day.entity.name, day.day): day.mark for day in find_changed_days(window)}
     names = "id, version, data, updated_at, client_id, type, product_instance_id"
-    with citus.raw(node) as writer:
+    with citus.connect(node) as writer:
         writer.execute(
             f"INSERT INTO {CHILDREN[0].table} ({names}) VALUES ('a', 1, '{{}}', %s, 't', 1, 'p')",
             [NOW],
         )
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("SELECT pg_stat_clear_snapshot()")
     after = {(day.entity.name, day.day): day.mark for day in find_changed_days(window)}
     assert after[get_root().name, TODAY] == before[get_root().name, TODAY]

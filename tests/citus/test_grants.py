@@ -17,18 +17,18 @@ def test_rights_are_given_on_all_nodes_and_again(distributed: Citus) -> None:
         f"has_table_privilege(%s, %s, '{item}')" for item in ("SELECT", "INSERT", "DELETE")
     )
     for node in range(len(distributed.urls)):
-        assert distributed.rows(rights, [WEB, table] * 3, node) == [(True, False, False)]
-        assert distributed.rows(rights, [CONSUMER, table] * 3, node) == [(True, True, False)]
+        assert distributed.fetch_rows(rights, [WEB, table] * 3, node) == [(True, False, False)]
+        assert distributed.fetch_rows(rights, [CONSUMER, table] * 3, node) == [(True, True, False)]
 
 
-def test_the_check_names_settings_of_workers(distributed: Citus) -> None:
-    worker = distributed.raw(1)
+def test_check_names_settings_of_workers(distributed: Citus) -> None:
+    worker = distributed.connect(1)
     worker.execute("SET citus.enable_ddl_propagation TO off")
     worker.execute(f"ALTER DATABASE {worker.info.dbname} SET log_statement = 'all'")
     disconnect()
     try:
-        found = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
+        texts = [fault.text for fault in _find_faults_of_servers(connection) if fault.number == 14]
     finally:
         worker.execute(f"ALTER DATABASE {worker.info.dbname} RESET log_statement")
-    [text] = [item for item in found if f"{worker.info.host}:{worker.info.port}:" in item]
+    [text] = [item for item in texts if f"{worker.info.host}:{worker.info.port}:" in item]
     assert "log_statement = all" in text

@@ -18,7 +18,7 @@ from ingest.store.transaction import BatchWriter
 from tests.citus.cluster import Citus
 from tests.citus.ingesting import ingested, on_worker
 from tests.db import test_transaction as plain
-from tests.db.ingested import CHILD_SOURCE, Ingested, counts, faults, quarantined
+from tests.db.ingested import CHILD_SOURCE, Ingested, find_faults, list_quarantined, read_counts
 from tests.kill_points import ProcessKilled, kill_before_statement
 from tests.messages import CHILD_TOPIC, NOW, make_value
 
@@ -26,23 +26,23 @@ __all__ = ["ingested", "on_worker"]
 
 # Other days are not made: see below.
 OTHERWISE = {
-    "test_days_are_made_as_they_are_needed_and_no_others",
+    "test_only_needed_days_are_created",
     "test_rows_are_stored_by_id_and_versions_as_they_came",  # of one table on disk
     "test_rows_that_a_trigger_drops_do_not_count_as_stored",  # Citus has no triggers
     # They look for sessions that wait, which are the workers' own here.
-    "test_a_refused_row_has_no_search_keys",
-    "test_two_writers_that_wait_for_each_other",
+    "test_refused_row_has_no_search_keys",
+    "test_batch_is_written_again_after_deadlock",
 }
 globals().update(
     {
-        name: found
-        for name, found in vars(plain).items()
+        name: value
+        for name, value in vars(plain).items()
         if name.startswith("test_") and name not in OTHERWISE
     }
 )
 
 
-def child(name: str) -> bytes:
+def make_child(name: str) -> bytes:
     return make_value(id=name, productInstanceId="a1")
 
 
@@ -53,14 +53,14 @@ def test_keys_and_days_need_one_connection_to_each_node(
     keys = [
         SearchKeyRow(SearchKeyId(f"n{n:03}", "number", "task", "a1"), 20_000) for n in range(100)
     ]
-    with open_connection() as mine, mine.transaction(force_rollback=True):
-        upsert_keys(mine, keys)
-        days.create_partition(mine, get_root().table, NOW.date() + timedelta(5))
-        row = mine.execute("SELECT citus_backend_gpid()").fetchone()
+    with open_connection() as session, session.transaction(force_rollback=True):
+        upsert_keys(session, keys)
+        days.create_partition(session, get_root().table, NOW.date() + timedelta(5))
+        row = session.execute("SELECT citus_backend_gpid()").fetchone()
         assert row is not None
         opened = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
         for node in range(1, len(distributed.urls)):
-            assert distributed.rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
+            assert distributed.fetch_rows(opened, [f"citus_internal gpid={row[0]}"], node) == [(1,)]
 
 
 def test_ended_before_any_statement_a_batch_is_stored_once(
@@ -69,9 +69,12 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
     """The batch is new, then of repeats: the fast and the slow path, each ended everywhere."""
     body = [make_value(id=f"a{n}", version=0) for n in range(8)]
     ends = 0
-    for source_rows, source in ((body, plain.SOURCE), ([child("t1"), child("t2")], CHILD_SOURCE)):
+    for source_rows, source in (
+        (body, plain.SOURCE),
+        ([make_child("t1"), make_child("t2")], CHILD_SOURCE),
+    ):
         for _ in range(2):
-            batch = ingested.batch(*source_rows, source=source)
+            batch = ingested.make_batch(*source_rows, source=source)
             statements = 0
             while True:
                 try:
@@ -88,13 +91,13 @@ def test_ended_before_any_statement_a_batch_is_stored_once(
                     break
             assert statements >= 3
     assert ends > 12
-    assert counts() == {"next_offset": 16, "read": 16, "stored": 8, "repeated": 8}
-    assert counts(CHILD_SOURCE) == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 16, "read": 16, "stored": 8, "repeated": 8}
+    assert read_counts(CHILD_SOURCE) == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize("name", [CHILD_TOPIC, plain.SOURCE.topic])
-def test_a_consumer_writes_through_a_worker(
+def test_consumer_writes_through_a_worker(
     distributed: Citus, on_worker: Ingested, name: str
 ) -> None:
     child_too = name == CHILD_TOPIC
@@ -105,17 +108,17 @@ def test_a_consumer_writes_through_a_worker(
     on_worker.write(
         *bodies, b"no json", make_value(id="b0", data={"other": 1}, **more), source=source
     )
-    assert counts(source) == {
+    assert read_counts(source) == {
         "next_offset": 42, "read": 42, "stored": 20, "repeated": 20, "quarantined": 2
     }  # fmt: skip
-    assert faults() == []
+    assert find_faults() == []
 
 
-def test_a_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
+def test_day_that_a_worker_cannot_make_waits_in_quarantine(on_worker: Ingested) -> None:
     ahead = (NOW + timedelta(9)).replace(tzinfo=None).isoformat()
     on_worker.write(make_value(id="b1"), make_value(id="b2", updatedAt=ahead))
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert [item["reason"] for item in quarantined()] == ["no_partition"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert [item["reason"] for item in list_quarantined()] == ["no_partition"]
 
 
 def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
@@ -125,7 +128,7 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
     chance, over = random.Random(5), threading.Event()
 
     def kill() -> None:
-        killer = distributed.raw(int(chance.random() * 3))
+        killer = distributed.connect(int(chance.random() * 3))
         while not over.wait(chance.random() * 0.6):
             killer.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <>"
@@ -135,13 +138,13 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
             )
 
     killers = [threading.Thread(target=kill) for _ in range(2)]
-    for each in killers:
-        each.start()
+    for killer in killers:
+        killer.start()
     broken = number = 0
     try:
         while number < 12 or broken < 3:
             number += 1
-            batch = ingested.batch(*(make_value(id=f"k{number}-{n}") for n in range(30)))
+            batch = ingested.make_batch(*(make_value(id=f"k{number}-{n}") for n in range(30)))
             while True:
                 try:
                     ingested.store(batch)
@@ -156,19 +159,17 @@ def test_sessions_that_are_killed_at_any_moment_store_each_batch_once(
                     break
     finally:
         over.set()
-        for each in killers:
-            each.join()
-    distributed.rows("SELECT recover_prepared_transactions()")
-    assert counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
-    assert faults() == []
+        for killer in killers:
+            killer.join()
+    distributed.fetch_rows("SELECT recover_prepared_transactions()")
+    assert read_counts() == dict.fromkeys(("next_offset", "read", "stored"), number * 30)
+    assert find_faults() == []
 
 
-def test_the_pace_is_recorded_and_once_in_ten_minutes(
-    distributed: Citus, ingested: Ingested
-) -> None:
+def test_pace_is_recorded_once_in_ten_minutes(distributed: Citus, ingested: Ingested) -> None:
     ingested.write(make_value(id="a1"))
-    distributed.rows("DELETE FROM ingest_pace RETURNING 1")
-    with open_connection() as mine:
+    distributed.fetch_rows("DELETE FROM ingest_pace RETURNING 1")
+    with open_connection() as session:
         for _ in range(2):
-            ledger.record_pace(mine)
-    assert distributed.rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]
+            ledger.record_pace(session)
+    assert distributed.fetch_rows("SELECT read, stored FROM ingest_pace") == [(1, 1)]

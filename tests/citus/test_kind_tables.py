@@ -9,16 +9,16 @@ from tests.citus.cluster import Citus, disconnect
 def test_older_distributed_table_gets_the_columns_of_blocks(distributed: Citus) -> None:
     table = get_root().table
     drops = ", ".join(f"DROP COLUMN {name}" for name in BLOCK_COLUMNS)
-    distributed.raw().execute(f"ALTER TABLE {table} {drops}")
+    distributed.connect().execute(f"ALTER TABLE {table} {drops}")
     disconnect()
     kind_tables.create_missing(using="default")
-    shards = distributed.rows(
+    shards = distributed.fetch_rows(
         "SELECT DISTINCT result FROM run_command_on_shards(%s, $$SELECT attstorage::text"
         " FROM pg_attribute WHERE attrelid = '%%s'::regclass AND attname = 'packed'$$)",
         [table],
     )
     assert shards == [("e",)]
-    assert distributed.rows(
+    assert distributed.fetch_rows(
         "SELECT attstorage::text FROM pg_attribute WHERE attrelid = %s::regclass"
         " AND attname = 'packed'",
         [table],

@@ -11,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 from history.common import private_files
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.citus.cluster import Citus, served_by
+from tests.citus.cluster import Citus, use_database
 from tests.citus.ingesting import empty
-from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, counts, faults
+from tests.db.ingested import CHILD_SOURCE, Ingested, claim_all, find_faults, read_counts
 from tests.messages import make_value
 
 WEB, CONSUMER = "annals_citus_web", "annals_citus_consumer"
@@ -27,25 +27,25 @@ def granted(distributed: Citus, tmp_path_factory: pytest.TempPathFactory) -> Ite
     words = [("web", WEB, str(password)), ("consumer", CONSUMER, str(password))]
     call_command("grants", apply=True, login=words, stdout=StringIO())
     yield distributed
-    plain = distributed.raw()
+    plain = distributed.connect()
     for login in (WEB, CONSUMER):
         plain.execute(f"DROP ROLE {login}")
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_the_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> None:
+def test_consumer_writes_new_rows_and_repeats(granted: Citus, node: int) -> None:
     empty(granted)
     bodies = [
         make_value(id=f"t{n}", data={"number": f"N{n}"}, productInstanceId=f"a{n}")
         for n in range(8)
     ]
-    with served_by(make_conninfo(granted.urls[node], user=CONSUMER)):
+    with use_database(make_conninfo(granted.urls[node], user=CONSUMER)):
         ingested = Ingested(BatchWriter(open_connection), claim_all())
         ingested.write(*bodies, source=CHILD_SOURCE)
         ingested.write(*bodies, b"no json", source=CHILD_SOURCE)
         ingested.writer.close()
-    assert counts(CHILD_SOURCE) == {
+    assert read_counts(CHILD_SOURCE) == {
         "next_offset": 17, "read": 17, "stored": 8, "repeated": 8, "quarantined": 1
     }  # fmt: skip
-    assert faults() == []
+    assert find_faults() == []
     empty(granted)

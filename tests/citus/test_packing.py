@@ -12,7 +12,7 @@ from history.store.days.table_swap import ChangedMeanwhileError
 from tests.citus.again import own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
 from tests.db.partitioned import plain
-from tests.db.test_packing import DAY, ROOT, TASK, blocks, fill, rows
+from tests.db.test_packing import DAY, ROOT, TASK, fill, read_blocks, read_rows
 
 __all__ = ["own_labels", "plain", "tables", "transactional_db"]
 
@@ -28,14 +28,14 @@ def insert(plain: Connection, id: str) -> None:
 
 def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> None:
     fill(plain)
-    before = {entity: rows(plain, entity) for entity in (ROOT, TASK)}
+    before = {entity: read_rows(plain, entity) for entity in (ROOT, TASK)}
     for entity in (ROOT, TASK):
         packed = packing.pack_day(plain, entity, DAY)
         assert packed.rows == len(before[entity])
-        assert blocks(plain, entity) != []
-        assert rows(plain, entity) == before[entity]
+        assert read_blocks(plain, entity) != []
+        assert read_rows(plain, entity) == before[entity]
         assert days.is_packed(plain, entity.table, DAY)
-    [(shards,)] = citus.rows(
+    [(shards,)] = citus.fetch_rows(
         "SELECT count(*) FROM pg_dist_shard WHERE logicalrelid = %s::regclass",
         [days.build_partition_name(ROOT.table, DAY)],
     )
@@ -44,8 +44,8 @@ def test_pack_and_unpack_keep_every_version(citus: Citus, plain: Connection) -> 
     packing.pack_day(plain, ROOT, DAY)
     for entity in (ROOT, TASK):
         packing.unpack_day(plain, entity, DAY)
-        assert blocks(plain, entity) == []
-        assert len(rows(plain, entity)) == len(before[entity]) + (entity is ROOT)
+        assert read_blocks(plain, entity) == []
+        assert len(read_rows(plain, entity)) == len(before[entity]) + (entity is ROOT)
         assert not days.is_packed(plain, entity.table, DAY)
 
 
@@ -55,23 +55,23 @@ def test_pack_leaves_day_whose_rows_change_meanwhile(
 ) -> None:
     fill(plain)
     insert(plain, "first")
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     replace_table = days.replace_table
 
     def replace(*arguments: Any) -> None:
-        with citus.raw() as other:
+        with citus.connect() as other_session:
             if change == "insert":
-                insert(other, "second")
+                insert(other_session, "second")
             else:
-                other.execute(f"DELETE FROM {ROOT.table} WHERE id = 'first'")
+                other_session.execute(f"DELETE FROM {ROOT.table} WHERE id = 'first'")
         replace_table(*arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(days, "replace_table", replace)
         with pytest.raises(ChangedMeanwhileError, match="came, went or were changed"):
             packing.pack_day(plain, ROOT, DAY)
-    assert blocks(plain) == []
+    assert read_blocks(plain) == []
     expected = len(before) + (1 if change == "insert" else -1)
-    assert len(rows(plain, ROOT)) == expected
+    assert len(read_rows(plain, ROOT)) == expected
     assert packing.pack_day(plain, ROOT, DAY).rows == expected
     connection.close()

@@ -25,48 +25,52 @@ def loans(distributed: Citus) -> Citus:
     assert distribution.is_distributed(connection.connection)
     store = Store()
     for version in range(4):
-        store.add("A1", version, {"rate": version, "name": "x"}, at(version * 10))
+        store.add("A1", version, {"rate": version, "name": "x"}, make_moment(version * 10))
     for version in range(3):
-        store.add("P1", version, {"income": version}, at(version), entity=PERSON)
-        store.add("T1", version, {"status": version}, at(version), entity=TASK)
+        store.add("P1", version, {"income": version}, make_moment(version), entity=PERSON)
+        store.add("T1", version, {"status": version}, make_moment(version), entity=TASK)
     return distributed
 
 
-def at(number: float) -> datetime:
+def make_moment(number: float) -> datetime:
     """The moment this number of minutes after a noon that has a day."""
     return T0 + timedelta(days=9, minutes=number)
 
 
-class Said(NamedTuple):
+class RecordedStatement(NamedTuple):
     statement: str
     values: Any
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], list[Said]]:
+def record_statements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Callable[[], object]], list[RecordedStatement]]:
     """The statements on distributed tables while something is called, with their values."""
 
-    def listen(call: Callable[[], object]) -> list[Said]:
-        found: list[Said] = []
+    def listen(call: Callable[[], object]) -> list[RecordedStatement]:
+        statements: list[RecordedStatement] = []
         plain = psycopg.Cursor.execute
 
         def execute(self: Any, query: Any, params: Any = None, **kwargs: Any) -> Any:
             if any(table in str(query) for table in distribution.DISTRIBUTED_BY):
-                found.append(Said(query, params))
+                statements.append(RecordedStatement(query, params))
             return plain(self, query, params, **kwargs)
 
         with monkeypatch.context() as patch:
             patch.setattr(psycopg.Cursor, "execute", execute)
             call()
-        return found
+        return statements
 
     return listen
 
 
-def tasks(one: Said) -> list[int]:
+def count_tasks(query: RecordedStatement) -> list[int]:
     """How many shards each part of the statement's plan reads."""
     cursor = psycopg.RawCursor(connection.connection, row_factory=tuple_row)
-    plan = [line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + one.statement, one.values)]
+    plan = [
+        line for (line,) in cursor.execute("EXPLAIN (COSTS OFF) " + query.statement, query.values)
+    ]
     assert any("Custom Scan (Citus" in line for line in plan), plan
     return [int(line.split(":")[1]) for line in plan if "Task Count:" in line]
 
@@ -82,8 +86,8 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
     ),
     "version": lambda: timeline.fetch_version(HOST, TASK, "T1", 1),
     "compare": lambda: timeline.compare_versions(HOST, TASK, "T1", 0, 2),
-    "at": lambda: timeline.fetch_version_at(HOST, ROOT, "A1", at(15)),
-    "at, of a child": lambda: timeline.fetch_version_at(HOST, TASK, "T1", at(1)),
+    "at": lambda: timeline.fetch_version_at(HOST, ROOT, "A1", make_moment(15)),
+    "at, of a child": lambda: timeline.fetch_version_at(HOST, TASK, "T1", make_moment(1)),
     "blame": lambda: timeline.blame_leaves(HOST, ROOT, "A1"),
     "blame of a child": lambda: timeline.blame_leaves(HOST, PERSON, "P1"),
     "field": lambda: timeline.fetch_field_history(HOST, PERSON, "P1", "/income"),
@@ -92,10 +96,12 @@ ONE_SHARD: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", ONE_SHARD)
-def test_one_shard_answers(
-    loans: Citus, said: Callable[[Callable[[], object]], list[Said]], name: str
+def test_question_about_one_document_reads_one_shard(
+    loans: Citus,
+    record_statements: Callable[[Callable[[], object]], list[RecordedStatement]],
+    name: str,
 ) -> None:
-    found = said(ONE_SHARD[name])
-    assert found
-    for item in found:
-        assert tasks(item) in ([0], [1]), item.statement
+    statements = record_statements(ONE_SHARD[name])
+    assert statements
+    for item in statements:
+        assert count_tasks(item) in ([0], [1]), item.statement

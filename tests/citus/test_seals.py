@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from history.kinds.entities import CHILDREN, get_root
+from history.kinds.entities import CHILDREN, ENTITIES, get_root
 from history.retention.seals import day_snapshot, late_rows
 from history.retention.seals.seal import seal_day
 from history.retention.seals.verification import verify_days
@@ -15,12 +15,12 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.citus.again import move, own_labels, tables, transactional_db
 from tests.citus.cluster import Citus
-from tests.db.partitioned import day, raw
+from tests.db.partitioned import connect_plainly, get_day
 
 __all__ = ["move", "own_labels", "tables", "transactional_db"]
 
 pytestmark = pytest.mark.usefixtures("tables")
-OLD = day(-5)
+OLD = get_day(-5)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
 CHILD = CHILDREN[0]
 
@@ -50,10 +50,10 @@ def note(plain: Connection, id: str) -> None:
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
+def test_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
     """It asked whether the day is sealed before the day was: its row must be in the seal."""
     table = get_root().table
-    with raw() as plain, psycopg.connect(citus.urls[node]) as writer:
+    with connect_plainly() as plain, psycopg.connect(citus.urls[node]) as writer:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
@@ -66,19 +66,19 @@ def test_a_writer_on_any_node_is_waited_for(citus: Citus, node: int) -> None:
 
         thread = threading.Thread(target=commit)
         thread.start()
-        made = seal_day(plain, get_root(), OLD)
+        seal = seal_day(plain, get_root(), OLD)
         thread.join()
-        assert made.rows == 2
-        assert [found.fault for found in verify_days(plain, get_root())] == [None]
+        assert seal.rows == 2
+        assert [verdict.fault for verdict in verify_days(plain, get_root())] == [None]
 
 
-def test_a_writer_that_stays_open_delays_the_seal(
+def test_writer_that_stays_open_delays_the_seal(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     monkeypatch.setattr(day_snapshot, "WAIT", "200ms")
     table = get_root().table
-    with raw() as plain, psycopg.connect(citus.urls[1]) as writer:
+    with connect_plainly() as plain, psycopg.connect(citus.urls[1]) as writer:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
         insert(writer, table, "second")
@@ -88,16 +88,16 @@ def test_a_writer_that_stays_open_delays_the_seal(
         assert seal_day(plain, get_root(), OLD).rows == 1
 
 
-def test_what_a_node_has_left_of_a_commit_delays_the_seal(
+def test_prepared_transaction_left_on_node_delays_seal(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its row becomes visible later, and would seem to be nobody's."""
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
-    table, worker = get_root().table, citus.raw(1)
-    with raw() as plain:
+    table, worker = get_root().table, citus.connect(1)
+    with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
-        [(shard,)] = citus.rows(
+        [(shard,)] = citus.fetch_rows(
             "SELECT shardid FROM pg_dist_shard_placement JOIN pg_dist_shard USING (shardid)"
             " WHERE logicalrelid = %s::regclass AND nodeport = %s LIMIT 1",
             [table, worker.info.port],
@@ -114,43 +114,45 @@ def test_what_a_node_has_left_of_a_commit_delays_the_seal(
         assert seal_day(plain, get_root(), OLD).rows == 2
 
 
-def test_a_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
+def test_late_row_that_comes_while_a_day_is_sealed_is_in_the_seal_or_late(
     citus: Citus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One state of all nodes: the first digest has the row that its notes do not have."""
     table, calls = get_root().table, []
     include = late_rows.include_late_rows
 
-    def with_a_row(connection: Connection, name: str, of: object) -> None:
+    def seal_with_a_row(connection: Connection, name: str, of: object) -> None:
         include(connection, name, OLD)
         if not calls:  # after the notes were read, in the same transaction
-            with citus.raw(1) as other, other.transaction():
-                insert(other, table, "late")
-                note(other, "late")
+            with citus.connect(1) as other_session, other_session.transaction():
+                insert(other_session, table, "late")
+                note(other_session, "late")
         calls.append(of)
 
-    monkeypatch.setattr(late_rows, "include_late_rows", with_a_row)
-    with raw() as plain:
+    monkeypatch.setattr(late_rows, "include_late_rows", seal_with_a_row)
+    with connect_plainly() as plain:
         days.create_partition(plain, table, OLD)
         insert(plain, table, "first")
-        made = seal_day(plain, get_root(), OLD)
+        seal = seal_day(plain, get_root(), OLD)
         assert len(calls) == 2
-        assert made.rows == 2
-        assert [found.fault for found in verify_days(plain, get_root())] == [None]
+        assert seal.rows == 2
+        assert [verdict.fault for verdict in verify_days(plain, get_root())] == [None]
         assert late_rows.count_late_rows(plain, table, OLD) == 0
 
 
-def test_a_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
+def test_day_of_which_a_part_was_not_read_yet_is_sealed_by_maintain(citus: Citus) -> None:
     """The coordinator's own tables have no bytes: a day is not empty because of that."""
     from django.db import connection
 
     from history.retention import catalog
     from history.retention.seals.seal import find_days_to_seal
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, OLD)
         insert(plain, get_root().table, "first")
     parts = catalog.read_partitions(connection, [get_root().table])
     assert [part.bytes > 0 for part in parts] == [True]
-    days_to_seal = find_days_to_seal(parts, OLD + timedelta(4), 2, lambda _: {})
+    days_to_seal = find_days_to_seal(
+        parts, OLD + timedelta(4), 2, unsettled=lambda _: {}, tables=ENTITIES
+    )
     assert [(rows.table, of) for rows, of in days_to_seal[0]] == [(get_root().table, OLD)]

@@ -9,7 +9,7 @@ import pytest
 import pytest_django
 from django.core.management import call_command
 
-from tests.citus.cluster import database, disconnect, served_by
+from tests.citus.cluster import create_database, disconnect, use_database
 
 SHARDS = 2  # a day of a table costs as much as its shards
 
@@ -20,15 +20,15 @@ class Fixtures:
     def django_db_setup(cls, django_db_blocker: pytest_django.DjangoDbBlocker) -> Iterator[None]:
         """Instead of pytest-django's."""
         with (
-            database(os.environ["ANNALS_TEST_CITUS"]) as made,
+            create_database(os.environ["ANNALS_TEST_CITUS"]) as cluster,
             django_db_blocker.unblock(),
-            served_by(made.url),
+            use_database(cluster.url),
         ):
             call_command("migrate", verbosity=0)
             call_command("distribute", shards=SHARDS, stdout=io.StringIO())
             # A test in a transaction makes days after it has read.
-            name = made.rows("SELECT current_database()")[0][0]
-            made.raw().execute(
+            name = cluster.fetch_rows("SELECT current_database()")[0][0]
+            cluster.connect().execute(
                 f'ALTER DATABASE "{name}" SET citus.multi_shard_modify_mode TO sequential'
             )
             disconnect()

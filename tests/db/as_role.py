@@ -21,22 +21,22 @@ PASSWORD = "secret"
 
 def as_role(role: str) -> Plain:
     """A connection of the owner that has only the rights of the role."""
-    found = open_connection("test-grants")
-    found.execute(f"SET ROLE {role}")
-    return found
+    session = open_connection("test-grants")
+    session.execute(f"SET ROLE {role}")
+    return session
 
 
 as_consumer = partial(as_role, CONSUMER)
 
 
 @contextmanager
-def acting_as(role: str) -> Iterator[Plain]:
+def act_as(role: str) -> Iterator[Plain]:
     """As as_role, for a block."""
-    with as_role(role) as found:
-        yield found
+    with as_role(role) as session:
+        yield session
 
 
-def refused(plain: Plain, statement: str) -> bool:
+def is_refused(plain: Plain, statement: str) -> bool:
     """Whether PostgreSQL refuses it for want of a right."""
     try:
         plain.execute(statement)
@@ -46,7 +46,7 @@ def refused(plain: Plain, statement: str) -> bool:
 
 
 @contextmanager
-def member(role: str) -> Iterator[str]:
+def create_member(role: str) -> Iterator[str]:
     """The name of a login that is a member of the role, as in production; its password is
     PASSWORD."""
     login = f"{role}_login"
@@ -59,7 +59,7 @@ def member(role: str) -> Iterator[str]:
             owner.execute(f"DROP ROLE {login}")
 
 
-def url_of(login: str) -> str:
+def build_url(login: str) -> str:
     return make_conninfo(
         settings.ANNALS.database_url or "",
         dbname=connection.settings_dict["NAME"],
@@ -69,17 +69,17 @@ def url_of(login: str) -> str:
 
 
 @contextmanager
-def logged_in(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def log_in_as(role: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Django and the commands of this process log in with a member of the role. Gives its name."""
-    given = connection.settings_dict
-    with member(role) as login:
-        url = url_of(login)
+    settings_dict = connection.settings_dict
+    with create_member(role) as login:
+        url = build_url(login)
         _disconnect()
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(settings, "ANNALS", replace(settings.ANNALS, database_url=url))
-                patch.setitem(given, "USER", login)
-                patch.setitem(given, "PASSWORD", PASSWORD)
+                patch.setitem(settings_dict, "USER", login)
+                patch.setitem(settings_dict, "PASSWORD", PASSWORD)
                 yield login
         finally:
             _disconnect()

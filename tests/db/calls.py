@@ -22,7 +22,7 @@ def auditor(client: Client, db: None) -> Client:
     return client
 
 
-def data(response: Any) -> Any:
+def read_data(response: Any) -> Any:
     """The data of a successful answer, its numbers exact."""
     assert response.status_code == 200, response.content
     body: Any = loads(response.content)
@@ -30,29 +30,29 @@ def data(response: Any) -> Any:
     return body["data"]
 
 
-def got(client: Client, address: str) -> Any:
-    return data(client.get(address))
+def get_data(client: Client, address: str) -> Any:
+    return read_data(client.get(address))
 
 
-def error(response: Any, status: int, code: str) -> dict[str, Any]:
+def check_error(response: Any, status: int, code: str) -> dict[str, Any]:
     assert (response.status_code, response.headers["Content-Type"]) == (status, "application/json")
     body = json.loads(response.content)
-    found: dict[str, Any] = body["error"]
-    assert (body["status"], found["code"]) == ("error", code)
-    assert found["message"]
-    assert found["requestId"] == response.headers["X-Request-ID"]
-    return found
+    details: dict[str, Any] = body["error"]
+    assert (body["status"], details["code"]) == ("error", code)
+    assert details["message"]
+    assert details["requestId"] == response.headers["X-Request-ID"]
+    return details
 
 
-def handler() -> WSGIHandler:
+def make_handler() -> WSGIHandler:
     """Django with the requests of annals.wsgi."""
-    made = WSGIHandler()
-    made.request_class = Utf8Request
-    return made
+    wsgi_handler = WSGIHandler()
+    wsgi_handler.request_class = Utf8Request
+    return wsgi_handler
 
 
 @contextmanager
-def one_connection() -> Iterator[None]:
+def keep_connection() -> Iterator[None]:
     """Requests leave the connection open, and with it the test's transaction, as Django's own test
     client does."""
     request_started.disconnect(close_old_connections)

@@ -14,7 +14,7 @@ class Ran(NamedTuple):
     err: str
 
 
-def command(*words: str) -> Ran:
+def run_command(*words: str) -> Ran:
     """Runs it to its end, whatever that is. The sentence of an error is the last of err."""
     out, err, code = StringIO(), StringIO(), 0
     try:
@@ -27,7 +27,7 @@ def command(*words: str) -> Ran:
     return Ran(code, out.getvalue(), err.getvalue())
 
 
-def printed(*words: str) -> str:
+def read_output(*words: str) -> str:
     """What it prints. An error is raised."""
     out = StringIO()
     call_command(*words, stdout=out, stderr=StringIO(), no_color=True)

@@ -5,7 +5,7 @@ import pytest
 from history.catalogue import labels
 from tests.db.calls import auditor
 from tests.db.ingested import ingested
-from tests.db.partitioned import move, plain, tables, transactional_db
+from tests.db.partitioned import few_days, move, plain, tables, transactional_db
 from tests.db.replaced import old, own_breaker
 from tests.db.screens import documents, support
 from tests.db.store import Store
@@ -13,6 +13,7 @@ from tests.db.store import Store
 __all__ = [
     "auditor",
     "documents",
+    "few_days",
     "ingested",
     "move",
     "old",

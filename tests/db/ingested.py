@@ -45,42 +45,42 @@ class Ingested:
     claims: dict[TopicPartition, Claim]
     next: dict[TopicPartition, int] = field(default_factory=lambda: dict.fromkeys(SOURCES, 0))
 
-    def batch(
+    def make_batch(
         self,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> Batch:
         """A batch of values, or messages, from the next offset of a partition on."""
         batch = Batch(Limits(100_000, 1 << 30))
-        self.fill(batch, *given, source=source, gap=gap, window=window)
+        self.fill(batch, *bodies, source=source, gap=gap, window=window)
         return batch
 
     def fill(
         self,
         batch: Batch,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> None:
-        for body in given:
+        for body in bodies:
             expected = self.next[source]
             offset = gap.end if gap else expected
             plain = not isinstance(body, Message)
-            each = make_message(body, offset, source.topic) if plain else body
-            batch.add(decode_message(each, window), source, expected, (gap,) if gap else ())
+            message = make_message(body, offset, source.topic) if plain else body
+            batch.add(decode_message(message, window), source, expected, (gap,) if gap else ())
             self.next[source], gap = offset + 1, None
 
     def write(
         self,
-        *given: bytes | Message | None,
+        *bodies: bytes | Message | None,
         source: TopicPartition = SOURCE,
         gap: OffsetGap | None = None,
         window: Window = WINDOW,
     ) -> WriteResult:
-        return self.store(self.batch(*given, source=source, gap=gap, window=window))
+        return self.store(self.make_batch(*bodies, source=source, gap=gap, window=window))
 
     def store(self, batch: Batch) -> WriteResult:
         return self.writer.write(batch, self.claims, {})
@@ -105,36 +105,36 @@ def query(text: str, *values: Any) -> list[dict[str, Any]]:
         return cursor.execute(text, values).fetchall()
 
 
-def searched(text: str) -> list[str]:
+def search_ids(text: str) -> list[str]:
     """The ids that a search finds. Its locks are released, so that empty() can drop the days."""
     with transaction.atomic():
-        found = [item.id for item in timeline.search(HOST, text).results]
+        ids = [item.id for item in timeline.search(HOST, text).results]
         transaction.set_rollback(True)
-    return found
+    return ids
 
 
-def rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
+def list_rows(entity: EntityKind = ROOT) -> list[dict[str, Any]]:
     """What is stored of a kind, snapshots as text, by id, version and moment."""
     table = sql.Identifier(entity.table).as_string()
     return query(f"SELECT *, data::text AS text FROM {table} ORDER BY id, version, updated_at")
 
 
-def ids(entity: EntityKind = ROOT) -> list[str]:
-    return [row["id"] for row in rows(entity)]
+def list_ids(entity: EntityKind = ROOT) -> list[str]:
+    return [row["id"] for row in list_rows(entity)]
 
 
-def quarantined() -> list[dict[str, Any]]:
+def list_quarantined() -> list[dict[str, Any]]:
     return query('SELECT * FROM ingest_quarantine ORDER BY topic, partition, "offset"')
 
 
-def retried(
+def retry_quarantined(
     plain: ledger.Connection, window: Callable[[], Window] = lambda: WINDOW, **selected: Any
 ) -> Counter[str]:
     """What became of the messages in quarantine that a retry selects."""
     return sum(retry_messages(plain, MessageSelection(**selected), window), Counter())
 
 
-def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
+def read_counts(source: TopicPartition = SOURCE) -> dict[str, int]:
     """The ledger's counts of a partition that are not zero, and its next offset."""
     [row] = query(
         "SELECT next_offset, read, stored, repeated, expired, quarantined, skipped, lost"
@@ -146,7 +146,7 @@ def counts(source: TopicPartition = SOURCE) -> dict[str, int]:
     return {name: count for name, count in row.items() if count}
 
 
-def faults() -> list[str]:
+def find_faults() -> list[str]:
     """What `annals ledger` would complain of; also whether the tables hold what it says."""
     entries = ledger_rows.load_entries()
     stored: dict[str, int] = {}
@@ -154,9 +154,9 @@ def faults() -> list[str]:
         table = BY_TOPIC[entry.topic].table
         stored[table] = stored.get(table, 0) + entry.stored
     wrong = [
-        f"{table}: {count} stored says the ledger, {found} are there"
+        f"{table}: {count} stored says the ledger, {row_count} are there"
         for table, count in stored.items()
-        if (found := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
+        if (row_count := query(f"SELECT count(*) FROM {table}")[0]["count"]) != count
     ]
     with translation.override("en"):
         return ledger_rows.find_faults(entries) + wrong
@@ -190,7 +190,7 @@ def ingested(db: None) -> Iterator[Ingested]:
     as `transactional_db` does, takes seconds.
     """
     empty()
-    found = Ingested(BatchWriter(open_connection), claim_all())
-    yield found
-    found.writer.close()
+    ingested = Ingested(BatchWriter(open_connection), claim_all())
+    yield ingested
+    ingested.writer.close()
     empty()

@@ -9,10 +9,10 @@ from history.models import GapRun, MaintainRun
 from ingest.models import Ledger, Quarantined
 
 
-def ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
+def create_ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
     """Ten messages of a partition, all of them read and stored, unless the fields say otherwise."""
     now = clock.now()
-    given = {
+    columns = {
         "topic_id": "t",
         "partition": 0,
         "first_offset": 0,
@@ -23,12 +23,12 @@ def ledger_row(topic: str = ROOT.topics[0], **fields: Any) -> Ledger:
         "updated_at": now,
         "checked_at": now,
     }
-    return Ledger.objects.create(topic=topic, **given | fields)
+    return Ledger.objects.create(topic=topic, **columns | fields)
 
 
-def held(**fields: Any) -> Quarantined:
+def create_quarantined(**fields: Any) -> Quarantined:
     """A message in quarantine: of the topic of applications, with a wrong time."""
-    given = {
+    columns = {
         "topic": ROOT.topics[0],
         "topic_id": "t",
         "partition": 0,
@@ -37,20 +37,27 @@ def held(**fields: Any) -> Quarantined:
         "reason": "bad_updated_at",
         "first_seen": clock.now(),
     }
-    return Quarantined.objects.create(**given | fields)
+    return Quarantined.objects.create(**columns | fields)
 
 
-def held_version(id: str, version: int, **fields: Any) -> Quarantined:
+def create_quarantined_version(id: str, version: int, **fields: Any) -> Quarantined:
     """A message in quarantine whose document is known: a version of an application."""
-    return held(**{"entity": ROOT.name, "entity_id": id, "version": version, **fields})
+    return create_quarantined(
+        **{"entity": ROOT.name, "entity_id": id, "version": version, **fields}
+    )
 
 
-def maintain_ran(at: datetime) -> None:
+def record_maintain_run(moment: datetime) -> None:
     counts = dict.fromkeys(("exit_code", "created", "dropped", "held", "busy", "broken"), 0)
-    MaintainRun.objects.create(started_at=at, seconds=1, **counts)
+    MaintainRun.objects.create(started_at=moment, seconds=1, **counts)
 
 
-def gaps_ran(at: datetime, quarantined: int = 0) -> None:
+def record_gap_run(moment: datetime, quarantined: int = 0) -> None:
     GapRun.objects.create(
-        id=1, started_at=at, seconds=1, days=3, quarantined=quarantined, removed_before=at.date()
+        id=1,
+        started_at=moment,
+        seconds=1,
+        days=3,
+        quarantined=quarantined,
+        removed_before=moment.date(),
     )

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 import pytest_django
@@ -34,8 +35,8 @@ from history.store.database import forms
 from history.store.days import days
 from history.store.days.window import Window
 from ingest.models import AskedTopic, Ledger, Quarantined, RetiredTopic
-from tests.db.commands import Ran, command
-from tests.db.noted import ledger_row
+from tests.db.commands import Ran, run_command
+from tests.db.noted import create_ledger_row
 
 TABLE = "product_instance_aud"
 TABLES = [entity.table for entity in ENTITIES]
@@ -43,15 +44,15 @@ NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)  # the day Berlin's clocks go forwar
 TODAY = NOW.date()
 
 
-def raw(**parameters: Any) -> days.Connection:
+def connect_plainly(**parameters: Any) -> days.Connection:
     """A plain connection to the test's database, in autocommit mode, as ingest has one."""
-    mine = connection.settings_dict
+    settings_dict = connection.settings_dict
     return psycopg.connect(
-        host=mine["HOST"],
-        port=mine["PORT"],
-        user=mine["USER"],
-        password=mine["PASSWORD"],
-        dbname=mine["NAME"],
+        host=settings_dict["HOST"],
+        port=settings_dict["PORT"],
+        user=settings_dict["USER"],
+        password=settings_dict["PASSWORD"],
+        dbname=settings_dict["NAME"],
         autocommit=True,
         **parameters,
     )
@@ -59,7 +60,7 @@ def raw(**parameters: Any) -> days.Connection:
 
 def drop_partitions() -> None:
     """Drop every partition, ours and foreign, attached or not."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for part in catalog.read_partitions(connection, TABLES):
             plain.execute(f'DROP TABLE "{part.name}"')
 
@@ -85,8 +86,8 @@ def tables(transactional_db: None) -> None:
 @pytest.fixture
 def plain(tables: None) -> Iterator[days.Connection]:
     """A connection of raw(), for one test."""
-    with raw() as found:
-        yield found
+    with connect_plainly() as session:
+        yield session
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
     """Called with a moment: the clock of this machine says it, and that of the server in Django's
     connection. PostgreSQL looks for now() in our schema before pg_catalog."""
 
-    def moved(moment: datetime) -> None:
+    def set_clock(moment: datetime) -> None:
         monkeypatch.setattr(clock, "now", lambda: moment)
         with connection.cursor() as cursor:
             cursor.execute("CREATE SCHEMA IF NOT EXISTS clock")
@@ -104,10 +105,16 @@ def move(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[datetime], None]
             )
             cursor.execute("SET search_path = public, clock, pg_catalog")
 
-    yield moved
+    yield set_clock
     with connection.cursor() as cursor:
         cursor.execute("RESET search_path")
         cursor.execute("DROP SCHEMA IF EXISTS clock CASCADE")
+
+
+@pytest.fixture
+def few_days(settings: Any) -> None:
+    """Keep 14 days and accept one ahead, because most of a run of `maintain` is making days."""
+    settings.ANNALS = msgspec.structs.replace(settings.ANNALS, retention_days=14, ahead_days=1)
 
 
 def clean() -> None:
@@ -125,7 +132,7 @@ def retire() -> None:
         RetiredTopic.objects.create(topic=topic, why="a test", retired_at=NOW)
 
 
-def policy(
+def make_policy(
     keep: int = 3, ahead: int = 2, holds: FindHeldDays | None = None, hold_days: int = 0
 ) -> PartitionPolicy:
     return PartitionPolicy(Window.at(NOW, keep, ahead), TODAY, holds, hold_days)
@@ -159,15 +166,15 @@ def pack_finished_days(today: date) -> StepResult:
         return nightly.run_steps(context, [nightly.pack_finished_days])
 
 
-def day(number: int) -> date:
+def get_day(number: int) -> date:
     """The day this number of days after today."""
     return TODAY + timedelta(days=number)
 
 
-def advisory_locks() -> int:
+def count_advisory_locks() -> int:
     """How many advisory locks sessions have in this database, but for announcements of the form
     that they read."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         row = plain.execute(
             "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
             " WHERE locktype = 'advisory' AND datname = current_database() AND classid <> %s",
@@ -177,17 +184,19 @@ def advisory_locks() -> int:
 
 
 @contextmanager
-def half_dropped(plain: days.Connection, of: date, table: str = TABLE) -> Iterator[days.Connection]:
+def leave_half_dropped(
+    plain: days.Connection, of: date, table: str = TABLE
+) -> Iterator[days.Connection]:
     """The drop of a day has waited in vain for a reader, which is there until the end of the block:
     the day is pending. Gives the reader."""
-    with raw() as reader, reader.transaction():
-        stored(reader, table)
+    with connect_plainly() as reader, reader.transaction():
+        count_stored(reader, table)
         with pytest.raises(psycopg.errors.LockNotAvailable):
             days.drop_partition(plain, table, of, wait_s=0.2)
         yield reader
 
 
-def names(table: str = TABLE) -> list[str]:
+def list_partition_names(table: str = TABLE) -> list[str]:
     """The partitions of a table that are there, attached or not."""
     return [part.name for part in catalog.read_partitions(connection, [table])]
 
@@ -200,7 +209,7 @@ def insert(plain: days.Connection, moment: datetime, id: str = "a", version: int
     )
 
 
-def stored(plain: days.Connection, table: str = TABLE) -> int:
+def count_stored(plain: days.Connection, table: str = TABLE) -> int:
     row = plain.execute(f"SELECT count(*) FROM {table}").fetchone()
     assert row is not None
     return int(row[0])
@@ -208,12 +217,12 @@ def stored(plain: days.Connection, table: str = TABLE) -> int:
 
 def run(*words: str) -> Ran:
     """Exit code, standard output and standard error of `annals partitions`."""
-    return command("partitions", *words)
+    return run_command("partitions", *words)
 
 
 def read_to_end(topic: str, **fields: Any) -> None:
     """A ledger row: ten messages of the topic read and stored, none left, as was just seen."""
-    ledger_row(topic, **{"end_known_at": clock.now(), **fields})
+    create_ledger_row(topic, **{"end_known_at": clock.now(), **fields})
 
 
 def read_all_to_end() -> None:

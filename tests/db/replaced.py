@@ -21,7 +21,7 @@ def own_breaker() -> Iterator[calls.CircuitBreaker]:
 
 def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
     """Annals takes over from this service."""
-    given = {
+    variables = {
         "ANNALS_DEMO": "true",
         "ANNALS_LANGUAGE": "en",
         "ANNALS_FALLBACK_URL": service.url,
@@ -29,7 +29,7 @@ def use(service: OldServiceServer, monkeypatch: pytest.MonkeyPatch, **more: str)
         "ANNALS_FALLBACK_SECONDS": "15",
         **more,
     }
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
 
 @pytest.fixture

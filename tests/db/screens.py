@@ -50,7 +50,7 @@ def support(client: Client) -> Client:
     return client
 
 
-def text(response: HttpResponse) -> str:
+def read_text(response: HttpResponse) -> str:
     """What a reader sees, roughly: no tags, no runs of spaces."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
 

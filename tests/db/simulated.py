@@ -27,12 +27,12 @@ def load(plain: psycopg.Connection[Any], day: date, applications: int, seed: int
     rows: dict[str, list[tuple[Any, ...]]] = {entity.name: [] for entity in ENTITIES}
     for message in generate_messages(seed, start, applications=applications):
         rows[message.entity].append(_row(message))
-    for name, mine in rows.items():
+    for name, table_rows in rows.items():
         entity = BY_NAME[name]
         days.create_partition(plain, entity.table, day)
         query = f"COPY {entity.table} ({', '.join(list_columns(entity))}) FROM STDIN"
         with plain.cursor() as cursor, cursor.copy(query) as copy:
-            for row in mine:
+            for row in table_rows:
                 copy.write_row(row)
         plain.execute(f"ANALYZE {days.build_partition_name(entity.table, day)}")
     return sum(map(len, rows.values()))
@@ -46,8 +46,8 @@ def _row(message: SimulatedMessage) -> tuple[Any, ...]:
 def _fields(message: SimulatedMessage, envelope: Envelope) -> Iterator[Any]:
     yield envelope.id
     yield message.version
-    seconds, rest = divmod(message.updated_at, 1_000_000)
-    yield datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    seconds, microseconds = divmod(message.updated_at, 1_000_000)
+    yield datetime.fromtimestamp(seconds, UTC).replace(microsecond=microseconds)
     yield message.client_id
     yield message.author
     yield int(message.type)

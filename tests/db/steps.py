@@ -32,22 +32,22 @@ def run(env: Mapping[str, str], *steps: Step) -> list[Any]:
         timeout=300,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
-    found: list[Any] = json.loads(finished.stdout.splitlines()[-1])
-    return found
+    results: list[Any] = json.loads(finished.stdout.splitlines()[-1])
+    return results
 
 
 def _command(*words: str) -> tuple[int, str]:
     from django.core.management import CommandError, call_command
 
-    said, errors = StringIO(), StringIO()
+    output, errors = StringIO(), StringIO()
     try:
-        with redirect_stdout(said):
-            call_command(*words, stdout=said, stderr=errors)
+        with redirect_stdout(output):
+            call_command(*words, stdout=output, stderr=errors)
     except SystemExit as ended:
-        return int(ended.code or 0), said.getvalue() or errors.getvalue()
+        return int(ended.code or 0), output.getvalue() or errors.getvalue()
     except CommandError as error:
         return error.returncode, str(error)
-    return 0, said.getvalue() or errors.getvalue()
+    return 0, output.getvalue() or errors.getvalue()
 
 
 def _api(address: str) -> tuple[int, Any]:
@@ -118,5 +118,5 @@ if __name__ == "__main__":
     import django
 
     django.setup()
-    found = [STEPS[name](*given) for name, *given in json.load(sys.stdin)]
-    print(json.dumps(found, default=str))
+    results = [STEPS[name](*args) for name, *args in json.load(sys.stdin)]
+    print(json.dumps(results, default=str))

@@ -33,7 +33,7 @@ class Store:
         id: str,
         version: int,
         data: object,
-        at: datetime | float,
+        minutes_or_moment: datetime | float,
         *,
         entity: EntityKind | str = ROOT,
         type: ChangeType | None = None,
@@ -41,9 +41,18 @@ class Store:
         client: str = "top-crm",
         application: str | None = None,
     ) -> None:
-        """data: a JSON text, or values to be made one. at: a moment, or minutes after T0."""
+        """Store one version.
+
+        Args:
+            data: a JSON text, or the values to write as one.
+            minutes_or_moment: when it was written: a moment, or minutes after T0.
+        """
         kind = entity if isinstance(entity, EntityKind) else BY_NAME[entity]
-        moment = at if isinstance(at, datetime) else minute(at)
+        moment = (
+            minutes_or_moment
+            if isinstance(minutes_or_moment, datetime)
+            else minute(minutes_or_moment)
+        )
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         change = type if type is not None else ChangeType(int(version > 0))
         row = [id, version, text, moment, client, author, int(change)]
@@ -51,12 +60,12 @@ class Store:
         if not kind.root:
             columns += ", product_instance_id"
             row.append(application or "A1")
-        self.day(kind, moment)
+        self.make_day(kind, moment)
         marks = ", ".join(["%s"] * len(row))
         with connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {kind.table} ({columns}) VALUES ({marks})", row)
 
-    def day(self, entity: EntityKind, moment: datetime) -> None:
+    def make_day(self, entity: EntityKind, moment: datetime) -> None:
         """Make the day of a moment unless it is there."""
         day = moment.astimezone(UTC).date()
         first, end = compute_bounds(day)
@@ -68,18 +77,18 @@ class Store:
 
 
 @contextmanager
-def queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def record_queries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """All statements that go to the database, Django's and those past it."""
-    said: list[str] = []
+    statements: list[str] = []
     plain = psycopg.Cursor.execute
 
     def execute(self: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
-        said.append(query if isinstance(query, str) else repr(query))
+        statements.append(query if isinstance(query, str) else repr(query))
         return plain(self, query, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(psycopg.Cursor, "execute", execute)
-        yield said
+        yield statements
 
 
 def add_application_of_two_people(store: Store) -> None:

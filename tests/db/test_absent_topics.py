@@ -18,8 +18,8 @@ from ingest.completeness import holds, ledger_rows
 from ingest.models import AskedTopic, Ledger
 from ingest.store import ledger
 from ingest.store.session import open_connection
-from tests.db.commands import printed
-from tests.db.noted import ledger_row
+from tests.db.commands import read_output
+from tests.db.noted import create_ledger_row
 from tests.db.partitioned import TABLE, read_to_end
 
 pytestmark = pytest.mark.django_db
@@ -28,10 +28,10 @@ MIGRATION = [topic for entity in ENTITIES for topic in entity.topics[1:]]
 DAY = clock.now().date() - timedelta(days=4)
 
 
-def answer(there: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
+def answer(present_topics: Sequence[str], absent: Sequence[str], age: float = 0) -> None:
     """A consumer notes what the brokers answered to its question so many seconds ago."""
     with open_connection() as plain:
-        ledger.record_topics(plain, there, absent, time.monotonic() - age)
+        ledger.record_topics(plain, present_topics, absent, time.monotonic() - age)
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def live_read(transactional_db: None) -> None:
         read_to_end(topic)
 
 
-def test_a_topic_that_nobody_asked_for_holds_every_day_of_its_table(live_read: None) -> None:
-    why = holds.find_days_to_hold({(TABLE, DAY)})
-    assert why == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
+def test_topic_without_answer_of_brokers_holds_every_day_of_its_table(live_read: None) -> None:
+    reasons = holds.find_days_to_hold({(TABLE, DAY)})
+    assert reasons == {(TABLE, DAY): f"{BY_TOPIC[LIVE[0]].topics[1]} was never read"}
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
+def test_topic_that_does_not_exist_holds_no_day_and_does_not_end_freshness(
     live_read: None,
 ) -> None:
     answer(LIVE, MIGRATION)
@@ -66,18 +66,18 @@ def test_a_topic_that_does_not_exist_holds_nothing_and_leaves_the_freshness(
     ] == {(): 0}
 
 
-def test_an_answer_that_is_old_holds_and_the_freshness_ends_with_it(live_read: None) -> None:
+def test_old_answer_about_topics_holds_days_and_ends_freshness(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=2 * 86_400)
-    [why] = holds.find_days_to_hold({(TABLE, DAY)}).values()
-    assert why.startswith("no consumer has asked since ")
-    assert why.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
+    [reason] = holds.find_days_to_hold({(TABLE, DAY)}).values()
+    assert reason.startswith("no consumer has asked since ")
+    assert reason.endswith(f"whether {BY_TOPIC[LIVE[0]].topics[1]} exists")
     fresh = complete_to.read_completeness(ENTITIES)
     assert fresh.complete_to is not None
     assert clock.now() - fresh.complete_to > timedelta(days=1)
     assert fresh.silence is not None
 
 
-def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
+def test_topic_that_appears_holds_days_at_once(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=10)
     answer([*LIVE, *MIGRATION], [])
     assert set(ledger_rows.find_never_read_topics(ledger_rows.load_entries())) == set(MIGRATION)
@@ -85,7 +85,7 @@ def test_a_topic_that_appears_counts_at_once(live_read: None) -> None:
     assert complete_to.read_completeness(ENTITIES).complete_to is None
 
 
-def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None) -> None:
+def test_earlier_answer_written_later_is_ignored(live_read: None) -> None:
     answer(LIVE, MIGRATION, age=30)
     answer([*LIVE, *MIGRATION], [], age=10)
     answer(LIVE, MIGRATION, age=20)
@@ -95,16 +95,16 @@ def test_an_earlier_answer_that_is_written_later_counts_no_more(live_read: None)
     assert AskedTopic.objects.filter(absent=True).count() == len(MIGRATION)
 
 
-def test_a_topic_that_was_read_once_holds_although_it_is_gone(live_read: None) -> None:
+def test_topic_that_was_read_holds_days_after_it_is_deleted(live_read: None) -> None:
     """Its messages may not all have been read when it was deleted."""
     deleted = BY_TOPIC[LIVE[0]].topics[1]
-    ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
+    create_ledger_row(deleted, high_watermark=12, end_known_at=clock.now())
     answer(LIVE, MIGRATION)
     assert "2 messages" in holds.find_days_to_hold({(TABLE, DAY)})[TABLE, DAY]
     assert deleted not in ledger_rows.find_absent_topics(ledger_rows.load_entries())
 
 
-def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
+def test_live_topic_that_does_not_exist_is_named(live_read: None, client: Client) -> None:
     lost = LIVE[0]
     Ledger.objects.filter(topic=lost).delete()
     answer(LIVE[1:], [lost, *MIGRATION])
@@ -114,10 +114,10 @@ def test_a_live_topic_that_does_not_exist_is_named(live_read: None, client: Clie
     client.force_login(User.objects.create_superuser("reader"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     page = client.get("/admin/completeness/")
-    shown = page.content.decode()
-    assert f"{lost} does not exist: nobody can send changes to it." in shown
-    assert "Topics that do not exist; they are read as soon as they do:" in shown
-    said = printed("ledger", "--offline")
-    assert f"ABSENT {lost}: it did not exist at " in said
-    assert "create it" in said
-    assert "a migration topic may be absent" in said
+    page_text = page.content.decode()
+    assert f"{lost} does not exist: nobody can send changes to it." in page_text
+    assert "Topics that do not exist; they are read as soon as they do:" in page_text
+    output = read_output("ledger", "--offline")
+    assert f"ABSENT {lost}: it did not exist at " in output
+    assert "create it" in output
+    assert "a migration topic may be absent" in output

@@ -9,7 +9,7 @@ from django.test import Client
 
 from history.admin.components import links
 from history.kinds.entities import BY_NAME, ROOT
-from tests.db.calls import data
+from tests.db.calls import read_data
 from tests.db.screens import A1
 from tests.db.store import Store, minute
 
@@ -39,13 +39,13 @@ IDS = [
 ]
 
 
-def sent(address: str) -> str:
+def normalize_address(address: str) -> str:
     """What a browser asks for: it takes dots out, percent-encoded ones too."""
     plain = re.sub("%2e", ".", address, flags=re.IGNORECASE)
     return urljoin("http://annals/here", plain).removeprefix("http://annals")
 
 
-def written(id: str) -> str:
+def quote_id(id: str) -> str:
     """An id in an address of the API, as docs/api.md says."""
     dots = {".": "." * 33, "..": "." * 34}
     return "%2F".join(quote(dots.get(part, part), safe="") for part in id.split("/"))
@@ -56,21 +56,27 @@ def test_every_call_reaches_every_id(auditor: Client, store: Store, id: str) -> 
     for version in (0, 1):
         store.add(id, version, {"n": version}, version)
     # What the shorter address of another call would read.
-    for other in ("a", "a/versions", "a\r\n"):
-        if other != id:
-            store.add(other, 3, {"other": other}, 0)
-    base = sent(f"/api/v1/history/product-instance/{written(id)}")
+    for other_id in ("a", "a/versions", "a\r\n"):
+        if other_id != id:
+            store.add(other_id, 3, {"other": other_id}, 0)
+    base = normalize_address(f"/api/v1/history/product-instance/{quote_id(id)}")
     later = minute(9).replace(tzinfo=None).isoformat()
-    assert [item["id"] for item in data(auditor.get(f"{base}/versions"))["history"]] == [id, id]
-    assert data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
-    assert data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
-    assert data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
-    values = data(auditor.get(f"{base}/fields?path=/n"))["values"]
+    assert [item["id"] for item in read_data(auditor.get(f"{base}/versions"))["history"]] == [
+        id,
+        id,
+    ]
+    assert read_data(auditor.get(f"{base}/versions/1"))["entity"] == {"n": 1}
+    assert read_data(auditor.get(f"{base}/at?time={later}"))["entity"] == {"n": 1}
+    assert read_data(auditor.get(f"{base}/compare?from=0&to=1"))["to"]["entity"] == {"n": 1}
+    values = read_data(auditor.get(f"{base}/fields?path=/n"))["values"]
     assert [item["value"] for item in values] == [1, 0]
-    assert data(auditor.get(f"{base}/blame"))["id"] == id
-    whole = sent(f"/api/v1/applications/{written(id)}")
-    assert [item["id"] for item in data(auditor.get(f"{whole}/history"))["history"]] == [id, id]
-    assert data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
+    assert read_data(auditor.get(f"{base}/blame"))["id"] == id
+    whole = normalize_address(f"/api/v1/applications/{quote_id(id)}")
+    assert [item["id"] for item in read_data(auditor.get(f"{whole}/history"))["history"]] == [
+        id,
+        id,
+    ]
+    assert read_data(auditor.get(f"{whole}/at?time={later}"))["application"]["entity"] == {"n": 1}
 
 
 @pytest.mark.parametrize("id", IDS, ids=repr)
@@ -86,21 +92,21 @@ def test_every_screen_reaches_every_id(auditor: Client, store: Store, id: str) -
         links.build_snapshot_url(ROOT, id, 1),
         links.build_compare_url(ROOT, id, {"from": 0, "to": 1}),
     ):
-        page = auditor.get(sent(address))
+        page = auditor.get(normalize_address(address))
         assert page.status_code == 200, address
         assert "<h1>Заявка 1</h1>" in page.content.decode(), address
-    child = auditor.get(sent(links.build_timeline_url(CHILD, id)))
+    child = auditor.get(normalize_address(links.build_timeline_url(CHILD, id)))
     assert "<h1>Рожков Олег</h1>" in child.content.decode()
-    body = auditor.get(sent(links.build_application_url(id))).content.decode()
+    body = auditor.get(normalize_address(links.build_application_url(id))).content.decode()
     matches = re.findall(r'href="(/admin/[^"#]*)"', body)
     assert len(matches) > 3
     for link in matches:
-        assert auditor.get(sent(html.unescape(link))).status_code in (200, 302), link
+        assert auditor.get(normalize_address(html.unescape(link))).status_code in (200, 302), link
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Moscow", "Pacific/Kiritimati", "America/New_York"])
 @pytest.mark.parametrize("time", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
-def test_the_first_and_the_last_moment_have_an_answer(
+def test_first_and_the_last_moment_have_an_answer(
     auditor: Client, store: Store, zone: str, time: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)
@@ -110,8 +116,8 @@ def test_the_first_and_the_last_moment_have_an_answer(
         if answer.status_code == 200:
             # East of UTC the moment has no local time, so it is shown in UTC.
             west = "9999-12-31T18:59:59.000000-05:00"
-            there = west if zone == "America/New_York" else "9999-12-31T23:59:59.000000+00:00"
-            assert data(answer)["time"] == there
+            expected = west if zone == "America/New_York" else "9999-12-31T23:59:59.000000+00:00"
+            assert read_data(answer)["time"] == expected
     for bounds in (f"from={time}", f"to={time}"):
         for address in ("history/product-instance/A1", "applications/A1/history"):
             answer = auditor.get(f"/api/v1/{address}?{bounds}&tz={zone}&pageSize=1")
@@ -120,7 +126,7 @@ def test_the_first_and_the_last_moment_have_an_answer(
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York", "Mars/Phobos"])
 @pytest.mark.parametrize("moment", ["0001-01-01T00:00", "9999-12-31T23:59"])
-def test_the_filter_takes_the_first_and_the_last_moment(
+def test_filter_takes_the_first_and_the_last_moment(
     auditor: Client, store: Store, zone: str, moment: str
 ) -> None:
     store.add("A1", 0, {"n": 0}, 0)

@@ -15,14 +15,14 @@ from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 from history.models import FieldLabel
 from ingest.models import Ledger
-from tests.db.noted import ledger_row
-from tests.db.screens import A1, WHOLE, link, text, walk
+from tests.db.noted import create_ledger_row
+from tests.db.screens import A1, WHOLE, link, read_text, walk
 from tests.db.store import Store
 
 
 def test_timeline_shows_author_time_and_changes(documents: Store, support: Client) -> None:
     page = support.get(A1)
-    page_text = text(page)
+    page_text = read_text(page)
     assert page.status_code == 200
     assert page_text.index("version 1") < page_text.index("version 0")
     assert "Иванов Михаил" in page_text
@@ -39,11 +39,11 @@ def test_timeline_shows_missing_and_older_versions(store: Store, support: Client
     store.add("A1", 7, {"a": 3}, 2)
     store.add("A2", 0, "null", 0, type=ChangeType.CREATE)
     store.add("A2", 1, "null", 1, type=ChangeType.DELETE, author=None)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "Versions 3–4 never arrived" in page_text
     assert "Version 6 never arrived" in page_text
     assert "Older versions are not in the store" in page_text
-    page_text = text(support.get("/admin/history/product-instance/A2/"))
+    page_text = read_text(support.get("/admin/history/product-instance/A2/"))
     assert "deleted" in page_text
     assert "created" in page_text
 
@@ -57,7 +57,7 @@ def test_timeline_folds_and_counts_technical_fields(store: Store, support: Clien
     labels.forget_catalogue()
     store.add("A1", 0, {"etag": "1", "a": 1}, 0)
     store.add("A1", 1, {"etag": "2", "a": 1}, 1)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "only technical fields + 1 technical" in page_text
     assert "Tag 1 2" in page_text
 
@@ -65,7 +65,7 @@ def test_timeline_folds_and_counts_technical_fields(store: Store, support: Clien
 def test_card_folds_changes_beyond_the_first_twelve(store: Store, support: Client) -> None:
     store.add("A1", 0, {f"f{n}": 0 for n in range(40)}, 0)
     store.add("A1", 1, {f"f{n}": 1 for n in range(40)}, 1)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "40 changes" in page_text
     assert "28 more changes" in page_text
 
@@ -90,7 +90,7 @@ def test_version_link_opens_that_version(documents: Store, support: Client) -> N
     for number in range(2, 60):
         documents.add("A1", number, {"name": "Ипотека", "rate": str(number)}, number)
     page = support.get(match[1].replace("&amp;", "&"))
-    page_text = text(page)
+    page_text = read_text(page)
     assert "Rate 18.4 % 17.9 %" in page_text
     assert "<title>Ипотека · version 1 | Annals</title>" in page.content.decode()
     assert "The whole document: 2 fields" in page_text
@@ -147,7 +147,7 @@ def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Cli
     middle = support.get(back).content.decode()
     assert re.findall(r'id="v(\d+)"', middle) == seen[1]
     assert middle.index('rel="next"') < middle.index('rel="prev"')  # the older ones are on the left
-    page_text = text(support.get(f"{A1}?page=v1:nonsense"))
+    page_text = read_text(support.get(f"{A1}?page=v1:nonsense"))
     assert "The page in the address is not valid. The newest versions are shown." in page_text
     assert "Newer" not in page_text
     first = link(middle, "prev")
@@ -157,10 +157,11 @@ def test_timeline_pages_link_to_older_and_newer_pages(store: Store, support: Cli
 def test_page_shows_how_complete_the_store_is(documents: Store, support: Client) -> None:
     now = datetime.now(UTC)
     twin, row = (
-        ledger_row(topic, end_known_at=now, newest_timestamp=now) for topic in reversed(ROOT.topics)
+        create_ledger_row(topic, end_known_at=now, newest_timestamp=now)
+        for topic in reversed(ROOT.topics)
     )
     assert twin.topic != row.topic
-    assert "Everything up to" in text(support.get(A1))
+    assert "Everything up to" in read_text(support.get(A1))
     assert "notice" not in support.get(A1).content.decode()
     before = now - timedelta(minutes=2)
     for seen, sentence in (
@@ -168,15 +169,15 @@ def test_page_shows_how_complete_the_store_is(documents: Store, support: Client)
         (before, "No consumer reads messages at the moment"),
     ):
         Ledger.objects.update(checked_at=seen, end_known_at=before)
-        assert sentence in text(support.get(A1))
+        assert sentence in read_text(support.get(A1))
     Ledger.objects.update(checked_at=now, end_known_at=now)
     row.high_watermark = 14
     row.newest_timestamp = now - timedelta(hours=1)
     row.save()
-    assert "Not all sent messages have been read" in text(support.get(A1))
+    assert "Not all sent messages have been read" in read_text(support.get(A1))
     row.halted_at = now
     row.save()
-    assert "Reading of messages has stopped" in text(support.get(A1))
+    assert "Reading of messages has stopped" in read_text(support.get(A1))
 
 
 def test_application_page_merges_versions_of_children(documents: Store, support: Client) -> None:
@@ -184,7 +185,7 @@ def test_application_page_merges_versions_of_children(documents: Store, support:
     documents.add("C1", 1, "null", 4, entity="product-car", type=ChangeType.DELETE)
     documents.add("R9", 0, {"fullName": "Чужой"}, 4, entity="participant-role", application="A9")
     page = support.get(WHOLE)
-    page_text = text(page)
+    page_text = read_text(page)
     items = (
         "Car Лада Веста version 0",
         "Рожков Олег version 0",
@@ -218,7 +219,7 @@ def test_deleted_document_keeps_its_name(documents: Store, support: Client) -> N
     body = support.get(WHOLE).content.decode()
     assert "<s>Рожков Олег</s>" in body
     assert "<s>R2</s>" in body
-    found_text = text(support.get("/admin/history/", {"q": "R1 R2"}))
+    found_text = read_text(support.get("/admin/history/", {"q": "R1 R2"}))
     assert "Рожков Олег" in found_text
 
 
@@ -243,7 +244,7 @@ def test_application_page_opens_when_only_children_are_stored(
     store.add("R1", 0, {"fullName": "Рожков Олег"}, 2, entity="participant-role", application="A5")
     page = support.get("/admin/applications/A5/")
     assert page.status_code == 200
-    assert "Рожков Олег" in text(page)
+    assert "Рожков Олег" in read_text(page)
     assert support.get("/admin/applications/A6/").status_code == 404
 
 

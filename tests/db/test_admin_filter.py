@@ -8,7 +8,7 @@ from django.test import Client
 
 from history.catalogue import labels
 from history.models import FieldLabel, Person
-from tests.db.screens import A1, WHOLE, link, text
+from tests.db.screens import A1, WHOLE, link, read_text
 from tests.db.store import Store
 
 
@@ -82,7 +82,7 @@ def test_next_page_keeps_valid_conditions(store: Store, support: Client) -> None
     assert "path=%2Fn" in older
     next_text = support.get(older).content.decode()
     assert read_notice(next_text) == ""
-    assert "Newer" in text(support.get(older))
+    assert "Newer" in read_text(support.get(older))
 
 
 def test_filter_by_masked_field_is_refused_in_language_of_page(
@@ -220,7 +220,7 @@ def test_unknown_name_is_reported_when_no_version_fits(
 ) -> None:
     for name in ("author", "clientId"):
         page = support.get(A1, {name: typed, "type": "DELETE"})
-        assert "No version fits the filter." in text(page)
+        assert "No version fits the filter." in read_text(page)
         told = f"no name or login “{html.escape(typed)}”"
         assert (told in page.content.decode()) is is_reported
 
@@ -228,6 +228,6 @@ def test_unknown_name_is_reported_when_no_version_fits(
 def test_deletion_is_not_called_technical(store: Store, support: Client) -> None:
     store.add("A1", 0, {"rate": "1.5", "modifiedBy": "a"}, 0)
     store.add("A1", 1, {"rate": "1.5", "modifiedBy": "b"}, 1, type=2)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "deleted" in page_text
     assert "only technical fields" not in page_text

@@ -12,8 +12,8 @@ from annals.operations.metrics_page import count_gaps
 from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import VersionGap
-from tests.db.noted import gaps_ran, held_version
-from tests.db.screens import link, text, walk
+from tests.db.noted import create_quarantined_version, record_gap_run
+from tests.db.screens import link, read_text, walk
 
 ADDRESS = "/admin/gaps/"
 
@@ -29,7 +29,7 @@ def operator(client: Client) -> Client:
 def open_and_closed_gaps(db: None) -> None:
     """120 open gaps of two services, one of them explained, and a closed one."""
     now = clock.now()
-    gaps_ran(now, quarantined=1)
+    record_gap_run(now, quarantined=1)
     for number in range(121):
         VersionGap.objects.create(
             entity=ROOT.name, document=f"A{number}", first=5, last=7 if number else 5,
@@ -37,7 +37,7 @@ def open_and_closed_gaps(db: None) -> None:
             until=now, found_at=now, closed_at=now if number == 120 else None,
             outcome="arrived" if number == 120 else "",
         )  # fmt: skip
-    held_version("A119", 6, value=b"secret")
+    create_quarantined_version("A119", 6, value=b"secret")
 
 
 def list_shown_documents(page: str) -> list[str]:
@@ -54,7 +54,7 @@ def test_gap_page_explains_quarantined_versions_and_links_no_documents_for_opera
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     answer = operator.get(ADDRESS)
-    page_text = text(answer)
+    page_text = read_text(answer)
     assert "Version 6 came on " in page_text
     assert "is in quarantine: updatedAt is wrong." in page_text
     assert "of the missing versions 1 came and are in quarantine" in page_text
@@ -72,7 +72,7 @@ def test_gap_page_filters_and_shows_closed_gaps(
     assert "clientId=service-1" in link(page, "next")
     closed = operator.get(ADDRESS, {"closed": "1"})
     assert list_shown_documents(closed.content.decode()) == ["A120"]
-    assert "arrived late" in text(closed)
+    assert "arrived late" in read_text(closed)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_gap_page_ignores_wrong_parameters(
 
 
 def test_gap_page_says_that_gaps_never_ran(db: None, operator: Client) -> None:
-    assert "annals gaps has never run: run it from cron" in text(operator.get(ADDRESS))
+    assert "annals gaps has never run: run it from cron" in read_text(operator.get(ADDRESS))
     assert list(count_gaps()) == []
 
 
@@ -103,8 +103,8 @@ def test_filter_without_result_does_not_claim_that_nothing_is_missing(
     open_and_closed_gaps: None, operator: Client
 ) -> None:
     for closed in ({}, {"closed": "1"}):
-        page_text = text(operator.get(ADDRESS, {"clientId": "typo", **closed}))
+        page_text = read_text(operator.get(ADDRESS, {"clientId": "typo", **closed}))
         assert "No gap fits the filter." in page_text
         assert "No version is missing" not in page_text
     VersionGap.objects.all().delete()
-    assert "No version is missing." in text(operator.get(ADDRESS))
+    assert "No version is missing." in read_text(operator.get(ADDRESS))

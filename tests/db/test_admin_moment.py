@@ -11,8 +11,8 @@ from django.test import Client
 
 from history.common import clock
 from history.models import ArchivedDay
-from tests.db.noted import held_version
-from tests.db.screens import A1, text
+from tests.db.noted import create_quarantined_version
+from tests.db.screens import A1, read_text
 from tests.db.store import T0, Store
 
 PAGE = "/admin/at/A1/"
@@ -67,16 +67,16 @@ def test_moment_page_shows_each_part_at_the_moment(
     changing_application: Store,
     support: Client,
 ) -> None:
-    shown_text = text(support.get(open_moment(minute))).replace(",", ".")
+    shown_text = read_text(support.get(open_moment(minute))).replace(",", ".")
     assert [item for item in present_texts if item not in shown_text] == []
     assert [item for item in absent_texts if item in shown_text] == []
     # In Moscow it is three hours later.
-    moscow = text(support.get(open_moment(minute, "Europe/Moscow", 3))).replace(",", ".")
+    moscow = read_text(support.get(open_moment(minute, "Europe/Moscow", 3))).replace(",", ".")
     assert moscow.partition("As it was on")[2] == shown_text.partition("As it was on")[2] != ""
 
 
 def test_moment_page_without_moment_shows_now(changing_application: Store, support: Client) -> None:
-    shown_text = text(support.get(PAGE))
+    shown_text = read_text(support.get(PAGE))
     assert "This is how it is now" in shown_text
     assert "Иванов Пётр" in shown_text
 
@@ -88,7 +88,7 @@ def test_moment_page_reports_wrong_moment(
     page = support.get(f"{PAGE}?time={wrong}")
     assert page.status_code == 200
     assert "errorlist" in page.content.decode()
-    assert "Иванов Пётр" not in text(page)
+    assert "Иванов Пётр" not in read_text(page)
 
 
 @pytest.mark.parametrize("form", ["%d.%m.%Y", "%Y-%m-%d"])
@@ -98,7 +98,7 @@ def test_moment_page_takes_a_date_as_end_of_that_day(
     begin = T0.replace(hour=0)
     page = support.get(PAGE, {"time": T0.strftime(form)})
     assert page.context["said"] == begin + timedelta(days=1, seconds=-1)
-    assert "Иванов Пётр" in text(page)
+    assert "Иванов Пётр" in read_text(page)
     moscow = support.get(PAGE, {"time": T0.strftime(form), "tz": "Europe/Moscow"})
     assert moscow.context["said"] == begin + timedelta(hours=21, seconds=-1)
     support.cookies["annals_zone"] = "moscow"
@@ -123,10 +123,10 @@ def test_moment_page_refuses_future_moment(
 ) -> None:
     page = support.get(PAGE, {"time": (clock.now() + timedelta(days=1)).strftime(form)})
     assert page.status_code == 200
-    assert "This moment is still to come." in text(page)
-    assert "the same today" not in text(page)
+    assert "This moment is still to come." in read_text(page)
+    assert "the same today" not in read_text(page)
     assert page.context["parts"] == []
-    assert "As it was on" not in text(page)
+    assert "As it was on" not in read_text(page)
 
 
 def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> None:
@@ -135,20 +135,20 @@ def test_heading_shows_status_of_the_moment(store: Store, support: Client) -> No
         store.add("A1", version, {"name": "Ипотека", "status": status}, 10 * version)
     heads = [
         *(
-            text(support.get(address)).partition("Copy")[0]
+            read_text(support.get(address)).partition("Copy")[0]
             for address in (open_moment(15), open_moment(5))
         ),
         *(
-            text(support.get(f"/admin/history/product-instance/A1/versions/{number}/")).partition(
-                "Copy"
-            )[0]
+            read_text(
+                support.get(f"/admin/history/product-instance/A1/versions/{number}/")
+            ).partition("Copy")[0]
             for number in (1, 2)
         ),
     ]
     assert ["then: B · now: A" in head for head in heads] == [True, False, False, False]
     assert ["then: B" in head for head in heads] == [True, False, True, False]
     store.add("A1", 3, {"name": "Ипотека"}, 30, type=2)
-    assert "then: A · now: no longer exists" in text(support.get(open_moment(5)))
+    assert "then: A · now: no longer exists" in read_text(support.get(open_moment(5)))
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_moment_before_first_version_is_not_called_unknown_id(
     store.add("B1", version, {"name": "Ипотека", **data}, 0)
     page = support.get(open_moment(-60).replace("A1", "B1"))
     assert page.status_code == 404
-    assert expected_text in text(page)
-    assert "Ипотека" in text(page)
-    assert "it may also be of another kind" not in text(page)
-    old = text(support.get("/admin/at/B1/?time=2000-01-01"))
+    assert expected_text in read_text(page)
+    assert "Ипотека" in read_text(page)
+    assert "it may also be of another kind" not in read_text(page)
+    old = read_text(support.get("/admin/at/B1/?time=2000-01-01"))
     assert re.search(r"Versions are kept from 20\d\d-\d\d-\d\d on: older ones", old)
     assert f'value="{T0 - timedelta(minutes=60):%Y-%m-%dT%H:%M:%S}"' in page.content.decode()
 
@@ -185,19 +185,19 @@ def test_moment_page_warns_of_missing_versions_before_the_moment(
 ) -> None:
     changing_application.add("A1", 5, {"rate": "9.5"}, 60)
     changing_application.add("R2", 2, {"fullName": "Иванов Пётр"}, 60, **CHILD)
-    shown_text = text(support.get(open_moment(30)))
+    shown_text = read_text(support.get(open_moment(30)))
     for missing in ("Versions 3–4 never arrived", "Version 1 never arrived"):
         assert f"{missing}: the state at this moment may have been different." in shown_text
     for minute in (9, 70):  # the next version is there, or the gap is older
-        assert "may have been different" not in text(support.get(open_moment(minute)))
+        assert "may have been different" not in read_text(support.get(open_moment(minute)))
 
 
 def test_moment_page_warns_of_quarantined_version_before_the_moment(
     changing_application: Store, support: Client
 ) -> None:
     changing_application.add("A1", 4, {"rate": "9.5"}, 60)
-    held_version("A1", 3)
-    shown_text = text(support.get(open_moment(30)))
+    create_quarantined_version("A1", 3)
+    shown_text = read_text(support.get(open_moment(30)))
     assert (
         "Not all versions are in the store: the state at this moment may have been different."
         in shown_text
@@ -232,7 +232,7 @@ def test_page_of_missing_version_says_why(
     if "unmask" in address:
         support.force_login(User.objects.get(username="privacy"))
     page = support.get(f"{A1}{address}", follow=True)
-    page_text = text(page)
+    page_text = read_text(page)
     assert page.status_code == 404
     assert "version 5" in page_text  # the head
     assert 'name="version"' in page.content.decode()
@@ -244,7 +244,7 @@ def test_page_of_missing_version_says_why(
 def test_page_says_that_retention_removed_version(store: Store, support: Client) -> None:
     created = clock.now() - timedelta(days=200)
     store.add("A1", 7, {"createdAt": created.isoformat()}, 0)
-    page_text = text(support.get(f"{A1}versions/3/"))
+    page_text = read_text(support.get(f"{A1}versions/3/"))
     assert "Version 3 was removed: it is past the days that are kept." in page_text
 
 
@@ -270,19 +270,19 @@ def test_page_says_that_version_may_be_archived(
         ),
         ("/admin/history/product-instance/A5/", "It may be in the archive."),
     ):
-        assert sentence in text(support.get(address)), address
-    assert "archive" not in text(support.get("/admin/history/product-instance/B5/"))
+        assert sentence in read_text(support.get(address)), address
+    assert "archive" not in read_text(support.get("/admin/history/product-instance/B5/"))
 
 
 def test_page_of_unknown_document_names_its_quarantined_versions(
     store: Store, support: Client
 ) -> None:
-    held_version("Q1", 3)
+    create_quarantined_version("Q1", 3)
     for address in ("/admin/history/?q=Q1", "/admin/history/product-instance/Q1/"):
-        page_text = text(support.get(address))
+        page_text = read_text(support.get(address))
         assert "Version 3 came" in page_text
         assert "is in quarantine: updatedAt is wrong." in page_text
-    assert "in quarantine" not in text(support.get("/admin/history/?q=Q2"))
+    assert "in quarantine" not in read_text(support.get("/admin/history/?q=Q2"))
 
 
 def test_document_without_name_shows_its_id_once(store: Store, support: Client) -> None:

@@ -15,7 +15,7 @@ from history.admin.components.links import MOST_ROWS
 from history.catalogue import labels
 from history.models import FieldLabel, Person
 from history.timeline import budget
-from tests.db.screens import A1, SCREENS, WHOLE, link, text
+from tests.db.screens import A1, SCREENS, WHOLE, link, read_text
 from tests.db.store import Store
 
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
@@ -92,7 +92,10 @@ def pages_by_address(documents: Store, client: Client) -> list[tuple[str, HttpRe
         *SCREENS,
     ]
     user = User.objects.get(username="support").pk
-    pages = [(one, client.get(one.replace("{user}", str(user)), follow=True)) for one in addresses]
+    pages = [
+        (address, client.get(address.replace("{user}", str(user)), follow=True))
+        for address in addresses
+    ]
     # The last one is the page about an entity that is not there.
     assert [page.status_code for _, page in pages] == [*[200] * (len(pages) - 1), 404]
     return pages
@@ -126,8 +129,8 @@ def test_every_page_has_labels_for_screen_readers(
         for field in re.findall(r"<(?:input|select|textarea)\b[^>]*>", body):
             if re.search(r'type="(hidden|submit|checkbox|radio)"|name="action"', field):
                 continue
-            own = re.search(r'\bid="([^"]*)"', field)
-            assert "aria-label" in field or (own and own[1] in labels), (address, field)
+            id_match = re.search(r'\bid="([^"]*)"', field)
+            assert "aria-label" in field or (id_match and id_match[1] in labels), (address, field)
             fields += 1
     assert fields > 20
 
@@ -135,7 +138,7 @@ def test_every_page_has_labels_for_screen_readers(
 @pytest.mark.parametrize("model", ["auth/user", "history/person", "history/fieldlabel"])
 def test_lists_are_titled_with_their_name(model: str, client: Client, db: None) -> None:
     client.force_login(User.objects.get(username="admin"))
-    shown_text = text(client.get(f"/admin/{model}/"))
+    shown_text = read_text(client.get(f"/admin/{model}/"))
     assert "to change" not in shown_text
     assert "In total: " in shown_text
 
@@ -145,11 +148,11 @@ def test_pages_are_russian_until_language_is_switched(
 ) -> None:
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, language="ru")
     page = support.get("/admin/", headers={"accept-language": "en-US,en"})
-    assert "Кто, что и когда изменил" in text(page)
+    assert "Кто, что и когда изменил" in read_text(page)
     assert page.headers["Content-Language"] == "ru"
     back = support.post("/admin/language/", {"language": "en", "next": A1})
     assert back.headers["Location"] == A1
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "version 1" in page_text
     assert "unknown login" in page_text
     assert support.get("/admin/language/").status_code == 405
@@ -238,7 +241,7 @@ def test_page_draws_limited_number_of_values(
     page = support.get(A1)
     assert page.status_code == 200
     assert page.content.count(b"<dt>") < 5_000
-    assert re.search(r"\d+ more in the snapshot", text(page))
+    assert re.search(r"\d+ more in the snapshot", read_text(page))
 
 
 def test_page_cuts_long_text_and_file_has_all(store: Store, support: Client) -> None:
@@ -311,7 +314,7 @@ def test_screens_accept_key_paths_of_the_api(store: Store, client: Client, key: 
     result = json.loads(client.get(f"{BASE}/blame").content)["data"]["blame"]
     path = next(leaf["keyPath"] for leaf in result if leaf["path"].endswith("/n"))
     assert len(path) > 2 * len(key)
-    kept = json.loads(client.get(BASE, {"path": path}).content)["data"]["history"]
-    assert [version["version"] for version in kept] == [2]
+    versions = json.loads(client.get(BASE, {"path": path}).content)["data"]["history"]
+    assert [version["version"] for version in versions] == [2]
     values = json.loads(client.get(f"{BASE}/fields", {"path": path}).content)["data"]["values"]
     assert [value["version"] for value in values] == [2, 0]

@@ -7,8 +7,8 @@ import pytest
 from django.test import Client
 
 from history.models import SearchKey
-from tests.db.screens import A1, WHOLE, link, text
-from tests.db.store import Store, minute, queries
+from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.store import Store, minute, record_queries
 from tests.old_service import OldServiceServer
 
 
@@ -22,7 +22,7 @@ def test_search_opens_the_only_hit(documents: Store, support: Client) -> None:
 
 def test_search_lists_hits_of_several_ids(documents: Store, support: Client) -> None:
     page = support.get("/admin/history/", {"q": "A1, R1\nNO1"})
-    page_text = text(page)
+    page_text = read_text(page)
     assert "Ипотека" in page_text
     assert "Рожков Олег" in page_text
     assert "1 was not found in the days that are kept: NO1" in page_text
@@ -46,18 +46,18 @@ def test_search_by_client_number_sorts_applications_by_last_change(
         store_carriers("77 00", f"C{number}")
     role = {"entity": "participant-role", "application": "B58"}
     documents.add("C58", 2, {"fullName": "Рожков"}, 99, **role)
-    assert "Last change: Participant, version 2" in text(
+    assert "Last change: Participant, version 2" in read_text(
         support.get("/admin/applications/B58/?type=CREATE")
     )
     page = support.get("/admin/history/", {"q": "77 00"})
-    page_text, body = text(page), page.content.decode()
+    page_text, body = read_text(page), page.content.decode()
     assert page_text.count("found by: Client number") == 50
     places = [body.index(f'href="/admin/applications/{item}/"') for item in ("B58", "B59", "B57")]
     assert places == sorted(places)
     assert "Guarantor Рожков 59" in page_text
     assert 'href="/admin/history/participant-role/C59/"' in body
     assert "Loan issued" in page_text or "Issued" in page_text
-    next_text = text(support.get(link(body, "next")))
+    next_text = read_text(support.get(link(body, "next")))
     assert next_text.count("found by: Client number") == 10
 
 
@@ -92,7 +92,9 @@ def test_search_offers_hits_of_other_spellings(
     """In small letters, with signs around it, with other letters or dashes."""
     store_carriers(stored, "R1")
     page = support.get("/admin/history/", {"q": query})
-    assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in text(page)
+    assert f"Nothing matches {query} exactly. Found with another spelling: {stored}." in read_text(
+        page
+    )
     assert f'href="{WHOLE}"' in page.content.decode()
 
 
@@ -103,7 +105,7 @@ def test_search_offers_id_in_another_unicode_form(
     id = unicodedata.normalize(form, "заявка-й")
     documents.add(id, 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": unicodedata.normalize(typed, id)})
-    assert "Found with another spelling: " in text(page)
+    assert "Found with another spelling: " in read_text(page)
 
 
 def test_search_offers_other_spelling_of_each_text(documents: Store, support: Client) -> None:
@@ -111,7 +113,7 @@ def test_search_offers_other_spelling_of_each_text(documents: Store, support: Cl
     documents.add("B1", 0, {"name": "Ипотека"}, 0)
     page = support.get("/admin/history/", {"q": "№77-ab, b1;  none"})
     page_text = "Nothing matches №77-ab, b1 exactly. Found with another spelling: 77-AB, B1."
-    assert page_text in text(page)
+    assert page_text in read_text(page)
     shown_text = page.content.decode()
     assert f'href="{WHOLE}"' in shown_text
     assert 'href="/admin/applications/B1/"' in shown_text
@@ -132,7 +134,7 @@ def test_search_of_forty_ids_takes_as_many_queries_as_of_one(
     counts = []
     for pasted in (["B0", "none"], [f"B{number}" for number in range(40)]):
         support.get("/admin/history/", {"q": " ".join(pasted)})
-        with queries(monkeypatch) as page_text:
+        with record_queries(monkeypatch) as page_text:
             page = support.get("/admin/history/", {"q": " ".join(pasted)})
         counts.append(len(page_text))
     assert counts[1] <= counts[0]
@@ -151,7 +153,7 @@ def test_search_of_more_than_forty_ids_links_to_the_rest(documents: Store, suppo
     assert f'<a href="{last}">Search for the other 10</a>' in support.get(rest_url).content.decode()
     page = support.get(last)
     assert f'href="{WHOLE}"' in page.content.decode()
-    assert "Search for the other" not in text(page)
+    assert "Search for the other" not in read_text(page)
 
 
 def test_search_key_of_unstored_version_finds_nothing(documents: Store, support: Client) -> None:
@@ -162,19 +164,19 @@ def test_search_key_of_unstored_version_finds_nothing(documents: Store, support:
     )  # fmt: skip
     page = support.get("/admin/history/", {"q": "CRM-2"})
     assert page.status_code == 200
-    assert "CRM-2 : nothing has this id or number in the days that are kept" in text(page)
+    assert "CRM-2 : nothing has this id or number in the days that are kept" in read_text(page)
 
 
 def test_search_without_hit_lists_searchable_keys(documents: Store, support: Client) -> None:
     for query in ("", "NO1", "x" * 300, "\x00"):
         page = support.get("/admin/history/", {"q": query})
         assert page.status_code == 200
-        assert "What can be searched" in text(page)
+        assert "What can be searched" in read_text(page)
 
 
 def test_search_by_name_says_that_names_are_not_searched(documents: Store, support: Client) -> None:
-    for asked in ("Иванов Иван", "+7 900 123-45-67"):
-        shown_text = text(support.get("/admin/history/", {"q": asked}))
+    for words in ("Иванов Иван", "+7 900 123-45-67"):
+        shown_text = read_text(support.get("/admin/history/", {"q": words}))
         assert "Names, phone numbers, passports and amounts are not searched." in shown_text
 
 
@@ -190,11 +192,11 @@ def test_search_without_hit_links_to_old_service(
 ) -> None:
     old.add_version("ONLYOLD", 0, {"rate": "17"}, minute(0))
     page = support.get("/admin/history/", {"q": "ONLYOLD"})
-    assert "The search does not cover the old system." in text(page)
+    assert "The search does not cover the old system." in read_text(page)
     address = "/admin/applications/ONLYOLD/"
     assert f'href="{address}"' in page.content.decode()
     assert 'href="/admin/history/participant-role/ONLYOLD/"' in page.content.decode()
-    assert "from the old system" in text(support.get(address))
+    assert "from the old system" in read_text(support.get(address))
     several = support.get("/admin/history/", {"q": f"A1 a/b B7 {'x' * 33}"}).content.decode()
     assert several.count("/admin/applications/") == 3
     assert "/admin/applications/xxx" not in several
@@ -204,4 +206,4 @@ def test_search_without_hit_links_to_old_service(
 def test_search_does_not_mention_old_service_when_there_is_none(
     documents: Store, support: Client
 ) -> None:
-    assert "old system" not in text(support.get("/admin/history/", {"q": "ONLYOLD"}))
+    assert "old system" not in read_text(support.get("/admin/history/", {"q": "ONLYOLD"}))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.db.screens import A1, WHOLE, link, text
+from tests.db.screens import A1, WHOLE, link, read_text
 from tests.db.store import Store
 
 LINE = re.compile(
@@ -69,9 +69,9 @@ def test_state_links_odd_keys_to_their_versions(store: Store, support: Client, k
     store_versions(store, [{key: 1, "other": 1}, {key: 2, "other": 1}, {key: 2, "other": 2}])
     links = read_field_links(support)
     second = links.pop("/other")
-    own = next(iter(links.values()))
-    assert own[1] == 1
-    assert list_shown_versions(support, own[0]) == [1]
+    first_link = next(iter(links.values()))
+    assert first_link[1] == 1
+    assert list_shown_versions(support, first_link[0]) == [1]
     assert list_shown_versions(support, second[0]) == [2]
 
 
@@ -101,14 +101,14 @@ def test_state_shows_many_fields_in_pages(
     while address:
         page = support.get(address)
         seen += re.findall(r'title="/(k\d+) · ', page.content.decode())
-        ranges += re.findall(r"Fields [0-9–]+ of 251", text(page))
+        ranges += re.findall(r"Fields [0-9–]+ of 251", read_text(page))
         address = link(page.content.decode(), "next")
     assert seen == [f"k{n:04}" for n in range(250)]
     assert ranges == [f"Fields {part} of 251" for part in ("1–100", "101–200", "201–251")]
     back = link(page.content.decode(), "prev")
-    assert "Fields 101–200 of 251" in text(support.get(back))
+    assert "Fields 101–200 of 251" in read_text(support.get(back))
     for wrong in ("x", "-1", "251", "9" * 30, "٣"):
-        assert "Fields 1–100 of 251" in text(support.get(f"{A1}state/", {"after": wrong}))
+        assert "Fields 1–100 of 251" in read_text(support.get(f"{A1}state/", {"after": wrong}))
 
 
 @pytest.fixture

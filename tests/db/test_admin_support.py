@@ -23,9 +23,9 @@ from history.completeness.complete_to import StoreCompleteness
 from history.documents.record import ChangeType
 from history.models import ArchivedDay, FieldLabel, SealedDay, SearchKey
 from history.policy.masking.mask import make_token
-from tests.db.noted import held_version
-from tests.db.screens import A1, WHOLE, link, text
-from tests.db.store import T0, Store, queries
+from tests.db.noted import create_quarantined_version
+from tests.db.screens import A1, WHOLE, link, read_text
+from tests.db.store import T0, Store, record_queries
 
 pytestmark = pytest.mark.django_db
 
@@ -40,19 +40,19 @@ def test_first_page_shows_last_change_of_opened_documents(
         entity="participant-role", application="A1",
     )  # fmt: skip
     documents.add("A1", 2, {"name": "Ипотека", "rate": "16.5"}, 9, author="m.ivanov")
-    assert "Opened recently" not in text(support.get("/admin/"))
+    assert "Opened recently" not in read_text(support.get("/admin/"))
     support.get(WHOLE)
-    page_text = text(support.get("/admin/"))
+    page_text = read_text(support.get("/admin/"))
     assert "Ипотека" in page_text
     assert "Иванов Михаил · “Rate” changed from 17.9 % to 16.5 %" in page_text
     documents.add("R2", 1, None, 10, entity="participant-role", type=ChangeType.DELETE)
-    assert "Иванов Михаил · deleted" in text(support.get("/admin/"))
+    assert "Иванов Михаил · deleted" in read_text(support.get("/admin/"))
     tomorrow = Client()
     tomorrow.force_login(User.objects.get(username="support"))
-    assert "Opened recently" in text(tomorrow.get("/admin/"))
+    assert "Opened recently" in read_text(tomorrow.get("/admin/"))
     other_client = Client()
     other_client.force_login(User.objects.get(username="auditor"))
-    assert "Opened recently" not in text(other_client.get("/admin/"))
+    assert "Opened recently" not in read_text(other_client.get("/admin/"))
 
 
 def test_first_page_offers_twenty_opened_documents(
@@ -65,14 +65,14 @@ def test_first_page_offers_twenty_opened_documents(
         if number in (5, 21):
             attempts = []
             for _ in range(3):  # some of what a page asks is kept for seconds
-                with queries(monkeypatch) as statements:
+                with record_queries(monkeypatch) as statements:
                     page = support.get("/admin/")
                 attempts.append(len(statements))
             counts.append(min(attempts))
     shown_text = re.findall(r'href="/admin/applications/(B\d+)/"', page.content.decode())
     assert shown_text == [f"B{number}" for number in range(21, 1, -1)]
-    assert "Ипотека 16" in text(page)
-    assert "Before that: Application Ипотека 15 , Application Ипотека 14 ," in text(page)
+    assert "Ипотека 16" in read_text(page)
+    assert "Before that: Application Ипотека 15 , Application Ипотека 14 ," in read_text(page)
     assert counts[0] == counts[1]  # all titles together, one query for each kind
 
 
@@ -99,16 +99,16 @@ def test_client_page_merges_applications_of_one_week(store: Store, support: Clie
     assert 'href="/admin/client/?q=C77">What happened this week' in result.content.decode()
     before = (T0 - timedelta(days=7)).strftime("%G-W%V")
     empty = support.get("/admin/client/", {"q": "C77", "week": before})
-    assert "Nothing changed that week. The first change after it:" in text(empty)
+    assert "Nothing changed that week. The first change after it:" in read_text(empty)
     assert f'<a href="/admin/client/?q=C77&amp;week={week}">The first' in empty.content.decode()
     later = (T0 + timedelta(days=14)).strftime("%G-W%V")
-    assert "The last change before it:" in text(
+    assert "The last change before it:" in read_text(
         support.get("/admin/client/", {"q": "C77", "week": later})
     )
     assert link(page.content.decode(), "next").endswith(f"week={before}")
     body = page.content.decode()
     assert body.index("← The week before") < body.index("The week after →")
-    nobody = text(support.get("/admin/client/", {"q": "nobody"}))
+    nobody = read_text(support.get("/admin/client/", {"q": "nobody"}))
     assert ("Nothing has this number" in nobody, "week" in nobody) == (True, False)
     for number, week in (
         *(("C77", item) for item in ("2026-W99", "1-W1", "9999-W52", f"2026-W{9**30}")),
@@ -124,7 +124,7 @@ def test_field_page_lists_all_values(store: Store, support: Client) -> None:
     ):
         store.add("A1", number, {"rate": rate}, number, author=author)
     page = support.get(FIELD, {"path": "/rate"})
-    page_text = text(page)
+    page_text = read_text(page)
     ends = re.findall(r"<span>(.*)</span><svg .*</svg><span>(.*)</span>", page.content.decode())
     assert ends == [("3\N{NO-BREAK SPACE}%", "1\N{NO-BREAK SPACE}%")]
     assert re.search(r"3 % 1 % (\d{4}-\d\d-\d\d ){2}Value", page_text)
@@ -145,7 +145,7 @@ def test_field_page_bounds_duration_of_value_next_to_gap(store: Store, support: 
     page = support.get(FIELD, {"path": "/rate"})
     stood = [line["stood"].replace("\N{NO-BREAK SPACE}", " ") for line in page.context["lines"]]
     assert stood[1:] == ["at least 1 day", "not known", "at most 2 days", "1 day"]
-    page_text = text(page)
+    page_text = read_text(page)
     assert f"{stood[0]}, in force now" in page_text
     assert "only the versions that changed this field" in page_text
 
@@ -156,7 +156,7 @@ def test_field_page_reports_services_that_change_back_and_forth(
     for number in range(4):
         rate = str(number % 2)
         store.add("A1", number, {"rate": rate}, number, author=None, client=f"service-{rate}")
-    page_text = text(support.get(FIELD, {"path": "/rate"}))
+    page_text = read_text(support.get(FIELD, {"path": "/rate"}))
     assert page_text.count("Two services change the value back and forth.") == 1
 
 
@@ -168,7 +168,7 @@ def test_timeline_shows_days_as_picture_and_list(store: Store, support: Client) 
     store.add("A1", 3, {"n": 3}, 2 * day)
     page = support.get(A1)
     assert page.content.decode().count("<title>") == 3  # of the window and of two days
-    page_text = text(page)
+    page_text = read_text(page)
     assert "2026: 2 versions" in page_text
     assert "1 version, versions are missing" in page_text
     assert 'class="lost"' in page.content.decode()
@@ -192,14 +192,14 @@ def test_timeline_picture_marks_deletions_gaps_and_day_states(
             digest="", files=[], archived_at=T0,
         )  # fmt: skip
     whole, card = (support.get(item) for item in (WHOLE, A1))
-    assert "2 versions, packed day, archived day" in text(whole)
-    assert text(whole).count("1 version, deletion") == 4  # title and list, of two days
-    assert text(card).count("1 version, deletion") == 2
+    assert "2 versions, packed day, archived day" in read_text(whole)
+    assert read_text(whole).count("1 version, deletion") == 4  # title and list, of two days
+    assert read_text(card).count("1 version, deletion") == 2
     for mark in ("gone", "packed", "archived"):
         assert f'<rect class="{mark}"' in whole.content.decode()
         assert f'<span class="key {mark}">' in whole.content.decode()
     ends = [date_format(day - timedelta(days=back), "j E Y") for back in (50, 40)]
-    assert f"Days in the archive: from {ends[0]} to {ends[1]}." in text(whole)
+    assert f"Days in the archive: from {ends[0]} to {ends[1]}." in read_text(whole)
 
 
 def test_day_of_moment_picture_links_to_end_of_day(store: Store, support: Client) -> None:
@@ -208,7 +208,7 @@ def test_day_of_moment_picture_links_to_end_of_day(store: Store, support: Client
     page = support.get("/admin/at/A1/").content.decode()
     urls = re.findall(r'<li><a href="([^"]*time=[^"]*)"', page)
     assert len(urls) == 3
-    page_text = text(support.get(urls[1].replace("&amp;", "&")))
+    page_text = read_text(support.get(urls[1].replace("&amp;", "&")))
     assert f"As it was on {T0 + timedelta(days=1):%Y-%m-%d}, 23:59:59" in page_text
     assert "1.5 % 2.5 %" in page_text
 
@@ -238,7 +238,7 @@ def test_timeline_folds_versions_without_changes(store: Store, support: Client) 
     folded = page[page.index('class="folded"') : page.index("</details></li>")]
     assert re.findall(r'id="v(\d+)"', folded) == ["5", "4", "3"]
     assert "3 versions without a change of content" in folded
-    assert ": changed." not in text(support.get(A1, {"as": "note"}))
+    assert ": changed." not in read_text(support.get(A1, {"as": "note"}))
 
 
 def test_timeline_exports_what_it_shows(documents: Store, support: Client) -> None:
@@ -257,7 +257,7 @@ def test_timeline_exports_what_it_shows(documents: Store, support: Client) -> No
     documents.add("A1", 2, {"name": "Ипотека 2", "rate": "16.9", "etag": "1"}, 2)
     for path, name in (("/rate", "Rate"), ("/etag", "Version tag")):
         for form in ("csv", "note"):
-            page_text = text(support.get(A1, {"path": path, "as": form}))
+            page_text = read_text(support.get(A1, {"path": path, "as": form}))
             assert (name in page_text, "Name" in page_text) == (True, False)
     result = json.loads(support.get(A1, query | {"as": "json"}).content)
     assert result["changes"][0]["Became"] == "17.9\N{NO-BREAK SPACE}%"
@@ -275,11 +275,11 @@ def test_note_for_client_is_in_plain_words(documents: Store, support: Client) ->
     )
     assert "“Stage / Status” changed from “Approved” to “Signing”." in page_text
     assert (page_text.count("Approved"), page_text.count("Signing")) == (2, 1)
-    at = T0 + timedelta(minutes=1, hours=3)
+    moment = T0 + timedelta(minutes=1, hours=3)
     changed = "“Rate” changed from 18.4\N{NO-BREAK SPACE}% to 17.9\N{NO-BREAK SPACE}%."
-    days = date_format(at, "j F Y")
+    days = date_format(moment, "j F Y")
     assert page_text.startswith(f"Application A1 Ипотека, {days}\n\n")
-    assert f"{days} at {at:%H:%M}, Application: {changed}" in page_text
+    assert f"{days} at {moment:%H:%M}, Application: {changed}" in page_text
     assert "Participant Рожков Олег: created." in page_text
     assert "Time zone: Europe/Moscow" in page_text
 
@@ -293,7 +293,7 @@ def test_login_in_field_is_shown_as_full_name(documents: Store, support: Client)
     assert '<span class="text" title="&quot;m.ivanov&quot;">Иванов Михаил</span>' in found_text
     assert '<span class="text" title="&quot;nobody&quot;">nobody</span>' in found_text
     assert ";Boss;Иванов Михаил;nobody" in support.get(A1, {"as": "csv"}).content.decode()
-    note = text(support.get(A1, {"as": "note"}))
+    note = read_text(support.get(A1, {"as": "note"}))
     assert "Boss" not in note  # no matter of the client
     assert "12:03" not in note  # nor that something changed
 
@@ -303,7 +303,7 @@ def test_note_describes_added_and_removed_list_items(store: Store, support: Clie
     added = [{"pid": "1", "name": "Полис"}, {"pid": "2", "by": "m.ivanov", "text": long}]
     for number, items in enumerate(([], added, added[1:])):
         store.add("A1", number, {"list": items, "tags": ["x"][:number]}, number)
-    page_text = text(support.get(A1, {"as": "note"}))
+    page_text = read_text(support.get(A1, {"as": "note"}))
     assert f"item added to “list”: “{long[:60]}…”." in page_text
     assert "item added to “list”: “Полис”." in page_text
     assert "item removed from “list”: “Полис”." in page_text
@@ -311,12 +311,12 @@ def test_note_describes_added_and_removed_list_items(store: Store, support: Clie
 
 
 def test_documents_with_the_same_name_show_their_ids(documents: Store, support: Client) -> None:
-    assert "R1" not in text(support.get(WHOLE))
+    assert "R1" not in read_text(support.get(WHOLE))
     for id in ("R2", "R3"):
         name = {"fullName": "Рожков Олег" if id == "R2" else "Рожкова Анна"}
         documents.add(id, 0, name, 3, entity="participant-role", application="A1")
     for address in (WHOLE, "/admin/at/A1/"):
-        page_text = text(support.get(address))
+        page_text = read_text(support.get(address))
         assert "Рожков Олег R1" in page_text
         assert "Рожков Олег R2" in page_text
         assert "R3" not in page_text
@@ -344,16 +344,16 @@ def test_export_writes_moments_in_its_time_zone(store: Store, support: Client) -
     assert "2026-99-99 00:00 UTC" in note  # no such day: as it is stored
     last = "2026-11-26T10:03:00Z"
     store.add("A1", 5, {"closedAt": last}, 5)
-    assert "to 2026-11-26 13:03:00" in text(support.get("/admin/"))
+    assert "to 2026-11-26 13:03:00" in read_text(support.get("/admin/"))
 
 
 def test_export_says_where_versions_are_missing(store: Store, support: Client) -> None:
     for number in (0, 4, 5):
         store.add("A1", number, {"n": number}, number)
-    held_version("A1", 3, first_seen=T0)
+    create_quarantined_version("A1", 3, first_seen=T0)
     gap = "Versions 1–2 never arrived."
     for address in (A1, WHOLE):
-        shown_text = text(support.get(address))
+        shown_text = read_text(support.get(address))
         assert gap in shown_text
         assert shown_text.count("Versions are missing before this one") == 1
         changes = json.loads(support.get(address, {"as": "json"}).content)["changes"]
@@ -381,7 +381,7 @@ def test_note_hides_iso_dates_and_mask_tokens(
     known_values = StoreCompleteness(upto, 0, False, None, retention_start=T0, read_at=upto)
     read = complete_to.read_completeness_and_messages
     monkeypatch.setattr(
-        complete_to, "read_completeness_and_messages", lambda asked: (known_values, read(asked)[1])
+        complete_to, "read_completeness_and_messages", lambda kinds: (known_values, read(kinds)[1])
     )
     support.cookies["annals_zone"] = "moscow"
     for number in range(2):
@@ -402,8 +402,8 @@ def test_export_escapes_formulas_line_breaks_and_file_names(store: Store, suppor
     assert ";\"x,'=HYPERLINK()" in support.get(address, {"as": "csv"}).content.decode()
     note = support.get(address, {"as": "note"}).content.decode()
     assert "“x,=HYPERLINK() 1 мая в 9:00”" in note
-    for asked, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
-        header = support.get(f"{address}{asked}").headers["Content-Disposition"]
+    for suffix, name in (("?as=csv", "Дом.csv"), ("versions/1/?download=1", "Дом-v1.json")):
+        header = support.get(f"{address}{suffix}").headers["Content-Disposition"]
         assert header == f"attachment; filename*=utf-8''{quote(f'product-instance-{name}')}"
 
 
@@ -492,7 +492,7 @@ def test_moment_page_limits_number_of_parts(documents: Store, support: Client) -
         documents.add(f"T{number:03}", 0, {"name": f"Задача {number}"}, 3, entity="product-task")
     page = support.get("/admin/at/A1/")
     assert page.content.decode().count('class="comparison part"') == 200
-    assert "12 more documents are not shown here." in text(page)
+    assert "12 more documents are not shown here." in read_text(page)
 
 
 def test_page_not_found_has_search_box(support: Client) -> None:

@@ -10,7 +10,7 @@ from django.test import Client
 
 from history.catalogue import labels
 from history.models import FieldLabel
-from tests.db.screens import A1, WHOLE, text
+from tests.db.screens import A1, WHOLE, read_text
 from tests.db.store import Store, minute
 
 
@@ -43,11 +43,11 @@ def test_card_links_to_its_own_snapshot(
 ) -> None:
     shown_text = find_json_urls_of_both(support.get(A1))
     pages = [support.get(address) for address in shown_text]
-    assert ["younger" in text(page) for page in pages] == [True, False]
-    assert ["elder" in text(page) for page in pages] == [False, True]
-    for page, other in zip(pages, reversed(shown_text), strict=True):
-        assert "More than one version has the number 6" in text(page)
-        assert other.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
+    assert ["younger" in read_text(page) for page in pages] == [True, False]
+    assert ["elder" in read_text(page) for page in pages] == [False, True]
+    for page, other_text in zip(pages, reversed(shown_text), strict=True):
+        assert "More than one version has the number 6" in read_text(page)
+        assert other_text.removesuffix(JSON) in find_links(page.content.decode(), "/versions/6/")
         download = find_links(page.content.decode(), "download=1")
         plain = html.unescape(re.sub(r"<[^>]*>", "", page.content.decode()))
         assert support.get(download[0]).content.decode() in plain
@@ -58,40 +58,40 @@ def test_timeline_marks_number_that_was_given_twice(
     address: str, document_with_number_given_twice: Store, support: Client
 ) -> None:
     page = support.get(address)
-    assert text(page).count("The number of version 6 was given twice.") == 2
-    assert "number of version 7 was" not in text(page)
+    assert read_text(page).count("The number of version 6 was given twice.") == 2
+    assert "number of version 7 was" not in read_text(page)
     filtered = support.get(address, {"path": "/rate", "from": f"{minute(40):%Y-%m-%dT%H:%M}"})
-    assert text(filtered).count("The number of version 6 was given twice.") == 1
+    assert read_text(filtered).count("The number of version 6 was given twice.") == 1
     (both_text,) = [link for link in find_links(page.content.decode(), "from=6") if "to=6" in link]
-    assert {"elder", "younger"} <= set(text(support.get(both_text)).split())
+    assert {"elder", "younger"} <= set(read_text(support.get(both_text)).split())
 
 
 def test_version_page_without_moment_shows_the_younger_version(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     for address in (f"{A1}versions/6/", f"{A1}versions/6/?at=nonsense"):
-        assert "younger" in text(support.get(address))
-    assert "More than one version" not in text(support.get(f"{A1}versions/7/"))
+        assert "younger" in read_text(support.get(address))
+    assert "More than one version" not in read_text(support.get(f"{A1}versions/7/"))
     removed = support.get(f"{A1}versions/6/?at=2001-01-01T00:00:00Z")
     assert removed.status_code == 404
-    assert "Version 6 is not in the store" in text(removed)
+    assert "Version 6 is not in the store" in read_text(removed)
 
 
 def test_versions_of_one_number_are_compared(
     document_with_number_given_twice: Store, support: Client
 ) -> None:
     same = support.get(f"{A1}compare/?from=6&to=6")
-    assert "More than one version has the number 6" in text(same)
+    assert "More than one version has the number 6" in read_text(same)
     _swapped, both_text = find_links(same.content.decode(), "fromAt=")
     compared = support.get(both_text)
-    assert "Interest rate elder younger" in text(compared)
-    assert "More than one version" not in text(compared)
+    assert "Interest rate elder younger" in read_text(compared)
+    assert "More than one version" not in read_text(compared)
     (swapped,) = find_links(compared.content.decode(), "fromAt=")
-    assert "Interest rate younger elder" in text(support.get(swapped))
+    assert "Interest rate younger elder" in read_text(support.get(swapped))
     document_with_number_given_twice.add("A1", 6, {"rate": "middle"}, 40)
     for address in (both_text, A1):
         third = find_links(support.get(address).content.decode(), "to=6")[-1]
-        assert "Interest rate middle younger" in text(support.get(third))
+        assert "Interest rate middle younger" in read_text(support.get(third))
 
 
 def test_card_is_compared_with_newest_version(
@@ -100,7 +100,7 @@ def test_card_is_compared_with_newest_version(
     document_with_number_given_twice.add("A1", 7, {"rate": "other seven"}, 50)
     page = support.get(A1).content.decode()
     matches = re.findall(r'href="([^"]*)">compare with newest', page)
-    page_text = [text(support.get(html.unescape(address))) for address in matches]
+    page_text = [read_text(support.get(html.unescape(address))) for address in matches]
     assert [f"Interest rate {old} seven" in page for old, page in zip(
         ("other seven", "younger", "elder", "five"), page_text, strict=True
     )] == [True] * 4  # fmt: skip
@@ -113,7 +113,7 @@ def test_state_links_to_version_that_set_the_value(
     document_with_number_given_twice.add("A1", 8, {"rate": "younger", "name": "first"}, 80)
     page = support.get(f"{A1}state/").content.decode()
     assert len(find_links(page, "/versions/7/?at=")) == 1
-    assert "first" in text(support.get(find_links(page, "/versions/7/?at=")[0]))
+    assert "first" in read_text(support.get(find_links(page, "/versions/7/?at=")[0]))
 
 
 def test_unmask_shows_value_of_the_shown_version(
@@ -128,5 +128,5 @@ def test_unmask_shows_value_of_the_shown_version(
         page = client.get(address).content.decode()
         (unmask,) = find_links(page, "/unmask/")
         answer = client.post(unmask, {"path": "/rate", "reason": "complaint 17"})
-        assert value in text(answer)
+        assert value in read_text(answer)
         assert address.removesuffix(JSON) in find_links(answer.content.decode(), "/versions/6/")

@@ -11,13 +11,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from history.models import Person
-from tests.db.calls import data, error
+from tests.db.calls import check_error, read_data
 from tests.db.store import T0, Store, minute
 
 BASE = "/api/v1/history/product-instance"
 
 
-def basic(login: str) -> dict[str, str]:
+def make_basic_header(login: str) -> dict[str, str]:
     secret = base64.b64encode(f"{login}:{login}".encode()).decode()
     return {"Authorization": f"Basic {secret}"}
 
@@ -34,7 +34,7 @@ def test_version_answer_has_fields_of_contract(
 ) -> None:
     Person.objects.create(login="m.ivanov", full_name="Иванов Михаил", kind="person")
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
-    answer_data = data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
+    answer_data = read_data(auditor.get(f"{BASE}/A1?pageSize=1&tz=Europe/Moscow"))
     (newest,) = answer_data["history"]
     assert newest == {
         "kind": "product-instance",
@@ -78,10 +78,10 @@ def test_version_answer_has_fields_of_contract(
 def test_version_answer_has_only_included_parts(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
+    (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=diff"))["history"]
     assert "diff" in newest
     assert not {"entity", "changes"} & set(newest)
-    (newest, *_) = data(auditor.get(f"{BASE}/A1?include=entity,changes"))["history"]
+    (newest, *_) = read_data(auditor.get(f"{BASE}/A1?include=entity,changes"))["history"]
     assert {"entity", "changes"} <= set(newest)
     assert "diff" not in newest
 
@@ -89,14 +89,14 @@ def test_version_answer_has_only_included_parts(
 def test_filter_accepts_moments_in_several_notations(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    def versions(query: str) -> list[int]:
-        return [item["version"] for item in data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
+    def list_versions(query: str) -> list[int]:
+        return [item["version"] for item in read_data(auditor.get(f"{BASE}/A1?{query}"))["history"]]
 
     start, end = minute(2).replace(tzinfo=None).isoformat(), quote(minute(4).isoformat())
-    assert versions(f"from={start}&to={end}") == [3, 2]
-    assert versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
+    assert list_versions(f"from={start}&to={end}") == [3, 2]
+    assert list_versions(f"from={start}&to={minute(4).isoformat()}") == [3, 2]  # + as a space
     moscow = (minute(2) + timedelta(hours=3)).replace(tzinfo=None).isoformat()
-    assert versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
+    assert list_versions(f"from={moscow}&to={end}&tz=Europe/Moscow") == [3, 2]
 
 
 def test_missing_version_answer_says_why(
@@ -116,9 +116,10 @@ def test_missing_version_answer_says_why(
         ("/api/v1/applications/A1/history?to=2001-01-01", "older_than_retention"),
         *((f"/api{item}", "unknown_address") for item in unknown),
     ):
-        error(auditor.get(address), 404, code)
+        check_error(auditor.get(address), 404, code)
     assert (
-        error(auditor.get(f"{BASE}/A1/versions/x"), 400, "bad_parameter")["parameter"] == "version"
+        check_error(auditor.get(f"{BASE}/A1/versions/x"), 400, "bad_parameter")["parameter"]
+        == "version"
     )
 
 
@@ -206,29 +207,33 @@ def test_version_that_client_has_is_answered_with_304(
     first = auditor.get(VERSION, headers=headers)
     tag = first.headers["ETag"]
     assert first.headers["Cache-Control"] == "private, no-cache"
-    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
-        again = auditor.get(VERSION, headers=headers | {"If-None-Match": known})
+    for tag_list in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        again = auditor.get(VERSION, headers=headers | {"If-None-Match": tag_list})
         assert (again.status_code, again.content) == (304, b"")
         for name in ("ETag", "Cache-Control", "Vary"):
             assert again.headers[name] == first.headers[name]
         assert "X-Request-ID" in again.headers
-    for known in ('"other"', "no tag", ""):
-        assert auditor.get(VERSION, headers={"If-None-Match": known}).status_code == 200
+    for tag_list in ('"other"', "no tag", ""):
+        assert auditor.get(VERSION, headers={"If-None-Match": tag_list}).status_code == 200
     assert auditor.head(VERSION, headers={"If-None-Match": tag}).status_code == 304
 
 
 def test_etag_of_version_follows_what_viewer_sees(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    def tag(query: str = "", **headers: str) -> str:
+    def get_tag(query: str = "", **headers: str) -> str:
         return auditor.get(f"{VERSION}{query}", headers=headers).headers["ETag"]
 
-    before = tag()
-    assert before == tag()
-    others = [tag("?tz=Europe/Moscow"), tag("?include=diff"), tag(accept_language="ru")]
-    assert len({before, *others}) == 4
+    before = get_tag()
+    assert before == get_tag()
+    other_tags = [
+        get_tag("?tz=Europe/Moscow"),
+        get_tag("?include=diff"),
+        get_tag(accept_language="ru"),
+    ]
+    assert len({before, *other_tags}) == 4
     Person.objects.create(login="top-crm", full_name="New name", kind="service")
-    assert tag() != before
+    assert get_tag() != before
 
 
 @pytest.mark.parametrize("address", [f"{BASE}/A1", f"{BASE}/A1/versions", f"{BASE}/A1/versions/99"])
@@ -261,10 +266,10 @@ def test_answer_that_can_change_has_no_etag(
 def test_error_says_that_address_ends_with_slash(
     address: str, auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    for language, said in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
+    for language, sentence in (("en", "ends with a slash"), ("ru", "кончается косой чертой")):
         answer = auditor.get(f"/api/v1/{address}", headers={"Accept-Language": language})
         assert answer.status_code in (400, 404)
-        assert said in json.loads(answer.content)["error"]["message"]
+        assert sentence in json.loads(answer.content)["error"]["message"]
     without = auditor.get(f"/api/v1/{address.replace('/?', '?').rstrip('/')}")
     assert b"slash" not in without.content
 
@@ -279,32 +284,36 @@ def test_id_that_ends_with_slash_is_found(
 def test_labels_follow_language_of_request(
     auditor: Client, application_with_seven_versions: Store
 ) -> None:
-    answer_data = data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
+    answer_data = read_data(auditor.get(f"{BASE}/A1", headers={"Accept-Language": "en"}))
     assert answer_data["history"][0]["changes"][0]["label"] == "Interest rate"
 
 
 @pytest.mark.django_db
 def test_api_is_closed_without_login(client: Client) -> None:
     response = client.get(f"{BASE}/A1")
-    error(response, 401, "not_authenticated")
+    check_error(response, 401, "not_authenticated")
     assert response.headers["WWW-Authenticate"].startswith("Basic")
-    error(client.get(f"{BASE}/A1", headers=basic("nobody")), 401, "not_authenticated")
-    error(client.get("/api/v1/nothing"), 401, "not_authenticated")
-    error(client.get(f"{BASE}/A1", headers=basic("ops")), 403, "no_permission")
+    check_error(
+        client.get(f"{BASE}/A1", headers=make_basic_header("nobody")), 401, "not_authenticated"
+    )
+    check_error(client.get("/api/v1/nothing"), 401, "not_authenticated")
+    check_error(client.get(f"{BASE}/A1", headers=make_basic_header("ops")), 403, "no_permission")
     for login in ("support", "auditor", "admin"):
-        error(client.get(f"{BASE}/A1", headers=basic(login)), 404, "not_found")
+        check_error(client.get(f"{BASE}/A1", headers=make_basic_header(login)), 404, "not_found")
     wrong = base64.b64encode(b"support:wrong").decode()
-    error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
+    check_error(client.get(f"{BASE}/A1", headers={"Authorization": f"Basic {wrong}"}), 401,
           "not_authenticated")  # fmt: skip
 
 
 @pytest.mark.django_db
 def test_changed_password_is_refused_at_once(client: Client) -> None:
-    error(client.get(f"{BASE}/A1", headers=basic("support")), 404, "not_found")
+    check_error(client.get(f"{BASE}/A1", headers=make_basic_header("support")), 404, "not_found")
     user = User.objects.get(username="support")
     user.set_password("another")
     user.save()
-    error(client.get(f"{BASE}/A1", headers=basic("support")), 401, "not_authenticated")
+    check_error(
+        client.get(f"{BASE}/A1", headers=make_basic_header("support")), 401, "not_authenticated"
+    )
 
 
 @pytest.mark.parametrize(
@@ -323,12 +332,12 @@ def test_screen_says_that_database_is_gone(
     """In a page, and before it."""
     from django.db import OperationalError
 
-    def gone(*_: object) -> None:
+    def raise_gone(*_: object) -> None:
         raise OperationalError("terminating connection due to administrator command")
 
     client.force_login(User.objects.get(username="support"))
     client.raise_request_exception = False
-    monkeypatch.setattr(place, gone)
+    monkeypatch.setattr(place, raise_gone)
     page = client.get("/admin/history/product-instance/A1/")
     assert page.status_code == 503
     assert page.headers["Retry-After"]

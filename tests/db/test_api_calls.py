@@ -12,8 +12,8 @@ from django.test import Client
 from history.api.parameters import QueryParameters
 from history.models import Person
 from ingest.models import RetiredTopic
-from tests.db.calls import data
-from tests.db.noted import ledger_row
+from tests.db.calls import read_data
+from tests.db.noted import create_ledger_row
 from tests.db.store import Store
 
 ROOT = "/api/v1/history/product-instance"
@@ -36,13 +36,13 @@ def test_store_behind_is_complete_up_to_newest_message_read(
     auditor: Client, loan_application: Store
 ) -> None:
     hour_ago = NOW - timedelta(hours=1)
-    ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
-    ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
-    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
+    create_ledger_row(TOPIC, high_watermark=17, newest_timestamp=hour_ago, end_known_at=NOW)
+    create_ledger_row(TWIN, halted_at=NOW, end_known_at=NOW)
+    block = read_data(auditor.get(f"{ROOT}/A1"))["completeness"]
     assert block["completeTo"] is None  # nothing says how far the halted one got
     assert (block["lagMessages"], block["halted"]) == (7, True)
     RetiredTopic.objects.create(topic=TWIN, why="the migration ended", retired_at=NOW)
-    block = data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
+    block = read_data(auditor.get(f"{ROOT}/A1?tz=Europe/Moscow"))["completeness"]
     moment = datetime.fromisoformat(block["completeTo"])
     assert moment == hour_ago
     assert moment.utcoffset() == timedelta(hours=3)
@@ -51,15 +51,15 @@ def test_store_behind_is_complete_up_to_newest_message_read(
 def test_completeness_is_unknown_when_nothing_was_ever_read(
     auditor: Client, loan_application: Store
 ) -> None:
-    block = data(auditor.get(f"{ROOT}/A1"))["completeness"]
+    block = read_data(auditor.get(f"{ROOT}/A1"))["completeness"]
     assert (block["completeTo"], block["lagSeconds"]) == (None, None)
     loan_application.add("A1", 9, {}, 60)
-    assert data(auditor.get(f"{ROOT}/A1"))["completeness"]["missingVersions"] == 6
+    assert read_data(auditor.get(f"{ROOT}/A1"))["completeness"]["missingVersions"] == 6
 
 
 def test_completeness_call_shows_ledger(auditor: Client, client: Client) -> None:
-    ledger_row(TOPIC, high_watermark=17, newest_timestamp=NOW, end_known_at=NOW)
-    answer_data = data(auditor.get("/api/v1/completeness"))
+    create_ledger_row(TOPIC, high_watermark=17, newest_timestamp=NOW, end_known_at=NOW)
+    answer_data = read_data(auditor.get("/api/v1/completeness"))
     (partition,) = answer_data["partitions"]
     assert (partition["topic"], partition["stored"], partition["lag"]) == (TOPIC, 10, 7)
     assert answer_data["totals"]["lag"] == 7
@@ -84,14 +84,14 @@ CONTENT = {"entity", "value", "old", "new"}
 
 def find_service_names(answer: Any) -> list[tuple[str, str]]:
     """Every clientId of an answer with its clientName; what snapshots contain is left out."""
-    found = []
+    pairs = []
     if isinstance(answer, dict):
         if "clientId" in answer:
-            found.append((answer["clientId"], answer["clientName"]))
+            pairs.append((answer["clientId"], answer["clientName"]))
         inner = [value for name, value in answer.items() if name not in CONTENT]
     else:
         inner = answer if isinstance(answer, list) else []
-    return found + [pair for value in inner for pair in find_service_names(value)]
+    return pairs + [pair for value in inner for pair in find_service_names(value)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_service_name_stands_next_to_client_id(
     Person.objects.create(login="top-crm", full_name="Обмен с CRM", kind="service")
     store.add("A1", 0, {"rate": "1", "clientId": "77"}, 0, client="top-crm")
     store.add("A1", 1, {"rate": "2", "clientId": "78"}, 1, client="new-one", author=None)
-    service_names = find_service_names(data(auditor.get(f"/api/v1/{call}")))
+    service_names = find_service_names(read_data(auditor.get(f"/api/v1/{call}")))
     names = {"top-crm": "Обмен с CRM", "new-one": "new-one"}
     assert len(service_names) >= count
     assert all(name == names[id] for id, name in service_names)

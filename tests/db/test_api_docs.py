@@ -62,22 +62,22 @@ def test_documented_example_runs(served_address: dict[str, str], language: str, 
 def test_documented_feed_keeps_a_copy_in_step_and_restarts(
     served_address: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = complete_to.read_completeness(ENTITIES)
+    completeness = complete_to.read_completeness(ENTITIES)
     copy = tmp_path / "copy"
 
     def run(complete: float | None) -> set[str]:
         moment = None if complete is None else minute(complete)
-        state = replace(known, complete_to=moment)
+        state = replace(completeness, complete_to=moment)
         monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)
         environment = {**served_address, "COPY": str(copy)}
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", FEED],
             env=environment,
             capture_output=True,
             text=True,
             timeout=300,
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         return {file.name for file in copy.iterdir()} - {"token"}
 
     first = {"product-instance A1 0"}

@@ -6,7 +6,7 @@ import re
 import pytest
 from django.test import Client
 
-from tests.db.calls import error, handler, one_connection
+from tests.db.calls import check_error, keep_connection, make_handler
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -35,11 +35,11 @@ def auditor(auditor: Client) -> Client:
     return auditor
 
 
-@pytest.mark.parametrize("given, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
+@pytest.mark.parametrize("number, expected", [*zip(SAME, SAME, strict=True), *OTHERWISE.items()])
 def test_every_call_shows_all_digits_of_number(
-    auditor: Client, store: Store, given: str, expected: str
+    auditor: Client, store: Store, number: str, expected: str
 ) -> None:
-    for version, rate in enumerate(["3", given]):
+    for version, rate in enumerate(["3", number]):
         data = f'{{"rate": {rate}, "list": [{rate}], "createdAt": {rate}}}'
         store.add("A1", version, data, version)
         store.add("R1", version, data, version, entity="participant-role")
@@ -66,7 +66,7 @@ def test_unexpected_error_is_answered_with_request_id(
 
     store.add("A1", 0, {}, 0)
     monkeypatch.setattr(place, fail)
-    error_body = error(auditor.get(BASE), 500, "internal_error")
+    error_body = check_error(auditor.get(BASE), 500, "internal_error")
     assert "secret" not in json.dumps(error_body)
 
 
@@ -117,11 +117,11 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
     store.add("%FF", 0, {}, 0)
     store.add("ы", 0, {}, 0)
     environ = auditor._base_environ(PATH_INFO=f"/api/v1/{path}", QUERY_STRING="")
-    said: list[str] = []
-    with one_connection():
-        body = handler()(environ, lambda line, _: said.append(line))
+    status_lines: list[str] = []
+    with keep_connection():
+        body = make_handler()(environ, lambda line, _: status_lines.append(line))
         text = b"".join(body)
-    assert said[0].split()[0] == status, text
+    assert status_lines[0].split()[0] == status, text
     assert (status == "200") == (b"UTF-8" not in text)
 
 
@@ -134,6 +134,8 @@ def test_id_of_bytes_that_are_not_utf8_is_refused(
     ],
 )
 def test_moment_out_of_range_is_named_as_such(auditor: Client, time: str, zone: str) -> None:
-    error_body = error(auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter")
+    error_body = check_error(
+        auditor.get(f"{BASE}/at", {"time": time, "tz": zone}), 400, "bad_parameter"
+    )
     assert error_body["parameter"] == "time"
     assert "outside the years 1 to 9999" in error_body["message"]

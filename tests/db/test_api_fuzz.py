@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from tests.db.calls import one_connection
+from tests.db.calls import keep_connection
 from tests.db.store import Store
 
 HEADERS = {
@@ -47,7 +47,7 @@ def api(store: Store) -> Iterator[Any]:
             "A1", version, {"rate": str(version), "items": [{"pid": "x", "n": version}]}, version
         )
         store.add("A1", version, {"n": version}, version, entity="participant-role")
-    with one_connection():
+    with keep_connection():
         yield schemathesis.openapi.from_wsgi("/api/schema/", get_wsgi_application())
 
 
@@ -61,8 +61,10 @@ CALLS = [
 
 
 def test_fuzzer_knows_every_call(api: Any) -> None:
-    found = [result.ok().definition.raw["operationId"] for result in api.get_all_operations()]
-    assert sorted(found) == sorted(CALLS)
+    operation_ids = [
+        result.ok().definition.raw["operationId"] for result in api.get_all_operations()
+    ]
+    assert sorted(operation_ids) == sorted(CALLS)
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -71,24 +73,29 @@ def test_wrong_request_is_refused_with_documented_error(api: Any, call: str) -> 
 
     @relaxed
     @given(case=api.find_operation_by_id(call).as_strategy(generation_mode=wrong))
-    def answered(case: Any) -> None:
+    def check_answer(case: Any) -> None:
         case.call_and_validate(headers=HEADERS, checks=[*ANSWERS, *REFUSALS])
 
-    answered()
+    check_answer()
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_valid_request_is_answered_as_documented(api: Any, call: str) -> None:
     """Three of four about an entity that is there."""
-    there = {"entity": "product-instance", "id": "A1", "productInstanceId": "A1", "version": 3}
+    path_values = {
+        "entity": "product-instance",
+        "id": "A1",
+        "productInstanceId": "A1",
+        "version": 3,
+    }
     some = st.integers(0, 3)
 
     @relaxed
-    @given(case=api.find_operation_by_id(call).as_strategy(), other=some)
-    def answered(case: Any, other: int) -> None:
-        if other:
+    @given(case=api.find_operation_by_id(call).as_strategy(), choice=some)
+    def check_answer(case: Any, choice: int) -> None:
+        if choice:
             for name in case.path_parameters or {}:
-                case.path_parameters[name] = there[name]
+                case.path_parameters[name] = path_values[name]
         case.call_and_validate(headers=HEADERS, checks=ANSWERS)
 
-    answered()
+    check_answer()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.db.calls import handler, one_connection
+from tests.db.calls import keep_connection, make_handler
 from tests.db.store import Store
 
 BASE = "/api/v1/history/product-instance/A1"
@@ -18,8 +18,8 @@ Answer = tuple[int, dict[str, str], bytes]
 @pytest.fixture
 def application(store: Store) -> Iterator[Any]:
     store.add("A1", 0, {"rate": "1"}, 0)
-    with one_connection():
-        yield handler()
+    with keep_connection():
+        yield make_handler()
 
 
 def send_raw_request(
@@ -45,20 +45,22 @@ def send_raw_request(
         "wsgi.run_once": False,
         **more,
     }
-    said: list[Any] = []
-    body = application(environ, lambda status, headers: said.extend((status, headers)))
-    return int(said[0].split()[0]), dict(said[1]), b"".join(body)
+    status_and_headers: list[Any] = []
+    body = application(
+        environ, lambda status, headers: status_and_headers.extend((status, headers))
+    )
+    return int(status_and_headers[0].split()[0]), dict(status_and_headers[1]), b"".join(body)
 
 
-def check_answer(answer: Answer, asked: object) -> None:
+def check_answer(answer: Answer, request: object) -> None:
     status, headers, body = answer
-    assert status < 500, asked
+    assert status < 500, request
     assert headers["Cache-Control"] == "no-store"
     if status >= 400:
-        assert headers["Content-Type"] == "application/json", asked
+        assert headers["Content-Type"] == "application/json", request
         error = json.loads(body)["error"] if body else {}
-        assert body == b"" or error["requestId"] == headers["X-Request-ID"], asked
-        assert body == b"" or (error["code"] and error["message"]), asked
+        assert body == b"" or error["requestId"] == headers["X-Request-ID"], request
+        assert body == b"" or (error["code"] and error["message"]), request
 
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "ODD"]

@@ -76,31 +76,36 @@ def read_error_in_both_languages(
     ask: Callable[[dict[str, str]], Any], code: str | None = None
 ) -> dict[str, Any]:
     """What an error says in English, once it is sure that it says the same in Russian."""
-    found = {}
+    outcomes = {}
     for language in ("en", "ru"):
         answer = ask({"Accept-Language": language})
         error = json.loads(answer.content)["error"]
         assert answer.headers["Content-Language"] == language
         assert {"Accept-Language", "Cookie"} <= set(answer.headers["Vary"].split(", "))
-        found[language] = (answer.status_code, error["code"], error.get("parameter"))
+        outcomes[language] = (answer.status_code, error["code"], error.get("parameter"))
         text = error["message"].removeprefix(f"{error.get('parameter')}: ")
         if language == "en":
             assert text.isascii(), text
-            said = error
+            english_error = error
         else:
             assert re.search("[а-яё]{2}", text), text
             assert not re.search("[A-Za-z]", NAMES.sub("", text)), text
-    assert found["en"] == found["ru"]
-    assert said["code"] == (code or said["code"])
-    return dict(said)
+    assert outcomes["en"] == outcomes["ru"]
+    assert english_error["code"] == (code or english_error["code"])
+    return dict(english_error)
 
 
 @pytest.mark.parametrize("address", REFUSED, ids=lambda address: address[:60])
 def test_wrong_request_is_explained_in_both_languages(auditor: Client, address: str) -> None:
-    said = read_error_in_both_languages(lambda headers: auditor.get(address, headers=headers))
+    english_error = read_error_in_both_languages(
+        lambda headers: auditor.get(address, headers=headers)
+    )
     if (query := address.removeprefix(f"{BASE}?")) in BAD:
-        assert (said["code"], said["parameter"]) == ("bad_parameter", query.partition("=")[0])
-        assert said["parameter"] in said["message"]
+        assert (english_error["code"], english_error["parameter"]) == (
+            "bad_parameter",
+            query.partition("=")[0],
+        )
+        assert english_error["parameter"] in english_error["message"]
 
 
 def test_every_error_code_is_translated(
@@ -124,7 +129,7 @@ def test_every_error_code_is_translated(
         lambda h: anonymous.get(BASE, headers={**h, **basic}), "not_authenticated"
     )
 
-    def fails(error: Callable[[], Exception], code: str) -> None:
+    def check_error_text(error: Callable[[], Exception], code: str) -> None:
         def fail(*_: object) -> None:
             raise error()
 
@@ -133,24 +138,24 @@ def test_every_error_code_is_translated(
             read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), code)
         seen.add(code)
 
-    fails(RuntimeError, "internal_error")
-    fails(OperationalError, "unavailable")
-    fails(timeline.ArchiveUnavailableError, "archive_unavailable")
-    fails(NeedToKnowError, "need_to_know")
-    fails(TooLongError, "too_long")
-    fails(BusyError, "busy")
+    check_error_text(RuntimeError, "internal_error")
+    check_error_text(OperationalError, "unavailable")
+    check_error_text(timeline.ArchiveUnavailableError, "archive_unavailable")
+    check_error_text(NeedToKnowError, "need_to_know")
+    check_error_text(TooLongError, "too_long")
+    check_error_text(BusyError, "busy")
     damaged = DamagedBlockError()
     damaged.day = T0.date()
-    fails(lambda: damaged, "damaged")
+    check_error_text(lambda: damaged, "damaged")
 
-    def no_journal(*_: object) -> None:
+    def raise_journal_error(*_: object) -> None:
         # The answer that may not be shown is closed within the request, and with it the test's
         # connection; Django's test client prevents that only at the end of a request.
         request_finished.disconnect(close_old_connections)
         raise JournalError("down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal_middleware, "write_entries", no_journal)
+        patch.setattr(journal_middleware, "write_entries", raise_journal_error)
         read_error_in_both_languages(lambda h: auditor.get(BASE, headers=h), "journal_unavailable")
     seen |= {"journal_unavailable", "internal_error"}
     assert seen == {code for _, _, code in ERROR_KINDS} | {"internal_error"}
@@ -180,17 +185,17 @@ def test_wrong_token_is_refused_in_language_of_request(auditor: Client, settings
         ):
             headers = {"Authorization": f"Bearer {token}"}
             read_error_in_both_languages(
-                lambda h, own=headers: Client().get(BASE, headers={**h, **own})
+                lambda h, extra=headers: Client().get(BASE, headers={**h, **extra})
             )
             answer = Client().get(BASE, headers={**headers, "Accept-Language": "ru"})
             assert answer.headers["WWW-Authenticate"].isascii()
         issuer.down = True
         get_discoveries.cache_clear()
         headers = {"Authorization": f"Bearer {issuer.make_token()}"}
-        said = read_error_in_both_languages(
+        english_error = read_error_in_both_languages(
             lambda h: Client().get(BASE, headers={**h, **headers}), "unavailable"
         )
-        assert "issuer" in said["message"]
+        assert "issuer" in english_error["message"]
     get_discoveries.cache_clear()
 
 

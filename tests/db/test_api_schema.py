@@ -56,15 +56,15 @@ def test_answer_fits_its_schema(
         data = {"rate": number, "list": [{"pid": number}], "createdAt": minute(0).isoformat()}
         store.add("A1", number, data, number)
         store.add("C1", number, data, number, entity="participant-role")
-    one, parts = "history/{entity}/{id}", "applications/{productInstanceId}"
-    asked = {
-        one: "history/product-instance/A1?pageSize=2",
-        f"{one}/versions": "history/participant-role/C1/versions",
-        f"{one}/versions/{{version}}": "history/product-instance/A1/versions/2",
-        f"{one}/compare": "history/product-instance/A1/compare?from=0&to=2",
-        f"{one}/at": f"history/product-instance/A1/at?time={minute(9):%Y-%m-%dT%H:%MZ}",
-        f"{one}/fields": "history/product-instance/A1/fields?path=/rate",
-        f"{one}/blame": "history/product-instance/A1/blame",
+    document_path, parts = "history/{entity}/{id}", "applications/{productInstanceId}"
+    addresses = {
+        document_path: "history/product-instance/A1?pageSize=2",
+        f"{document_path}/versions": "history/participant-role/C1/versions",
+        f"{document_path}/versions/{{version}}": "history/product-instance/A1/versions/2",
+        f"{document_path}/compare": "history/product-instance/A1/compare?from=0&to=2",
+        f"{document_path}/at": f"history/product-instance/A1/at?time={minute(9):%Y-%m-%dT%H:%MZ}",
+        f"{document_path}/fields": "history/product-instance/A1/fields?path=/rate",
+        f"{document_path}/blame": "history/product-instance/A1/blame",
         f"{parts}/history": "applications/A1/history",
         f"{parts}/at": f"applications/A1/at?time={minute(9):%Y-%m-%dT%H:%MZ}",
         "search": "search?q=A1",
@@ -72,8 +72,8 @@ def test_answer_fits_its_schema(
         "trace": "trace?entity=product-instance&id=A1&version=3",
         "completeness": "completeness",
     }
-    assert {f"{V1}/{path}" for path in asked} == openapi_document["paths"].keys()
-    for path, address in asked.items():
+    assert {f"{V1}/{path}" for path in addresses} == openapi_document["paths"].keys()
+    for path, address in addresses.items():
         answer = support.get(f"{V1}/{address}")
         assert answer.status_code == 200, path
         data = answer.json()["data"]
@@ -83,19 +83,21 @@ def test_answer_fits_its_schema(
         whole = {**schema, "components": openapi_document["components"]}
         jsonschema_rs.validator_for(whole).validate(answer.json())
         [*_, component] = schema["properties"]["data"]["$ref"].split("/")
-        named = openapi_document["components"]["schemas"][component]["properties"]
-        assert data.keys() <= named.keys(), path
+        properties = openapi_document["components"]["schemas"][component]["properties"]
+        assert data.keys() <= properties.keys(), path
 
 
 def test_document_has_every_error_code(openapi_document: Any) -> None:
     answers = openapi_document["paths"][f"{V1}/history/{{entity}}/{{id}}"]["get"]["responses"]
-    said = {
+    documented_codes = {
         (status, code)
-        for status, each in answers.items()
+        for status, answer in answers.items()
         if status != "200"
-        for code in each["description"].split(", ")
+        for code in answer["description"].split(", ")
     }
-    assert said == {(str(each), code) for _, each, code in ERROR_KINDS if code != "unknown_address"}
+    assert documented_codes == {
+        (str(status), code) for _, status, code in ERROR_KINDS if code != "unknown_address"
+    }
 
 
 def test_document_names_the_components_of_answers(openapi_document: Any) -> None:

@@ -29,14 +29,14 @@ from history.timeline.sources.archive import ArchiveSource
 from tests.db import simulated
 from tests.db.partitioned import (
     TABLE,
+    connect_plainly,
+    count_stored,
     execute_plans,
     insert,
-    names,
-    policy,
-    raw,
+    list_partition_names,
+    make_policy,
     retire,
     run,
-    stored,
 )
 from tests.db.test_archive_generations import NAME, OLD, PRODUCT, SOURCE, store
 
@@ -72,7 +72,7 @@ def fill(plain: Connection, rows: int) -> None:
             )
 
 
-def everything(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
+def fetch_all_rows(plain: Connection, table: str = NAME) -> list[tuple[Any, ...]]:
     return plain.execute(
         f"SELECT id, version, updated_at, client_id, author, type, data::text FROM {table}"
         ' ORDER BY id COLLATE "C", version'
@@ -91,26 +91,26 @@ def test_restored_day_has_every_row(
     monkeypatch.setattr(parquet, "GROUP_ROWS", 64)
     monkeypatch.setattr(write, "FILE_ROWS", 300)
     fill(plain, count)
-    before = everything(plain)
-    done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    assert (done.rows, len(done.files)) == (count, -(-count // 300))
-    assert done.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
-    assert manifest.load_manifest(store, TABLE, OLD) == done
-    for file in done.files:
+    before = fetch_all_rows(plain)
+    archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+    assert (archived_day.rows, len(archived_day.files)) == (count, -(-count // 300))
+    assert archived_day.digest == compute_digest(plain, PRODUCT, SOURCE).finish()
+    assert manifest.load_manifest(store, TABLE, OLD) == archived_day
+    for file in archived_day.files:
         assert store.compute_sha256(file.name) == (file.sha256, file.bytes)
     assert days.drop_partition(plain, TABLE, OLD)
-    assert restore_day(plain, store, PRODUCT, OLD) == done
-    assert everything(plain) == before
-    assert stored(plain) == count
+    assert restore_day(plain, store, PRODUCT, OLD) == archived_day
+    assert fetch_all_rows(plain) == before
+    assert count_stored(plain) == count
 
 
 def test_parquet_files_are_sorted_and_compressed_with_zstd(store: ArchiveStore) -> None:
     from pyarrow import parquet as pq
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 500)
-        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-    with store.open(done.files[0].name) as file:
+        archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+    with store.open(archived_day.files[0].name) as file:
         rows = list(parquet.read_rows(file))
         file.seek(0)
         group = pq.ParquetFile(file).metadata.row_group(0)
@@ -138,11 +138,11 @@ def test_archiving_fails_when_read_back_differs(
 ) -> None:
     real = parquet.read_rows
 
-    def one_off(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
+    def change_one_row(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         for number, row in enumerate(real(file, groups)):
             yield (*row[:-1], row[-1] + " ") if number == 2 else row
 
-    monkeypatch.setattr(parquet, "read_rows", one_off)
+    monkeypatch.setattr(parquet, "read_rows", change_one_row)
     fill(plain, 50)
     with pytest.raises(ArchiveError, match="read back"):
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
@@ -150,51 +150,51 @@ def test_archiving_fails_when_read_back_differs(
 
 
 def test_changed_file_is_not_restored(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 50)
-        done = archive_day(plain, store, PRODUCT, OLD, SOURCE)
+        archived_day = archive_day(plain, store, PRODUCT, OLD, SOURCE)
         days.drop_partition(plain, TABLE, OLD)
-        with store.open(done.files[0].name) as file:
+        with store.open(archived_day.files[0].name) as file:
             rows = list(parquet.read_rows(file))
-        with store.write(done.files[0].name) as sink:
+        with store.write(archived_day.files[0].name) as sink:
             writer = parquet.ArchiveFileWriter(sink, PRODUCT)
             for row in rows[:-1]:
                 writer.add(row)
             writer.close()
         with pytest.raises(ArchiveError, match="not as written"):
             restore_day(plain, store, PRODUCT, OLD)
-        assert names() == []
+        assert list_partition_names() == []
 
 
 def test_maintain_archives_before_drop_and_keeps_restored_days(
     store: ArchiveStore, plain: Connection
 ) -> None:
     fill(plain, 40)
-    assert execute_plans(policy()).dropped == [NAME]
-    assert NAME not in names()
+    assert execute_plans(make_policy()).dropped == [NAME]
+    assert NAME not in list_partition_names()
     fill(plain, 40)
     archiver = DayArchiver(store)
-    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == [NAME]
     assert archiver.archived[TABLE, OLD].rows == 40
     assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 40
     restore_day(plain, store, PRODUCT, OLD)
-    assert execute_plans(policy(), archiver=archiver).dropped == []
-    lines = [line for table in build_plans(policy()) for line in table.list_lines()]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == []
+    lines = [line for table in build_plans(make_policy()) for line in table.list_lines()]
     assert next(x.reason for x in lines if x.part.name == NAME).startswith("restored from the arch")
     release_day(plain, TABLE, OLD)
-    assert execute_plans(policy(), archiver=archiver).dropped == [NAME]
+    assert execute_plans(make_policy(), archiver=archiver).dropped == [NAME]
     assert not release_day(plain, TABLE, OLD)
 
 
 class LateRowArchiver(DayArchiver):
     """A row arrives between archive and drop."""
 
-    came = False
+    row_inserted = False
 
     def archive(self, connection: Connection, table: str, of: Any) -> None:
         super().archive(connection, table, of)
-        if not self.came:
-            self.came = True
+        if not self.row_inserted:
+            self.row_inserted = True
             insert(connection, datetime(OLD.year, OLD.month, OLD.day, 13, tzinfo=UTC), "late")
 
 
@@ -203,16 +203,16 @@ def test_drop_keeps_row_that_comes_at_the_last_moment(store: ArchiveStore) -> No
 
     class Away(LateRowArchiver):
         def archive(self, connection: Connection, table: str, of: Any) -> None:
-            if self.came:
+            if self.row_inserted:
                 raise OSError("the archive is away")
             super().archive(connection, table, of)
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, 10)
-        outcome = execute_plans(policy(), archiver=Away(store))
+        outcome = execute_plans(make_policy(), archiver=Away(store))
         assert (outcome.exit_code, outcome.dropped) == (2, [])
-        assert stored(plain) == 11
-        assert execute_plans(policy(), archiver=DayArchiver(store)).dropped == [NAME]
+        assert count_stored(plain) == 11
+        assert execute_plans(make_policy(), archiver=DayArchiver(store)).dropped == [NAME]
         assert restore_day(plain, store, PRODUCT, OLD).rows == 11
 
 
@@ -222,23 +222,23 @@ def test_archive_reads_versions_of_one_id_by_row_group(
     monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     monkeypatch.setattr(write, "FILE_ROWS", 400)
     fill(plain, 1200)
-    wanted = [row for row in everything(plain) if row[0] == "Б0042"]
-    execute_plans(policy(), archiver=DayArchiver(store))
+    expected_rows = [row for row in fetch_all_rows(plain) if row[0] == "Б0042"]
+    execute_plans(make_policy(), archiver=DayArchiver(store))
     groups_read: list[int] = []
     real = parquet.read_rows
 
-    def counting(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
+    def count_reads(file: IO[bytes], groups: Any = None) -> Iterator[parquet.ArchivedRow]:
         groups_read.extend(groups)
         return real(file, groups)
 
-    monkeypatch.setattr(parquet, "read_rows", counting)
+    monkeypatch.setattr(parquet, "read_rows", count_reads)
     versions = read.read_versions(store, PRODUCT, "Б0042")
     columns = ("id", "version", "updated_at", "client_id", "author", "type")
     assert sorted(
         (*(getattr(version, name) for name in columns), version.data.decode())
         for version in versions
-    ) == sorted(wanted)
-    assert len(wanted) > 1
+    ) == sorted(expected_rows)
+    assert len(expected_rows) > 1
     assert len(groups_read) <= 2
     assert read.read_versions(store, PRODUCT, "missing") == []
     noted = ArchiveSource(store.url)
@@ -252,8 +252,8 @@ def test_archive_reads_versions_of_one_id_by_row_group(
 @pytest.fixture
 def with_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]:
     def change() -> None:
-        given = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
-        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+        variables = {"ANNALS_RETENTION_DAYS": "3", "ANNALS_ARCHIVE_URL": str(tmp_path / "kept")}
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
     return change
 
@@ -262,7 +262,7 @@ def test_partitions_command_archives_restores_and_releases(
     with_archive: Callable[[], None],
 ) -> None:
     old = datetime.now(UTC).date() - timedelta(days=6)
-    with raw() as plain:
+    with connect_plainly() as plain:
         count = simulated.load(plain, old, applications=20)
         assert run("restore", str(old))[0] != 0
         with_archive()
@@ -272,7 +272,7 @@ def test_partitions_command_archives_restores_and_releases(
         code, out, _ = run("restore", str(old))
         assert (code, out.count("Restored ")) == (0, len(ENTITIES))
         total = sum(
-            stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
+            count_stored(plain, days.build_partition_name(table, old)) for table in simulated.TABLES
         )
         assert total == count
         code, _, err = run("restore", str(old), "--entity", "product-car")

@@ -24,12 +24,20 @@ from history.retention.archive.store import ArchiveError, ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.db.partitioned import TABLE, day, execute_plans, insert, names, policy, raw
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    list_partition_names,
+    make_policy,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
+OLD = get_day(-5)
 NAME = days.build_partition_name(TABLE, OLD)
 SOURCE = sql.Identifier(NAME)
 NOON = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
@@ -54,106 +62,114 @@ def fill(plain: Connection, *ids: str, version: int = 1) -> None:
         insert(plain, NOON + timedelta(seconds=number), id_, version)
 
 
-def ids(prefix: str, count: int) -> list[str]:
+def make_ids(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number:03}" for number in range(count)]
 
 
-def archived(store: ArchiveStore) -> list[str]:
+def list_archived_ids(store: ArchiveStore) -> list[str]:
     """The ids in the archive, as its manifest says, in their order."""
-    known = manifest.load_manifest(store, TABLE, OLD)
-    return [] if known is None else [row[0] for row in manifest.read_checked_rows(store, known)]
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    return (
+        []
+        if day_manifest is None
+        else [row[0] for row in manifest.read_checked_rows(store, day_manifest)]
+    )
 
 
-def files(store: ArchiveStore) -> list[str]:
+def list_files(store: ArchiveStore) -> list[str]:
     return sorted(name.removeprefix(f"{FOLDER}/") for name in store.list_names(FOLDER))
 
 
-def expected_files(store: ArchiveStore) -> list[str]:
+def list_expected_files(store: ArchiveStore) -> list[str]:
     """What there should be of the day: the manifest and its files."""
-    known = manifest.load_manifest(store, TABLE, OLD)
-    assert known is not None
-    return sorted(["manifest.json", *(Path(file.name).name for file in known.files)])
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    assert day_manifest is not None
+    return sorted(["manifest.json", *(Path(file.name).name for file in day_manifest.files)])
 
 
-def maintained(store: ArchiveStore, keep: int = 3) -> list[str]:
-    outcome = execute_plans(policy(keep=keep), archiver=DayArchiver(store))
+def run_maintain(store: ArchiveStore, keep: int = 3) -> list[str]:
+    outcome = execute_plans(make_policy(keep=keep), archiver=DayArchiver(store))
     assert outcome.exit_code == 0, outcome
     return outcome.dropped
 
 
-def broken(store: ArchiveStore, name: str = NAME) -> str:
+def read_failure(store: ArchiveStore, name: str = NAME) -> str:
     """What maintain says of the one day that it can neither archive nor drop."""
-    outcome = execute_plans(policy(), archiver=DayArchiver(store))
-    [(failed, said)] = outcome.broken
+    outcome = execute_plans(make_policy(), archiver=DayArchiver(store))
+    [(failed, reason)] = outcome.broken
     assert failed == name
-    assert name in names()
-    return str(said)
+    assert name in list_partition_names()
+    return str(reason)
 
 
 def archive_rows_of_day(store: ArchiveStore, *ids: str) -> None:
     """These rows of the day go into the archive, and the day leaves."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *ids)
-    assert NAME in maintained(store)
+    assert NAME in run_maintain(store)
 
 
 def test_archived_rows_survive_changes_of_retention(store: ArchiveStore) -> None:
-    with raw() as plain:
-        fill(plain, *ids("a", 25))
-    assert NAME in maintained(store)
-    before = files(store)
-    maintained(store, keep=7)
-    assert NAME in names()
-    assert NAME in maintained(store)
-    assert archived(store) == ids("a", 25)
+    with connect_plainly() as plain:
+        fill(plain, *make_ids("a", 25))
+    assert NAME in run_maintain(store)
+    before = list_files(store)
+    run_maintain(store, keep=7)
+    assert NAME in list_partition_names()
+    assert NAME in run_maintain(store)
+    assert list_archived_ids(store) == make_ids("a", 25)
     assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == 25
-    assert files(store) == before
+    assert list_files(store) == before
 
 
 def test_archive_merges_day_that_returns_with_other_rows(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    archive_rows_of_day(store, *ids("b", 25))
-    first = files(store)
-    fill(plain, *ids("a", 11), *ids("c", 3))
-    assert NAME in maintained(store)
-    wanted = [*ids("a", 11), *ids("b", 25), *ids("c", 3)]
-    assert archived(store) == wanted
-    known = ArchivedDay.objects.get(table=TABLE, day=OLD)
-    assert known.rows == len(wanted)
-    assert files(store) == expected_files(store)
-    assert set(first) & set(files(store)) == {"manifest.json"}
+    archive_rows_of_day(store, *make_ids("b", 25))
+    first = list_files(store)
+    fill(plain, *make_ids("a", 11), *make_ids("c", 3))
+    assert NAME in run_maintain(store)
+    expected_ids = [*make_ids("a", 11), *make_ids("b", 25), *make_ids("c", 3)]
+    assert list_archived_ids(store) == expected_ids
+    archived_day = ArchivedDay.objects.get(table=TABLE, day=OLD)
+    assert archived_day.rows == len(expected_ids)
+    assert list_files(store) == list_expected_files(store)
+    assert set(first) & set(list_files(store)) == {"manifest.json"}
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
-    done = restore_day(plain, store, PRODUCT, OLD)
-    assert (done.rows, done.digest, done.generation) == (len(wanted), known.digest, 2)
+    restored_day = restore_day(plain, store, PRODUCT, OLD)
+    assert (restored_day.rows, restored_day.digest, restored_day.generation) == (
+        len(expected_ids),
+        archived_day.digest,
+        2,
+    )
 
 
 def test_merge_refuses_and_names_differing_row(store: ArchiveStore) -> None:
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 12))
-        fill(plain, *ids("b", 12))
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 12))
+        fill(plain, *make_ids("b", 12))
         plain.execute(f"UPDATE {NAME} SET author = 'x' WHERE id = 'b003'")
-        said = broken(store)
-        assert "b003" in said
-        assert "partitions forget" in said
-        assert archived(store) == ids("b", 12)
+        reason = read_failure(store)
+        assert "b003" in reason
+        assert "partitions forget" in reason
+        assert list_archived_ids(store) == make_ids("b", 12)
         assert forget_day(store, TABLE, OLD) == 12
-        assert NAME in maintained(store)
-        assert archived(store) == ids("b", 12)
+        assert NAME in run_maintain(store)
+        assert list_archived_ids(store) == make_ids("b", 12)
         assert [v.author for v in read.read_versions(store, PRODUCT, "b003")] == ["x"]
 
 
 def test_forget_removes_day_from_archive(store: ArchiveStore) -> None:
-    archive_rows_of_day(store, *ids("b", 12))
+    archive_rows_of_day(store, *make_ids("b", 12))
     assert forget_day(store, TABLE, OLD) == 12
-    assert files(store) == []
+    assert list_files(store) == []
     assert not ArchivedDay.objects.exists()
     assert read.read_versions(store, PRODUCT, "b003") == []
     with pytest.raises(ArchiveError, match="not in the archive"):
         forget_day(store, TABLE, OLD)
 
 
-class Killed(BaseException):
+class KilledRun(BaseException):
     """As if the process had ended here."""
 
 
@@ -166,7 +182,7 @@ class Fragile(ArchiveStore):
 
     def _change(self) -> None:
         if self.left == 0:
-            raise Killed
+            raise KilledRun
         self.left -= 1
 
     @contextmanager
@@ -185,27 +201,27 @@ class Fragile(ArchiveStore):
 
 
 def test_interrupted_merge_loses_no_row(tmp_path: Path, plain: Connection) -> None:
-    wanted = [*ids("a", 11), *ids("b", 25)]
+    expected_ids = [*make_ids("a", 11), *make_ids("b", 25)]
     ended = 0
     for changes in range(100):
         url = str(tmp_path / str(changes))
         store, fragile = ArchiveStore(url), Fragile(url, changes)
         ArchivedDay.objects.all().delete()  # of the archive before this one
-        fill(plain, *ids("b", 25))
-        maintained(store)
-        fill(plain, *ids("a", 11))
+        fill(plain, *make_ids("b", 25))
+        run_maintain(store)
+        fill(plain, *make_ids("a", 11))
         try:
-            execute_plans(policy(), archiver=DayArchiver(fragile))
-        except Killed:
+            execute_plans(make_policy(), archiver=DayArchiver(fragile))
+        except KilledRun:
             ended += 1
         else:
             break
-        assert set(archived(store)) >= set(ids("b", 25))
+        assert set(list_archived_ids(store)) >= set(make_ids("b", 25))
         assert [v.id for v in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
-        assert NAME in maintained(store)
-        assert archived(store) == wanted
-        assert files(store) == expected_files(store)
-        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == len(wanted)
+        assert NAME in run_maintain(store)
+        assert list_archived_ids(store) == expected_ids
+        assert list_files(store) == list_expected_files(store)
+        assert ArchivedDay.objects.get(table=TABLE, day=OLD).rows == len(expected_ids)
     assert ended > 8
 
 
@@ -214,15 +230,15 @@ def test_interrupted_forget_can_be_repeated(tmp_path: Path) -> None:
     for changes in range(20):
         url = str(tmp_path / str(changes))
         store = ArchiveStore(url)
-        archive_rows_of_day(store, *ids("b", 12))
+        archive_rows_of_day(store, *make_ids("b", 12))
         try:
             forget_day(Fragile(url, changes), TABLE, OLD)
-        except Killed:
+        except KilledRun:
             ended += 1
         else:
             break
         forget_day(store, TABLE, OLD)
-        assert files(store) == []
+        assert list_files(store) == []
         assert not ArchivedDay.objects.exists()
     assert ended > 3
 
@@ -238,88 +254,90 @@ def test_frozen_run_does_not_change_files_of_next_run(store: ArchiveStore) -> No
                 yield sink
             if not woken:
                 woken.append(name)
-                with raw() as other:
-                    other.execute("SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid])
-                    insert(other, NOON, "late")
-                    done.append(archive_day(other, store, PRODUCT, OLD, SOURCE))
-                    days.drop_partition(other, TABLE, OLD)
+                with connect_plainly() as other_session:
+                    other_session.execute(
+                        "SELECT pg_terminate_backend(%s::int)", [first.info.backend_pid]
+                    )
+                    insert(other_session, NOON, "late")
+                    manifests.append(archive_day(other_session, store, PRODUCT, OLD, SOURCE))
+                    days.drop_partition(other_session, TABLE, OLD)
 
     woken: list[str] = []
-    done: list[Manifest] = []
-    with raw() as first:
-        fill(first, *ids("b", 9))
+    manifests: list[Manifest] = []
+    with connect_plainly() as first:
+        fill(first, *make_ids("b", 9))
         with pytest.raises(Exception, match=r"terminat|closed|lost"):
             archive_day(first, Frozen(store.url), PRODUCT, OLD, SOURCE)
-    assert manifest.load_manifest(store, TABLE, OLD) == done[0]
-    assert archived(store) == [*ids("b", 9), "late"]
+    assert manifest.load_manifest(store, TABLE, OLD) == manifests[0]
+    assert list_archived_ids(store) == [*make_ids("b", 9), "late"]
 
 
 def test_archiving_refuses_archive_with_fewer_rows_than_noted(
     tmp_path: Path, plain: Connection
 ) -> None:
-    fill(plain, *ids("b", 12))
-    maintained(ArchiveStore(str(tmp_path / "one")))
+    fill(plain, *make_ids("b", 12))
+    run_maintain(ArchiveStore(str(tmp_path / "one")))
     fill(plain)
-    said = broken(ArchiveStore(str(tmp_path / "other")))
-    assert "12 rows" in said
-    assert "ANNALS_ARCHIVE_URL" in said
+    reason = read_failure(ArchiveStore(str(tmp_path / "other")))
+    assert "12 rows" in reason
+    assert "ANNALS_ARCHIVE_URL" in reason
 
 
 def test_archiving_refuses_archive_without_noted_days(tmp_path: Path) -> None:
     """A volume that is not mounted is an empty directory: what is written there is lost later."""
     place, away = tmp_path / "archive", tmp_path / "away"
-    store, other = ArchiveStore(str(place)), days.build_partition_name(TABLE, day(-4))
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 12))
-        days.create_partition(plain, TABLE, day(-4))
+    store, second_day = ArchiveStore(str(place)), days.build_partition_name(TABLE, get_day(-4))
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 12))
+        days.create_partition(plain, TABLE, get_day(-4))
         insert(plain, NOON + timedelta(days=1))
         place.rename(away)
         for exists in (False, True):
             if exists:
                 place.mkdir()
-            assert "ANNALS_ARCHIVE_URL" in broken(store, other)
+            assert "ANNALS_ARCHIVE_URL" in read_failure(store, second_day)
         place.rmdir()
         away.rename(place)
-        assert maintained(store) == [other]
+        assert run_maintain(store) == [second_day]
 
 
-def damage(store: ArchiveStore, known: Manifest) -> None:
-    with store.write(known.files[0].name) as sink:
+def damage(store: ArchiveStore, day_manifest: Manifest) -> None:
+    with store.write(day_manifest.files[0].name) as sink:
         sink.write(b"damaged")
 
 
 def test_damaged_files_are_rewritten_when_table_has_all_rows(store: ArchiveStore) -> None:
-    with raw() as plain:
-        fill(plain, *ids("b", 25))
+    with connect_plainly() as plain:
+        fill(plain, *make_ids("b", 25))
         damage(store, archive_day(plain, store, PRODUCT, OLD, SOURCE))
-    assert NAME in maintained(store)
-    assert archived(store) == ids("b", 25)
-    assert files(store) == expected_files(store)
+    assert NAME in run_maintain(store)
+    assert list_archived_ids(store) == make_ids("b", 25)
+    assert list_files(store) == list_expected_files(store)
 
 
 @pytest.mark.parametrize("back", [0, 3])
 def test_damaged_files_prevent_drop_of_returned_day(store: ArchiveStore, back: int) -> None:
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 25))
-        known = manifest.load_manifest(store, TABLE, OLD)
-        assert known is not None
-        damage(store, known)
-        fill(plain, *ids("a", back))
-    assert known.files[0].name in broken(store)
-    assert manifest.load_manifest(store, TABLE, OLD) == known
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 25))
+        day_manifest = manifest.load_manifest(store, TABLE, OLD)
+        assert day_manifest is not None
+        damage(store, day_manifest)
+        fill(plain, *make_ids("a", back))
+    assert day_manifest.files[0].name in read_failure(store)
+    assert manifest.load_manifest(store, TABLE, OLD) == day_manifest
 
 
 def test_archive_is_readable_during_merge(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of files was read before the merge, the files are opened after it."""
-    archive_rows_of_day(store, *ids("b", 25))
+    archive_rows_of_day(store, *make_ids("b", 25))
     listed = read._list_files
     stale = listed(PRODUCT, "b007")
-    archive_rows_of_day(store, *ids("a", 11))
+    archive_rows_of_day(store, *make_ids("a", 11))
     answers = [stale]
     monkeypatch.setattr(
-        read, "_list_files", lambda *given: answers.pop() if answers else listed(*given)
+        read, "_list_files", lambda *args: answers.pop() if answers else listed(*args)
     )
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
     assert not answers

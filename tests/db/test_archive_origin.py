@@ -20,8 +20,16 @@ from history.retention.archive.scrubbing import list_days_to_check, scrub_days
 from history.retention.archive.store import ArchiveStore
 from history.retention.archive.write import DayArchiver, archive_day
 from history.store.days.canonical import Connection
-from tests.db.commands import command
-from tests.db.partitioned import TABLE, execute_plans, insert, names, policy, raw, run
+from tests.db.commands import run_command
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    insert,
+    list_partition_names,
+    make_policy,
+    run,
+)
 from tests.db.test_archive_generations import (
     FOLDER,
     NAME,
@@ -30,11 +38,11 @@ from tests.db.test_archive_generations import (
     PRODUCT,
     SOURCE,
     archive_rows_of_day,
-    archived,
-    broken,
     fill,
-    ids,
-    maintained,
+    list_archived_ids,
+    make_ids,
+    read_failure,
+    run_maintain,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -44,8 +52,10 @@ pytestmark = pytest.mark.usefixtures("tables")
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the archive, which the commands use too."""
     path = tmp_path / "archive"
-    given = env.read_settings({"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"})
-    monkeypatch.setattr(settings, "ANNALS", given)
+    new_settings = env.read_settings(
+        {"ANNALS_ARCHIVE_URL": str(path), "ANNALS_RETENTION_DAYS": "3"}
+    )
+    monkeypatch.setattr(settings, "ANNALS", new_settings)
     return path
 
 
@@ -56,7 +66,7 @@ def store(place: Path) -> ArchiveStore:
 
 def plant(store: ArchiveStore, *ids: str) -> None:
     """Write a sound archived day, as somebody can who may write to the archive's files."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, *ids)
         archive_day(plain, store, PRODUCT, OLD, SOURCE)
         plain.execute(f"DROP TABLE {NAME}")
@@ -69,50 +79,50 @@ def replant(store: ArchiveStore, *ids: str) -> None:
     plant(store, *ids)
 
 
-def everything(store: ArchiveStore) -> dict[str, bytes | None]:
+def read_files(store: ArchiveStore) -> dict[str, bytes | None]:
     return {name: store.read(name) for name in store.list_names(FOLDER)}
 
 
-def refused(store: ArchiveStore) -> str:
+def read_refusal(store: ArchiveStore) -> str:
     """What maintain says of the day. Nothing of table and archive changes."""
-    before = everything(store)
-    said = broken(store)
-    assert everything(store) == before
-    return said
+    before = read_files(store)
+    reason = read_failure(store)
+    assert read_files(store) == before
+    return reason
 
 
-def partitions(*arguments: str) -> tuple[int, str]:
+def run_partitions(*arguments: str) -> tuple[int, str]:
     """The exit code of `annals partitions`, and what it says."""
     code, out, err = run(*arguments)
     return code, out + err
 
 
 def decide(action: str, *more: str) -> tuple[int, str]:
-    return partitions(action, str(OLD), "--entity", "product-instance", *more)
+    return run_partitions(action, str(OLD), "--entity", "product-instance", *more)
 
 
-def rows_of(table: str = NAME) -> list[str]:
-    with raw() as plain:
+def list_ids(table: str = NAME) -> list[str]:
+    with connect_plainly() as plain:
         return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
 def test_planted_manifest_is_refused(store: ArchiveStore, plain: Connection) -> None:
     plant(store, "forged")
-    fill(plain, *ids("b", 12))
-    said = refused(store)
-    assert "1 row" in said
-    assert "partitions adopt" in said
-    assert "partitions forget" in said
+    fill(plain, *make_ids("b", 12))
+    reason = read_refusal(store)
+    assert "1 row" in reason
+    assert "partitions adopt" in reason
+    assert "partitions forget" in reason
     assert not ArchivedDay.objects.exists()
 
 
 def test_row_added_to_archived_day_is_refused(store: ArchiveStore) -> None:
-    archive_rows_of_day(store, *ids("b", 12))
+    archive_rows_of_day(store, *make_ids("b", 12))
     noted = ArchivedDay.objects.get()
     plant(store, "forged")  # the archive merges it, the database does not know
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, "late")
-    assert "1 row" in refused(store)
+    assert "1 row" in read_refusal(store)
     again = ArchivedDay.objects.get()
     assert (again.rows, again.digest) == (noted.rows, noted.digest)
 
@@ -122,91 +132,93 @@ def test_replaced_archived_day_keeps_table_rows(store: ArchiveStore, plain: Conn
     archive_rows_of_day(store, "kept")
     replant(store, "late")
     fill(plain, "late", "later")
-    refused(store)
+    read_refusal(store)
 
 
 def test_archived_rows_are_accepted_after_kill_before_note(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    fill(plain, *ids("b", 12))
+    fill(plain, *make_ids("b", 12))
     archive_day(plain, store, PRODUCT, OLD, SOURCE)
     insert(plain, NOON + timedelta(hours=1), "late")
-    assert NAME in maintained(store)
-    assert archived(store) == [*ids("b", 12), "late"]
+    assert NAME in run_maintain(store)
+    assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
     assert ArchivedDay.objects.get().rows == 13
 
 
 def test_adopt_notes_archived_rows_in_older_database(store: ArchiveStore) -> None:
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 12))
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 12))
         ArchivedDay.objects.all().delete()  # the database is restored from an earlier backup
-        fill(plain, *ids("b", 9), "late")
-    assert "3 rows" in refused(store)
-    code, said = decide("adopt", "--why", "backup of Monday")
-    assert (code, said) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
+        fill(plain, *make_ids("b", 9), "late")
+    assert "3 rows" in read_refusal(store)
+    code, output = decide("adopt", "--why", "backup of Monday")
+    assert (code, output) == (0, f"The archived rows of {TABLE} {OLD} count: 12 rows.\n")
     assert JournalEntry.objects.get().reason == "backup of Monday"
     assert [version.id for version in read.read_versions(store, PRODUCT, "b007")] == ["b007"]
-    assert NAME in maintained(store)
-    assert archived(store) == [*ids("b", 12), "late"]
+    assert NAME in run_maintain(store)
+    assert list_archived_ids(store) == [*make_ids("b", 12), "late"]
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_forged_rows_under_true_digest_do_not_replace_day(store: ArchiveStore, known: bool) -> None:
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_forged_rows_under_true_digest_do_not_replace_day(
+    store: ArchiveStore, is_noted: bool
+) -> None:
     """Who knows the rows can compute their digest. The day would be dropped as archived."""
-    with raw() as plain:
-        fill(plain, *ids("b", 12))
+    with connect_plainly() as plain:
+        fill(plain, *make_ids("b", 12))
         true = archive_day(plain, store, PRODUCT, OLD, SOURCE)
-        if known:
+        if is_noted:
             provenance.note_archived_day(true)
         plain.execute(f"DROP TABLE {NAME}")
-        replant(store, *ids("f", 12))
+        replant(store, *make_ids("f", 12))
         forged = manifest.load_manifest(store, TABLE, OLD)
         assert forged is not None
         manifest.save_manifest(store, replace(forged, digest=true.digest))
-        fill(plain, *ids("b", 12))
+        fill(plain, *make_ids("b", 12))
         for late in ((), ("late",)):
             fill(plain, *late)
-            assert "are not as written" in refused(store)
-            assert rows_of() == [*ids("b", 12), *late]
+            assert "are not as written" in read_refusal(store)
+            assert list_ids() == [*make_ids("b", 12), *late]
 
 
 def test_adopt_and_forget_are_journaled(store: ArchiveStore) -> None:
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 3))
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("DELETE FROM access_journal")
         ArchivedDay.objects.all().delete()
-        for action, *why in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
-            assert decide(action, *why)[0] == 0
+        for action, *options in (("adopt", "--why", "a"), ("restore",), ("forget", "--why", "f")):
+            assert decide(action, *options)[0] == 0
         rows = plain.execute(
             "SELECT actor, query, reason, entity FROM access_journal ORDER BY at"
         ).fetchall()
         assert rows == [
-            (ActorKind.OPERATOR, f"partitions {action} {OLD}", why, "product-instance")
-            for action, why in (("adopt", "a"), ("restore", ""), ("forget", "f"))
+            (ActorKind.OPERATOR, f"partitions {action} {OLD}", reason, "product-instance")
+            for action, reason in (("adopt", "a"), ("restore", ""), ("forget", "f"))
         ]
 
 
 def test_archive_decision_is_refused_without_journal(
     store: ArchiveStore, plain: Connection
 ) -> None:
-    archive_rows_of_day(store, *ids("b", 3))
-    before = everything(store)
+    archive_rows_of_day(store, *make_ids("b", 3))
+    before = read_files(store)
     plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
     try:
-        for action, *why in (("restore",), ("forget", "--why", "f")):
-            code, said = decide(action, *why)
+        for action, *options in (("restore",), ("forget", "--why", "f")):
+            code, output = decide(action, *options)
             assert code == 2
-            assert "nothing was done" in said
+            assert "nothing was done" in output
     finally:
         plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
-    assert everything(store) == before
-    assert NAME not in names()
+    assert read_files(store) == before
+    assert NAME not in list_partition_names()
 
 
 def damage(store: ArchiveStore) -> None:
-    known = manifest.load_manifest(store, TABLE, OLD)
-    assert known is not None
-    store.put(known.files[0].name, b"damaged")
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    assert day_manifest is not None
+    store.put(day_manifest.files[0].name, b"damaged")
 
 
 @pytest.mark.parametrize(
@@ -219,47 +231,47 @@ def damage(store: ArchiveStore) -> None:
 def test_adopt_refuses_damaged_day(
     store: ArchiveStore, spoil: Callable[[ArchiveStore], None], says: str
 ) -> None:
-    plant(store, *ids("b", 3))
+    plant(store, *make_ids("b", 3))
     spoil(store)
-    code, said = decide("adopt", "--why", "test")
+    code, output = decide("adopt", "--why", "test")
     assert code == 2
-    assert says in said
+    assert says in output
     assert not ArchivedDay.objects.exists()
 
 
 def test_adopt_refuses_day_with_fewer_rows_than_noted(store: ArchiveStore) -> None:
-    archive_rows_of_day(store, *ids("b", 12))
+    archive_rows_of_day(store, *make_ids("b", 12))
     assert "knows these rows" in decide("adopt", "--why", "test")[1]
-    replant(store, *ids("b", 3))
-    code, said = decide("adopt", "--why", "test")
+    replant(store, *make_ids("b", 3))
+    code, output = decide("adopt", "--why", "test")
     assert code == 2
-    assert "12" in said
+    assert "12" in output
     assert ArchivedDay.objects.get().rows == 12
 
 
 def test_restore_and_export_refuse_planted_rows(store: ArchiveStore, tmp_path: Path) -> None:
-    archive_rows_of_day(store, *ids("b", 3))
+    archive_rows_of_day(store, *make_ids("b", 3))
     plant(store, "forged")
-    code, said = decide("restore")
+    code, output = decide("restore")
     assert code == 2
-    assert "1 row" in said
-    assert NAME not in names()
-    ended = command(
+    assert "1 row" in output
+    assert NAME not in list_partition_names()
+    ended = run_command(
         *("export", "--entity", "product-instance", "--from", str(OLD), "--format", "jsonl"),
         *("--to", str(OLD + timedelta(days=1)), "--output", str(tmp_path / "export")),
     )
     assert ended.code == 2
     assert not list((tmp_path / "export").glob("*.jsonl"))
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain, "late")
     assert decide("restore")[0] == 2
-    assert rows_of() == ["late"]
+    assert list_ids() == ["late"]
 
 
 def test_reader_takes_replaced_files_from_database(store: ArchiveStore) -> None:
     """What somebody wrote there is not read: the database says which files count."""
-    archive_rows_of_day(store, *ids("b", 3))
-    replant(store, "b001x", *ids("b", 3))
+    archive_rows_of_day(store, *make_ids("b", 3))
+    replant(store, "b001x", *make_ids("b", 3))
     with pytest.raises(FileNotFoundError):
         read.read_versions(store, PRODUCT, "b001")
 
@@ -268,14 +280,14 @@ def test_maintain_drops_no_day_when_archive_is_unset(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """As after a line that was forgotten in the settings of one cron job."""
-    archive_rows_of_day(store, *ids("b", 3))
-    fill(plain, *ids("c", 2))
+    archive_rows_of_day(store, *make_ids("b", 3))
+    fill(plain, *make_ids("c", 2))
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_RETENTION_DAYS": "3"}))
-    code, said = partitions("maintain", "--force")
+    code, output = run_partitions("maintain", "--force")
     assert code == 2
-    assert "ANNALS_ARCHIVE_URL is unset" in said
-    assert rows_of() == ids("c", 2)
-    assert partitions("maintain", "--force", "--without-archive")[0] == 0
+    assert "ANNALS_ARCHIVE_URL is unset" in output
+    assert list_ids() == make_ids("c", 2)
+    assert run_partitions("maintain", "--force", "--without-archive")[0] == 0
     assert plain.execute("SELECT to_regclass(%s)", [NAME]).fetchone() == (None,)
 
 
@@ -294,24 +306,24 @@ class Interrupted(DayArchiver):
 def written(store: ArchiveStore, place: Path, plain: Connection) -> Path:
     """The folder of a day that is archived and not dropped yet."""
     fill(plain, *IDS)
-    execute_plans(policy(), archiver=Interrupted(store))
+    execute_plans(make_policy(), archiver=Interrupted(store))
     return place / FOLDER
 
 
 def forge(folder: Path, **changed: Any) -> None:
     """Write something else into the manifest of a day and into what it says of its file."""
     path = folder / "manifest.json"
-    said = json.loads(path.read_text())
+    content = json.loads(path.read_text())
     for name, value in changed.items():
-        (said if name in said else said["files"][0])[name] = value
-    path.write_text(json.dumps(said))
+        (content if name in content else content["files"][0])[name] = value
+    path.write_text(json.dumps(content))
 
 
-def rows_found(store: ArchiveStore) -> list[int]:
+def count_archived_rows(store: ArchiveStore) -> list[int]:
     return [len(read.read_versions(store, PRODUCT, id_)) for id_ in IDS]
 
 
-def fault(store: ArchiveStore) -> str:
+def find_fault(store: ArchiveStore) -> str:
     (checked,) = scrub_days(store, list_days_to_check())
     return checked.fault or ""
 
@@ -324,22 +336,22 @@ def fault(store: ArchiveStore) -> str:
 def test_forged_manifest_hides_no_archived_row(
     store: ArchiveStore, written: Path, changed: Mapping[str, Any], noted: bool
 ) -> None:
-    said = ArchivedDay.objects.values_list("archived_at", flat=True).get()
+    archived_at = ArchivedDay.objects.values_list("archived_at", flat=True).get()
     if not noted:
         ArchivedDay.objects.all().delete()  # the run was interrupted before its note
     forge(written, **changed)
-    assert NAME in maintained(store)
-    assert NAME not in names()
-    assert rows_found(store) == [1, 1, 1]
-    assert fault(store) == ""
-    assert ArchivedDay.objects.get().archived_at.year == said.year
+    assert NAME in run_maintain(store)
+    assert NAME not in list_partition_names()
+    assert count_archived_rows(store) == [1, 1, 1]
+    assert find_fault(store) == ""
+    assert ArchivedDay.objects.get().archived_at.year == archived_at.year
 
 
 def test_verify_compares_files_with_database(store: ArchiveStore, written: Path) -> None:
-    assert NAME in maintained(store)
+    assert NAME in run_maintain(store)
     (file,) = ArchivedDay.objects.get().files
     ArchivedDay.objects.update(files=[{**file, "last": "a1"}])
-    assert "than the database" in fault(store)
+    assert "than the database" in find_fault(store)
 
 
 @pytest.mark.parametrize("forged", ["../../elsewhere.parquet", "/etc/passwd", "part.txt", None])
@@ -351,7 +363,7 @@ def test_manifest_with_foreign_or_repeated_file_is_refused(
         forge(written, files=files * 2, rows=6)
     else:
         forge(written, name=f"{FOLDER}/{forged}")
-    assert "not those of this day" in broken(store)
+    assert "not those of this day" in read_failure(store)
     assert decide("forget", "--why", "nobody can use it")[0] == 0
-    assert NAME in maintained(store)
-    assert rows_found(store) == [1, 1, 1]
+    assert NAME in run_maintain(store)
+    assert count_archived_rows(store) == [1, 1, 1]

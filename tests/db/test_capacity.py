@@ -10,47 +10,47 @@ from django.db import connection
 from history.retention import catalog
 from history.retention.capacity.loads import PACKED_SHARE, measure_loads
 from tests.db import simulated
-from tests.db.commands import printed
-from tests.db.partitioned import raw
+from tests.db.commands import read_output
+from tests.db.partitioned import connect_plainly
 from tests.messages import get_today
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 
-def ago(number: int) -> date:
+def get_day_ago(number: int) -> date:
     return get_today() - timedelta(days=number)
 
 
-capacity = partial(printed, "capacity")
+capacity = partial(read_output, "capacity")
 
 
 def test_loads_are_measured_from_complete_days() -> None:
-    with raw() as plain:
-        count = simulated.load(plain, ago(2), applications=60)
-        count += simulated.load(plain, ago(1), applications=40, seed=2)
+    with connect_plainly() as plain:
+        count = simulated.load(plain, get_day_ago(2), applications=60)
+        count += simulated.load(plain, get_day_ago(1), applications=40, seed=2)
         simulated.load(plain, get_today(), applications=5, seed=3)
     parts = catalog.read_partitions(connection, simulated.TABLES)
-    found = measure_loads(connection, parts, get_today())
-    assert found is not None
-    assert (found.since, found.until) == (ago(2), ago(1))
-    assert [load.table for load in found.loads] == simulated.TABLES
-    assert sum(load.rows_per_day for load in found.loads) * 2 == pytest.approx(count)
-    on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in found.loads)
+    report = measure_loads(connection, parts, get_today())
+    assert report is not None
+    assert (report.since, report.until) == (get_day_ago(2), get_day_ago(1))
+    assert [load.table for load in report.loads] == simulated.TABLES
+    assert sum(load.rows_per_day for load in report.loads) * 2 == pytest.approx(count)
+    on_disk = sum(2 * load.rows_per_day * (load.data + load.index) for load in report.loads)
     stored = sum(part.bytes for part in parts if part.day and part.day < get_today())
     assert on_disk == pytest.approx(stored, rel=1e-6)
 
 
 def test_capacity_command_measures_existing_days() -> None:
-    with raw() as plain:
-        simulated.load(plain, ago(2), applications=60)
+    with connect_plainly() as plain:
+        simulated.load(plain, get_day_ago(2), applications=60)
     short, long = (
         json.loads(capacity("--json", "--days", days, "--pack-after-days", "0"))
         for days in ("30", "90")
     )
-    assert short["basis"].endswith(str(ago(2)))
+    assert short["basis"].endswith(str(get_day_ago(2)))
     assert set(short["tables"]) == set(simulated.TABLES)
     assert long["total"]["data"] == pytest.approx(short["total"]["data"] * 91 / 31)
-    assert str(ago(2)) in capacity()
+    assert str(get_day_ago(2)) in capacity()
 
 
 def test_capacity_command_takes_given_rate_without_partitions() -> None:

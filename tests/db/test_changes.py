@@ -20,7 +20,7 @@ from history.store.versions import LAST, TimelinePosition
 from history.timeline import ChangesPage, ChangesQuery, VersionFilters
 from history.timeline.query import TimelineOrder
 from history.timeline.sources.changes import ChangesQuestion, TimeSlice, make_statement
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 
 KINDS = [get_root(), BY_NAME["product-task"], BY_NAME["product-car"]]
@@ -51,12 +51,12 @@ def make_changes(seed: int) -> list[ModelChange]:
     changes = []
     for number in range(20):
         entity = random.choice(KINDS)
-        at = random.randrange(0, 2 * 24 * HOUR)
+        minutes = random.randrange(0, 2 * 24 * HOUR)
         for version in range(random.randrange(1, 15)):
-            at += random.choice([0, 0, 1, 5, 90])
+            minutes += random.choice([0, 0, 1, 5, 90])
             changes.append(
                 ModelChange(
-                    minute(at - at % random.choice([1, 10])),
+                    minute(minutes - minutes % random.choice([1, 10])),
                     ENTITIES.index(entity),
                     f"D{number}",
                     version,
@@ -89,7 +89,7 @@ def changes(request: pytest.FixtureRequest, tables: None) -> list[ModelChange]:
     places = sorted({(change.entity.table, change.moment.date()) for change in changes})
     kinds = {entity.table: entity for entity in KINDS}
     late = changes[::4] if form == "packed, late" else []
-    with raw() as plain:
+    with connect_plainly() as plain:
         for table, day in places:
             days.create_partition(plain, table, day)
         store_changes(Store(), [change for change in changes if change not in late])
@@ -224,7 +224,7 @@ _FILL_DAY = """
 def fill_day(day: datetime) -> None:
     """Store 5,000 versions of a day; a robot makes half of them."""
     table = get_root().table
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, table, day.date())
         plain.execute(_FILL_DAY.format(table=table), [day])
         plain.execute(f"ANALYZE {table}")
@@ -241,7 +241,7 @@ def explain(author: str, end: datetime) -> dict[str, Any]:
         limit=51,
     )
     text, values = make_statement(get_root(), question)
-    with raw() as plain:
+    with connect_plainly() as plain:
         row = plain.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values).fetchone()
     assert row is not None
     plan: dict[str, Any] = row[0][0]["Plan"]
@@ -259,7 +259,7 @@ def test_first_page_uses_an_index_and_sorts_no_day(tables: None, is_packed: bool
     day = T0.replace(hour=0)
     fill_day(day)
     if is_packed:
-        with raw() as plain:
+        with connect_plainly() as plain:
             pack_day(plain, get_root(), day.date())
             plain.execute(f"ANALYZE {get_root().table}")
     nodes = list(list_nodes(explain("robot", day + timedelta(hours=23))))
@@ -278,7 +278,7 @@ def test_maintain_gives_older_days_the_indexes_of_changes(tables: None) -> None:
     day = T0.replace(hour=0)
     fill_day(day)
     table = get_root().table
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert change_indexes.find_missing(plain, [table]) == []
         for index in change_indexes.CHANGE_INDEXES:
             plain.execute(f"DROP INDEX {change_indexes.build_index_name(table, index)}")

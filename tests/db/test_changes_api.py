@@ -13,7 +13,7 @@ from annals.access.models import JournalEntry
 from history.completeness import complete_to
 from history.completeness.complete_to import StoreCompleteness
 from history.kinds.entities import ENTITIES, EntityKind
-from tests.db.calls import data, error
+from tests.db.calls import check_error, read_data
 from tests.db.store import Store, add_application_of_two_people, minute
 
 WINDOW = {"from": minute(-600).isoformat(), "to": minute(600).isoformat()}
@@ -33,7 +33,7 @@ def ask(client: Client, **parameters: Any) -> Any:
 def test_entries_name_their_application_and_its_title(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    answer = data(ask(auditor, author="m.prygunov"))
+    answer = read_data(ask(auditor, author="m.prygunov"))
     assert [(entry["id"], entry["version"]) for entry in answer["history"]] == [
         ("T1", 2),
         ("T1", 1),
@@ -52,11 +52,13 @@ def test_entries_name_their_application_and_its_title(
 def test_pages_follow_one_another_without_repeating(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    first = data(ask(auditor, clientId="top-crm", pageSize=4))
-    rest = data(ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"]))
-    seen = [(each["id"], each["version"]) for each in first["history"] + rest["history"]]
+    first = read_data(ask(auditor, clientId="top-crm", pageSize=4))
+    second = read_data(
+        ask(auditor, clientId="top-crm", pageSize=4, pageToken=first["nextPageToken"])
+    )
+    seen = [(item["id"], item["version"]) for item in first["history"] + second["history"]]
     assert len(seen) == len(set(seen)) == 6
-    assert "nextPageToken" not in rest
+    assert "nextPageToken" not in second
 
 
 @pytest.mark.parametrize(
@@ -82,41 +84,41 @@ def test_pages_follow_one_another_without_repeating(
 def test_wrong_parameter_is_refused_by_name(
     store: Store, auditor: Client, parameters: dict[str, Any], name: str
 ) -> None:
-    assert error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
+    assert check_error(ask(auditor, **parameters), 400, "bad_parameter")["parameter"] == name
 
 
 def test_token_of_another_question_is_refused(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    token = data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
-    for other in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
-        answer = ask(auditor, **other, pageToken=token)
-        assert error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
+    token = read_data(ask(auditor, author="m.ivanov", pageSize=1))["nextPageToken"]
+    for other_query in ({"author": "m.prygunov"}, {"author": "m.ivanov", "type": "UPDATE"}):
+        answer = ask(auditor, **other_query, pageToken=token)
+        assert check_error(answer, 400, "bad_parameter")["parameter"] == "pageToken"
 
 
 def test_window_of_an_hour_needs_no_person(
     application_of_two_people: Store, auditor: Client
 ) -> None:
     window = {"from": minute(0).isoformat(), "to": minute(60).isoformat()}
-    assert len(data(ask(auditor, **window))["history"]) == 6
+    assert len(read_data(ask(auditor, **window))["history"]) == 6
     window = {"from": minute(0).isoformat(), "to": minute(60.1).isoformat()}
-    assert error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
+    assert check_error(ask(auditor, **window), 400, "bad_parameter")["parameter"] == "author"
 
 
 def test_window_before_retention_says_so(store: Store, auditor: Client) -> None:
     old = {"from": minute(-1e6).isoformat(), "to": minute(-9e5).isoformat()}
-    error(ask(auditor, author="m.ivanov", **old), 404, "older_than_retention")
+    check_error(ask(auditor, author="m.ivanov", **old), 404, "older_than_retention")
 
 
 def test_ops_may_not_read_changes(store: Store, client: Client) -> None:
     client.force_login(User.objects.get(username="ops"))
-    error(ask(client, author="m.ivanov"), 403, "no_permission")
+    check_error(ask(client, author="m.ivanov"), 403, "no_permission")
 
 
 def test_page_has_one_journal_entry_that_names_the_person(
     application_of_two_people: Store, auditor: Client
 ) -> None:
-    data(ask(auditor, author="m.ivanov", clientId="top-crm"))
+    read_data(ask(auditor, author="m.ivanov", clientId="top-crm"))
     [entry] = JournalEntry.objects.all()
     assert (entry.action, entry.application, entry.outcome) == ("search", "", "shown")
     assert "author=m.ivanov" in entry.query
@@ -133,7 +135,7 @@ def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
     application_of_two_people.add("B1", 0, {"name": "Other"}, 1.5)
     rule = f"{__name__}.open_only_b1"
     settings.ANNALS = msgspec.structs.replace(settings.ANNALS, need_to_know=rule)
-    answer = data(ask(auditor, clientId="top-crm", pageSize=1))
+    answer = read_data(ask(auditor, clientId="top-crm", pageSize=1))
     assert [entry["id"] for entry in answer["history"]] == ["B1"]
     assert "A1" not in str(answer)
     [entry] = JournalEntry.objects.all()
@@ -143,14 +145,14 @@ def test_need_to_know_leaves_out_without_a_word_and_journal_counts(
 def test_feed_never_passes_complete_to_and_gives_what_came_since(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = complete_to.read_completeness(ENTITIES)
+    completeness = complete_to.read_completeness(ENTITIES)
 
     def feed(complete: float | None, **parameters: str) -> Any:
         moment = None if complete is None else minute(complete)
-        state = replace(known, complete_to=moment)
+        state = replace(completeness, complete_to=moment)
         monkeypatch.setattr(complete_to, "read_completeness", lambda _: state)
         begin = {"order": "asc", "from": minute(0).isoformat(), **parameters}
-        return data(auditor.get("/api/v1/changes", begin))
+        return read_data(auditor.get("/api/v1/changes", begin))
 
     def list_numbers(answer: Any) -> list[int]:
         return [entry["version"] for entry in answer["history"]]
@@ -170,12 +172,12 @@ def test_feed_never_passes_complete_to_and_gives_what_came_since(
 def test_completeness_of_one_kind_is_read_once(
     store: Store, auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, asked_kinds = complete_to.read_completeness(ENTITIES), []
+    completeness, asked_kinds = complete_to.read_completeness(ENTITIES), []
 
     def read_and_note(kinds: Sequence[EntityKind]) -> StoreCompleteness:
         asked_kinds.append([kind.name for kind in kinds])
-        return known
+        return completeness
 
     monkeypatch.setattr(complete_to, "read_completeness", read_and_note)
-    data(ask(auditor, order="asc", author="m.ivanov", entity="product-task"))
+    read_data(ask(auditor, order="asc", author="m.ivanov", entity="product-task"))
     assert asked_kinds == [["product-task"]]

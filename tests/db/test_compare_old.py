@@ -13,7 +13,7 @@ from history.common import clock
 from history.kinds.entities import BY_NAME
 from history.models import FieldLabel
 from tests.command_shapes import parse_shaped
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -23,42 +23,42 @@ VALUE = "17.9-of-somebody"
 
 def run_compare_old(*arguments: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and what --json prints."""
-    ended = command("compare-old", *arguments, "--json")
+    ended = run_command("compare-old", *arguments, "--json")
     assert VALUE not in ended.out
     return ended.code, parse_shaped("compare-old", ended.out)
 
 
 @pytest.fixture
-def both(store: Store, old: OldServiceServer) -> OldServiceServer:
+def old_service(store: Store, old: OldServiceServer) -> OldServiceServer:
     """A1 and its child, the same in both."""
     for add_version in (store.add, old.add_version):
         add_version(
             "A1", 0, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, minute(0), author=None
         )
         add_version("A1", 1, '{"rate": 1.50}', minute(1), author="x.y")
-    old.held = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.held]
+    old.versions = [type(item)(**{**item.__dict__, "client": "top-crm"}) for item in old.versions]
     store.add("R1", 0, {"fullName": VALUE}, minute(2), entity=PERSON)
     old.add_version("R1", 0, {"fullName": VALUE}, minute(2), kind=PERSON.name, application="A1",
             client="top-crm", author="m.ivanov")  # fmt: skip
     return old
 
 
-def test_comparison_is_ok_when_applications_are_equal(both: OldServiceServer) -> None:
+def test_comparison_is_ok_when_applications_are_equal(old_service: OldServiceServer) -> None:
     code, actual = run_compare_old()
     assert (code, actual["ok"], actual["applications"], actual["listed"]) == (0, True, 1, [])
     assert actual["versions"]["equal"] == 3
 
 
-def test_comparison_finds_each_difference(both: OldServiceServer, store: Store) -> None:
+def test_comparison_finds_each_difference(old_service: OldServiceServer, store: Store) -> None:
     remaining = clock.now() - timedelta(days=settings.ANNALS.retention_days + 2)
     store.add("A1", 2, {"rate": VALUE, "parts": [{"pid": "1", "n": 1}]}, 5, client="top-old")
-    both.add_version(
+    old_service.add_version(
         "A1", 2, {"rate": "2", "parts": [{"pid": "1", "n": 2}]}, minute(6), author="other"
     )
     store.add("A1", 3, {}, 7)
-    both.add_version("A1", 4, {}, minute(8))
-    both.add_version("R2", 7, {}, remaining, kind=PERSON.name, application="A1")
-    both.add_version("R3", 0, {}, clock.now(), kind=PERSON.name, application="A1")
+    old_service.add_version("A1", 4, {}, minute(8))
+    old_service.add_version("R2", 7, {}, remaining, kind=PERSON.name, application="A1")
+    old_service.add_version("R3", 0, {}, clock.now(), kind=PERSON.name, application="A1")
     code, actual = run_compare_old("--reason", "the switch")
     assert code == 1
     assert actual["versions"] == {
@@ -72,8 +72,10 @@ def test_comparison_finds_each_difference(both: OldServiceServer, store: Store) 
     assert (entry.reason, "compare-old" in entry.query) == ("the switch", True)
 
 
-def test_comparison_finds_document_missing_here(both: OldServiceServer, tmp_path: Path) -> None:
-    both.add_version("B1", 0, {"rate": VALUE}, minute(0))
+def test_comparison_finds_document_missing_here(
+    old_service: OldServiceServer, tmp_path: Path
+) -> None:
+    old_service.add_version("B1", 0, {"rate": VALUE}, minute(0))
     file = tmp_path / "ids"
     file.write_text("A1\nB1\nB9\n")
     code, actual = run_compare_old("--applications", str(file))
@@ -81,30 +83,36 @@ def test_comparison_finds_document_missing_here(both: OldServiceServer, tmp_path
     assert [item["id"] for item in actual["listed"]] == ["B1"]
 
 
-def test_comparison_is_not_ok_when_ids_are_wrong(both: OldServiceServer, tmp_path: Path) -> None:
+def test_comparison_is_not_ok_when_ids_are_wrong(
+    old_service: OldServiceServer, tmp_path: Path
+) -> None:
     file = tmp_path / "ids"
     file.write_text("typo 1\ntypo 2\n")
     code, actual = run_compare_old("--applications", str(file))
     assert (code, actual["ok"], actual["applications"], actual["nowhere"]) == (1, False, 2, 2)
     file.write_text("\ufeff\r\n\n")
-    ended = command("compare-old", "--applications", str(file))
+    ended = run_command("compare-old", "--applications", str(file))
     assert (ended.code, "has no id" in ended.err) == (2, True)
 
 
-def test_comparison_prints_paths_without_values(both: OldServiceServer, store: Store) -> None:
+def test_comparison_prints_paths_without_values(
+    old_service: OldServiceServer, store: Store
+) -> None:
     store.add("A1", 2, {"rate": VALUE}, 5, client="top-old", author="o.stara")
-    both.add_version("A1", 2, {"rate": "other"}, minute(5))
-    text = command("compare-old").out
+    old_service.add_version("A1", 2, {"rate": "other"}, minute(5))
+    text = run_command("compare-old").out
     assert "different: product-instance A1 version 2: /rate\n" in text
     assert "1 version is missing here or differs." in text
     assert VALUE not in text
 
 
-def test_comparison_masks_values_in_paths(both: OldServiceServer, store: Store) -> None:
+def test_comparison_masks_values_in_paths(old_service: OldServiceServer, store: Store) -> None:
     """The items of a list are told apart by their id, which may be marked."""
     FieldLabel.objects.create(entity="", path="/cards/*/id", sensitive=True)
     store.add("A1", 2, {"cards": [{"id": VALUE, "n": 1}]}, 5, client="top-old")
-    both.add_version("A1", 2, {"cards": [{"id": VALUE, "n": 2}]}, minute(5), author="m.ivanov")
+    old_service.add_version(
+        "A1", 2, {"cards": [{"id": VALUE, "n": 2}]}, minute(5), author="m.ivanov"
+    )
     _, actual = run_compare_old()  # looks for VALUE itself
     [path] = actual["listed"][0]["paths"]
     assert path.startswith("/cards/[id=masked:")
@@ -112,15 +120,15 @@ def test_comparison_masks_values_in_paths(both: OldServiceServer, store: Store) 
 
 
 def test_comparison_is_not_ok_when_old_service_fails(
-    both: OldServiceServer, tmp_path: Path
+    old_service: OldServiceServer, tmp_path: Path
 ) -> None:
-    both.status = 503
+    old_service.status = 503
     assert run_compare_old()[0] == 1
     file = tmp_path / "ids"
     file.write_text("\n".join(f"A{number}" for number in range(20)))
-    ended = command("compare-old", "--applications", str(file))
+    ended = run_command("compare-old", "--applications", str(file))
     assert (ended.code, "failed 5 times in a row" in ended.err) == (2, True)
-    assert len(both.asked) == 1 + 5
+    assert len(old_service.requests) == 1 + 5
 
 
 def test_comparison_is_not_ok_when_no_version_is_in_both(
@@ -131,7 +139,7 @@ def test_comparison_is_not_ok_when_no_version_is_in_both(
     store.add("A1", 0, {}, 0)
     code, actual = run_compare_old()
     assert (code, actual["ok"], actual["versions"]["missingThere"]) == (1, False, 1)
-    text = command("compare-old").out
+    text = run_command("compare-old").out
     assert "nothing was proved" in text
     assert "Nothing is missing" not in text
 

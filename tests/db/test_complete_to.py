@@ -19,9 +19,9 @@ from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
 from ingest.store.ledger import Claim
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import Ingested, query
-from tests.db.noted import ledger_row
+from tests.db.noted import create_ledger_row
 from tests.messages import SOURCE, TWIN_TOPIC, make_value
 
 TOPIC = SOURCE.topic
@@ -29,10 +29,10 @@ NOW = clock.now()
 pytestmark = pytest.mark.django_db
 
 
-def add_read_partition(topic: str, partition: int = 0, **given: Any) -> Ledger:
+def add_read_partition(topic: str, partition: int = 0, **columns: Any) -> Ledger:
     """A ledger row: all of ten messages are read, which was seen two minutes ago."""
-    given.setdefault("end_known_at", NOW - timedelta(minutes=2))
-    return ledger_row(topic, partition=partition, **given)
+    columns.setdefault("end_known_at", NOW - timedelta(minutes=2))
+    return create_ledger_row(topic, partition=partition, **columns)
 
 
 def get_completeness() -> tuple[datetime | None, int | None]:
@@ -40,9 +40,9 @@ def get_completeness() -> tuple[datetime | None, int | None]:
     return completeness.complete_to, completeness.lag_messages
 
 
-def add_empty_partition(topic: str, partition: int, **given: Any) -> Ledger:
+def add_empty_partition(topic: str, partition: int, **columns: Any) -> Ledger:
     counts = {"next_offset": 0, "read": 0, "stored": 0}
-    return add_read_partition(topic, partition, **{**counts, "high_watermark": 0, **given})
+    return add_read_partition(topic, partition, **{**counts, "high_watermark": 0, **columns})
 
 
 def test_partition_without_messages_is_complete() -> None:
@@ -115,22 +115,22 @@ def test_heartbeat_proves_nothing_while_brokers_do_not_answer(ingested: Ingested
 def test_batch_alone_does_not_make_end_known(ingested: Ingested) -> None:
     """Nothing is known of the end while no consumer has seen it: the lag is unknown, not 0."""
     ingested.write(make_value(id="a"))
-    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
+    [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert entry.lag is None
     write_heartbeat(ingested.claims[SOURCE], 5, time.monotonic())
     ingested.write(make_value(id="b"))
-    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
+    [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert entry.lag == 3
     ingested.store(
-        ingested.batch(
+        ingested.make_batch(
             make_value(id="c"), make_value(id="d"), make_value(id="e"), make_value(id="f")
         )
     )
-    [entry] = [each for each in ledger_rows.load_entries() if each.topic == TOPIC]
+    [entry] = [item for item in ledger_rows.load_entries() if item.topic == TOPIC]
     assert (entry.lag, entry.high_watermark) == (0, 6)
 
 
-run = partial(printed, "ledger", "--offline")
+run = partial(read_output, "ledger", "--offline")
 
 
 def test_ledger_command_retires_topic_and_takes_it_back() -> None:
@@ -139,12 +139,12 @@ def test_ledger_command_retires_topic_and_takes_it_back() -> None:
     assert "2 of its messages were not read" in run(
         "retire", TWIN_TOPIC, "--why", "the migration ended"
     )
-    said = run()
-    assert "retired: the migration ended" in said
-    assert f"RETIRED {TWIN_TOPIC} since {NOW:%Y-%m-%d}: the migration ended" in said
-    assert f"NEVER READ {TWIN_TOPIC}" not in said
-    found = json.loads(run("--json"))
-    assert [(item["topic"], item["why"]) for item in found["retired"]] == [
+    output = run()
+    assert "retired: the migration ended" in output
+    assert f"RETIRED {TWIN_TOPIC} since {NOW:%Y-%m-%d}: the migration ended" in output
+    assert f"NEVER READ {TWIN_TOPIC}" not in output
+    report = json.loads(run("--json"))
+    assert [(item["topic"], item["why"]) for item in report["retired"]] == [
         (TWIN_TOPIC, "the migration ended")
     ]
     since = RetiredTopic.objects.get().retired_at
@@ -159,10 +159,12 @@ def test_ledger_command_retires_topic_and_takes_it_back() -> None:
 def test_check_names_topics_that_no_consumer_reads() -> None:
     add_read_partition(TOPIC)
     Ledger.objects.update(checked_at=NOW - timedelta(minutes=2))
-    said = run()
-    assert said.count(f"no consumer since {NOW - timedelta(minutes=2):%Y-%m-%d %H:%M:%S} UTC") == 2
-    assert f"NEVER READ {TWIN_TOPIC}" in said
-    assert f"NEVER READ {TOPIC}:" not in said
+    output = run()
+    assert (
+        output.count(f"no consumer since {NOW - timedelta(minutes=2):%Y-%m-%d %H:%M:%S} UTC") == 2
+    )
+    assert f"NEVER READ {TWIN_TOPIC}" in output
+    assert f"NEVER READ {TOPIC}:" not in output
     assert TWIN_TOPIC in json.loads(run("--json"))["neverRead"]
 
 
@@ -170,9 +172,9 @@ def test_check_names_topic_of_removed_kind_until_retired() -> None:
     """Messages may still come to it, and nobody reads them."""
     add_read_partition(TOPIC)
     add_read_partition("taken.out", high_watermark=12)
-    said = run()
-    assert "NOT READ taken.out: no declared kind has this topic" in said
-    assert "not read: of no declared kind" in said
+    output = run()
+    assert "NOT READ taken.out: no declared kind has this topic" in output
+    assert "not read: of no declared kind" in output
     assert json.loads(run("--json"))["undeclared"] == ["taken.out"]
     run("retire", "taken.out", "--why", "the shop has closed")
     assert "NOT READ" not in run()

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.ingested import Ingested, ids, query, rows
+from tests.db.ingested import Ingested, list_ids, list_rows, query
 from tests.messages import make_value
 
 SLOW = "annals-slow"
@@ -32,8 +32,8 @@ def set_for_the_login(db: None) -> Iterator[None]:
 
     def change(action: str) -> None:
         with open_connection("test") as plain:
-            for name, given in SETTINGS.items():
-                words = {"name": sql.Identifier(name), "given": sql.Literal(given)}
+            for name, value in SETTINGS.items():
+                words = {"name": sql.Identifier(name), "given": sql.Literal(value)}
                 alter = sql.SQL("ALTER ROLE {login} IN DATABASE {database} ").format(**names)
                 plain.execute(alter + sql.SQL(action).format(**words))
 
@@ -45,16 +45,16 @@ def set_for_the_login(db: None) -> Iterator[None]:
 @pytest.mark.usefixtures("set_for_the_login")
 def test_text_is_stored_as_it_came_whatever_the_encoding_of_the_login(ingested: Ingested) -> None:
     ingested.write(make_value(author="Прыгунов", data={"type": "Квартира"}))
-    [row] = rows()
+    [row] = list_rows()
     assert row["author"] == "Прыгунов"
     assert row["text"] == '{"type": "Квартира"}'
 
 
 @pytest.mark.usefixtures("set_for_the_login")
-def test_the_session_has_what_the_consumer_needs() -> None:
+def test_session_has_settings_that_consumer_needs() -> None:
     """No limit of time: a batch that takes longer would be repeated for ever. Each statement sees
     what was committed before it: writers look for a sealer's mark after they locked a day."""
-    wanted = {
+    expected = {
         "transaction_isolation": "read committed",
         "statement_timeout": "0",
         "transaction_timeout": "0",
@@ -62,7 +62,7 @@ def test_the_session_has_what_the_consumer_needs() -> None:
         "timezone": "UTC",
     }
     with open_connection("test") as plain:
-        for name, text in wanted.items():
+        for name, text in expected.items():
             assert plain.execute(f"SHOW {name}").fetchone() == (text,), name
 
 
@@ -85,9 +85,9 @@ def hour_per_row(ingested: Ingested) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hour_per_row")
-def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
+def test_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: Ingested) -> None:
     slow = BatchWriter(partial(open_connection, SLOW))
-    batch, again = ingested.batch(make_value(id="a")), ingested.batch(make_value(id="a"))
+    batch, again = ingested.make_batch(make_value(id="a")), ingested.make_batch(make_value(id="a"))
     for progress in again.progress.values():
         progress.start, progress.next = 0, 1
     with ThreadPoolExecutor(1) as thread:
@@ -103,4 +103,4 @@ def test_a_consumer_that_ends_during_a_slow_statement_leaves_no_locks(ingested: 
     slow.close()
     ingested.claim()
     ingested.store(again)  # raises LockNotAvailable where it waits for the lock of the row
-    assert ids() == ["a"]
+    assert list_ids() == ["a"]

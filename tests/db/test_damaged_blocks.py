@@ -35,8 +35,8 @@ from history.timeline import (
     VersionFilters,
 )
 from history.timeline.reader import HistoryReader as GateReader
-from tests.db.commands import command
-from tests.db.partitioned import raw
+from tests.db.commands import run_command
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -53,7 +53,7 @@ def no_search_keys(tables: None) -> Iterator[None]:
     SearchKey.objects.all().delete()
 
 
-def at(number: int) -> datetime:
+def make_moment(number: int) -> datetime:
     """Versions 0 to 2 are on the day before, 3 to 7 on DAY, 9 and 10 on the day after."""
     return minute(60 * 24 * ((number > 2) + (number > 7) - 1) + number)
 
@@ -68,10 +68,10 @@ def fill(plain: Connection) -> None:
             data = {"id": id, "rate": f"{number // 2}.5", "text": "д" * 30, "n": number}
             author = ("m.ivanov", None, "m.prygunov")[number % 3]
             client = ("top-crm", "rate")[number % 2]
-            store.add(id, number, data, at(number), author=author, client=client)
+            store.add(id, number, data, make_moment(number), author=author, client=client)
     for number in (3, 6):
-        store.add("T1", number, {"n": number}, at(number), entity=TASK, application="A1")
-        store.add("T2", number, {"n": number}, at(number), entity=TASK, application="A1")
+        store.add("T1", number, {"n": number}, make_moment(number), entity=TASK, application="A1")
+        store.add("T2", number, {"n": number}, make_moment(number), entity=TASK, application="A1")
 
 
 def pack(plain: Connection) -> None:
@@ -116,7 +116,7 @@ def flip_names(plain: Connection, id: str = "A1", day: date = DAY) -> None:
     write(plain, row, {"names": chr(ord(row["names"][0]) ^ 1) + row["names"][1:]}, id)
 
 
-def flips(value: Any) -> list[Any]:
+def list_flips(value: Any) -> list[Any]:
     """The value with one bit changed, for bits of each of its bytes; no value where it has some."""
     if value is None:
         return ["somebody"]
@@ -127,9 +127,9 @@ def _moments(value: datetime) -> Iterator[datetime]:
     """Those of the same day: another day is another partition."""
     for bit in range(36):
         micros = int((value - queries.EPOCH) / timedelta(microseconds=1)) ^ 1 << bit
-        other = queries.EPOCH + timedelta(microseconds=micros)
-        if other.date() == value.date():
-            yield other
+        moment = queries.EPOCH + timedelta(microseconds=micros)
+        if moment.date() == value.date():
+            yield moment
 
 
 def _texts(value: str) -> Iterator[str]:
@@ -160,9 +160,9 @@ _FLIPS: dict[type, Callable[[Any], Iterator[Any]]] = {
 }
 
 
-def questions() -> dict[str, Callable[[HistoryReader], Any]]:
-    moments = [at(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
-    found: dict[str, Callable[[HistoryReader], Any]] = {
+def list_questions() -> dict[str, Callable[[HistoryReader], Any]]:
+    moments = [make_moment(number) + timedelta(seconds=1) for number in (2, 4, 6, 7, 8, 10)]
+    calls: dict[str, Callable[[HistoryReader], Any]] = {
         "newest": lambda reader: timeline.fetch_newest_version(reader, ROOT, "A1"),
         "blame": lambda reader: timeline.blame_leaves(reader, ROOT, "A1"),
         "field": lambda reader: timeline.fetch_field_history(reader, ROOT, "A1", "/rate"),
@@ -176,12 +176,12 @@ def questions() -> dict[str, Callable[[HistoryReader], Any]]:
     }
     for order in TimelineOrder:
         for sort in TimelineSort:
-            found[f"page {order} {sort}"] = lambda reader, order=order, sort=sort: (
+            calls[f"page {order} {sort}"] = lambda reader, order=order, sort=sort: (
                 timeline.fetch_page(
                     reader, TimelineQuery(entity=ROOT, id="A1", order=order, sort=sort)
                 )
             )
-            found[f"page of 2 {order} {sort}"] = lambda reader, order=order, sort=sort: (
+            calls[f"page of 2 {order} {sort}"] = lambda reader, order=order, sort=sort: (
                 timeline.fetch_page(
                     reader, TimelineQuery(entity=ROOT, id="A1", order=order, sort=sort, page_size=2)
                 )
@@ -189,54 +189,54 @@ def questions() -> dict[str, Callable[[HistoryReader], Any]]:
     for name, filters in {
         "author": VersionFilters(author="m.prygunov"),
         "service": VersionFilters(client_id="rate"),
-        "time": VersionFilters(since=at(4), until=at(6)),
+        "time": VersionFilters(since=make_moment(4), until=make_moment(6)),
     }.items():
-        found[f"page by {name}"] = lambda reader, filters=filters: timeline.fetch_page(
+        calls[f"page by {name}"] = lambda reader, filters=filters: timeline.fetch_page(
             reader, TimelineQuery(entity=ROOT, id="A1", filters=filters)
         )
     for number in (2, 5, 7, 9):
-        found[f"version {number}"] = lambda reader, number=number: timeline.fetch_version(
+        calls[f"version {number}"] = lambda reader, number=number: timeline.fetch_version(
             reader, ROOT, "A1", number
         )
     for moment in moments:
-        found[f"at {moment}"] = lambda reader, moment=moment: timeline.fetch_version_at(
+        calls[f"at {moment}"] = lambda reader, moment=moment: timeline.fetch_version_at(
             reader, ROOT, "A1", moment
         )
-        found[f"application at {moment}"] = lambda reader, moment=moment: (
+        calls[f"application at {moment}"] = lambda reader, moment=moment: (
             timeline.fetch_application_at(reader, "A1", moment)
         )
-    return found
+    return calls
 
 
 def ask(call: Callable[[HistoryReader], Any]) -> tuple[Any, GateReader]:
     reader = replace(HOST, damaged={})
     try:
-        said = call(reader)
+        answer = call(reader)
     except DamagedBlockError as error:
         return error, reader
-    if isinstance(said, timeline.TimelinePage):  # a token has the time of its signature
-        said = replace(said, next_token=(said.next_token or "").rpartition(":")[0][:40])
-    return said, reader
+    if isinstance(answer, timeline.TimelinePage):  # a token has the time of its signature
+        answer = replace(answer, next_token=(answer.next_token or "").rpartition(":")[0][:40])
+    return answer, reader
 
 
-def check(name: str, said: Any, reader: GateReader, truth: Any) -> None:
+def check(name: str, answer: Any, reader: GateReader, truth: Any) -> None:
     """Whether an answer is the true one, or tells of the damage."""
-    if isinstance(said, DamagedBlockError) or (
-        isinstance(said, trace.Fate) and said.state is trace.FateState.DAMAGED
+    if isinstance(answer, DamagedBlockError) or (
+        isinstance(answer, trace.Fate) and answer.state is trace.FateState.DAMAGED
     ):
-        assert said.day == DAY, name
+        assert answer.day == DAY, name
     elif not reader.damaged:
-        assert said == truth, name
+        assert answer == truth, name
     elif name == "search":
-        assert all(hit in truth.results for hit in said.results), name
+        assert all(hit in truth.results for hit in answer.results), name
     elif name.startswith("application at"):
-        ours = {(part.entity, part.id): part for part in truth.children}
-        assert all(part == ours[part.entity, part.id] for part in said.children), name
-        assert said.application in (None, truth.application), name
-        assert any(part.why is timeline.Absence.DAMAGED for part in said.missing), name
+        true_children = {(part.entity, part.id): part for part in truth.children}
+        assert all(part == true_children[part.entity, part.id] for part in answer.children), name
+        assert answer.application in (None, truth.application), name
+        assert any(part.why is timeline.Absence.DAMAGED for part in answer.missing), name
     else:
-        assert all(version in truth.versions for version in said.versions), name
-        assert said.damaged, name
+        assert all(version in truth.versions for version in answer.versions), name
+        assert answer.damaged, name
     assert {error.day for error in reader.damaged.values()} <= {DAY}, name  # type: ignore[attr-defined]
 
 
@@ -253,28 +253,28 @@ def stream(plain: Connection) -> Any:
 @pytest.mark.parametrize(
     "column", ["version", "updated_at", "type", "client_id", "author", *queries.BLOCK_COLUMNS]
 )
-def test_an_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
+def test_answer_is_true_or_names_the_damaged_day_whatever_bit_is_flipped(
     column: str, plain: Connection
 ) -> None:
     fill(plain)
     pack(plain)
-    asked = questions()
-    truth = {name: ask(call)[0] for name, call in asked.items()}
+    calls = list_questions()
+    truth = {name: ask(call)[0] for name, call in calls.items()}
     assert not any(isinstance(item, Exception) for item in truth.values())
     row = block(plain)
     whole = stream(plain)
     assert row["versions"]
     assert row["names"]
-    values = flips(row[column])
+    values = list_flips(row[column])
     values = values[:: max(1, len(values) // 16)] + values[-1:]
     for value in values:
         write(plain, row, {column: value})
-        for name, call in asked.items():
+        for name, call in calls.items():
             check(name, *ask(call), truth[name])
         assert stream(plain) in (whole, f"{ROOT.table} {DAY}: the packed versions of A1")
         where = row | ({column: value} if column in ("version", "updated_at") else {})
         write(plain, where, {column: row[column]})
-    assert all(ask(call)[0] == truth[name] for name, call in asked.items())
+    assert all(ask(call)[0] == truth[name] for name, call in calls.items())
 
 
 def test_blocks_of_the_first_form_are_read(
@@ -283,33 +283,33 @@ def test_blocks_of_the_first_form_are_read(
     """They were written before blocks had a checksum."""
     packed = codec.BlockPacker.pack_block
 
-    def without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
-        row, found = packed(self, rows)
-        if found is None:
+    def pack_without_checksum(self: codec.BlockPacker, rows: Any) -> Any:
+        row, block = packed(self, rows)
+        if block is None:
             return row, None
         number = (
-            int.from_bytes(found.packed[: codec.DICTIONARY_NUMBER_BYTES]) & ~(1 << 31)
+            int.from_bytes(block.packed[: codec.DICTIONARY_NUMBER_BYTES]) & ~(1 << 31)
         ).to_bytes(codec.DICTIONARY_NUMBER_BYTES)
-        keys = (found.keys or b"")[: -codec.CHECKSUM] or None
-        return row, found._replace(
-            keys=keys, packed=number + found.packed[codec.DICTIONARY_NUMBER_BYTES :]
+        keys = (block.keys or b"")[: -codec.CHECKSUM] or None
+        return row, block._replace(
+            keys=keys, packed=number + block.packed[codec.DICTIONARY_NUMBER_BYTES :]
         )
 
     fill(plain)
-    asked = questions()
-    truth = {name: ask(call)[0] for name, call in asked.items()}
+    calls = list_questions()
+    truth = {name: ask(call)[0] for name, call in calls.items()}
     before = list(
         canonical.stream_versions(plain, ROOT, days.locate_day(plain, ROOT.table, DAY).child)
     )
     with monkeypatch.context() as patch:
-        patch.setattr(codec.BlockPacker, "pack_block", without_checksum)
+        patch.setattr(codec.BlockPacker, "pack_block", pack_without_checksum)
         pack(plain)
     row = block(plain)
     assert len(row["keys"]) % 8 == 0
-    assert {name: ask(call)[0] for name, call in asked.items()} == truth
+    assert {name: ask(call)[0] for name, call in calls.items()} == truth
     flip_packed(plain)
-    said, _ = ask(asked["version 5"])
-    assert isinstance(said, DamagedBlockError)
+    answer, _ = ask(calls["version 5"])
+    assert isinstance(answer, DamagedBlockError)
     write(plain, row, {"packed": row["packed"]})
     packing.pack_day(plain, ROOT, DAY)
     assert len(block(plain)["keys"]) % 8 == codec.CHECKSUM
@@ -319,7 +319,7 @@ def test_blocks_of_the_first_form_are_read(
     assert after == before
 
 
-def test_the_form_of_the_checksum_stays_as_it_is() -> None:
+def test_form_of_the_checksum_stays_as_it_is() -> None:
     """Blocks are read as long as their days are kept, by other releases than wrote them."""
     row = ("A1", 7, 1_760_000_000_123_456, "top-crm", None, 1, "P1", b"{}")
     checksum = codec.compute_checksum(row, 431, bytes(range(16)), [3, 5, 7], "m.ivanov\nд")
@@ -328,29 +328,29 @@ def test_the_form_of_the_checksum_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("flip", [flip_packed, flip_names])
 @pytest.mark.parametrize("target", ["directory", "stream"])
-def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
+def test_export_has_all_that_can_be_read_when_a_block_is_damaged(
     flip: Callable[[Connection], None],
     target: str,
     tmp_path: Path,
     capsysbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         pack(plain)
         flip(plain)
     span = ("--from", str(DAYS[0]), "--to", str(DAYS[2] + timedelta(1)))
     words = ("export", "--entity", ROOT.name, *span, "--format", "jsonl", "--unmasked", "a test")
     where = ("--output", str(tmp_path)) if target == "directory" else ()
-    code, _out, err = command(*words, *where)
+    code, _out, err = run_command(*words, *where)
     assert code == 1, err
     lines = capsysbinary.readouterr().out.decode().splitlines()
     if target == "directory":
         files = [item for item in sorted(tmp_path.iterdir()) if not item.name.startswith(".")]
         assert len(files) == 3
         lines = [line for item in files for line in item.read_text().splitlines()]
-    found = sorted((json.loads(line)["id"], json.loads(line)["version"]) for line in lines)
-    lost = {("A1", number) for number in NUMBERS if at(number).date() == DAY}
-    assert found == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
+    versions = sorted((json.loads(line)["id"], json.loads(line)["version"]) for line in lines)
+    lost = {("A1", number) for number in NUMBERS if make_moment(number).date() == DAY}
+    assert versions == sorted({(id, n) for id in ("A1", "A2") for n in NUMBERS} - lost)
     assert f"{ROOT.table} {DAY}: the packed versions of A1" in err
     if target == "directory":  # the day is written again when it was repaired
         name = f"{ROOT.table}_{DAY:%Y%m%d}.jsonl"
@@ -362,10 +362,12 @@ def test_an_export_has_all_that_can_be_read_when_a_block_is_damaged(
 def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     flip: Callable[..., None],
 ) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         for number in (8, 9):  # versions of T2 that stay readable
-            Store().add("T2", number, {"n": number}, at(9 + number), entity=TASK, application="A1")
+            Store().add(
+                "T2", number, {"n": number}, make_moment(9 + number), entity=TASK, application="A1"
+            )
         pack(plain)
         if flip is flip_names:
             row = block(plain, "T1")
@@ -388,11 +390,11 @@ def test_search_and_application_answer_for_the_others_when_a_block_is_damaged(
     assert (lacking.status_code, lacking.json()["data"]["results"]) == (200, [])
     assert [item["id"] for item in lacking.json()["data"]["damaged"]] == ["A2"]
     history = client.get("/api/v1/applications/A1/history").json()["data"]
-    shown = {(item["id"], item["version"]) for item in history["history"]}
-    assert shown >= {("A1", number) for number in NUMBERS} | {("T2", 3), ("T2", 6)}
-    assert not [item for item in shown if item[0] == "T1"]
+    versions = {(item["id"], item["version"]) for item in history["history"]}
+    assert versions >= {("A1", number) for number in NUMBERS} | {("T2", 3), ("T2", 6)}
+    assert not [item for item in versions if item[0] == "T1"]
     assert {item["id"] for item in history["damaged"]} == {"T1"}
-    moment = f"{at(7):%Y-%m-%dT%H:%M:%S}Z"
+    moment = f"{make_moment(7):%Y-%m-%dT%H:%M:%S}Z"
     state = client.get(f"/api/v1/applications/A1/at?time={moment}").json()["data"]
     assert {"kind": TASK.name, "id": "T1", "reason": "damaged"} in state["missing"]
     assert [item["id"] for item in state["children"][TASK.name]] == ["T2"]
@@ -422,7 +424,7 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
         seal_day(plain, ROOT, day)
     pack(plain)
     flip_packed(plain)
-    faults = {each.day: each.fault for each in verification.verify_days(plain, ROOT)}
+    faults = {verdict.day: verdict.fault for verdict in verification.verify_days(plain, ROOT)}
     assert [bool(faults[day]) for day in DAYS] == [False, True, False]
     assert "the packed versions of A1" in str(faults[DAY])
     results = {day: error for _, day, error in seal_days([(ROOT, day) for day in DAYS])}
@@ -437,11 +439,11 @@ def test_verify_seal_archive_and_index_go_on_when_a_block_is_damaged(
             error = failed
         outcome.note_result(outcome.dropped, str(day), error)
     assert (outcome.dropped, len(outcome.broken)) == ([str(DAYS[0]), str(DAYS[2])], 1)
-    code, out, err = command("search", "index", "--json")
+    code, out, err = run_command("search", "index", "--json")
     assert out, err
     assert (code, json.loads(out)["damaged"]) == (1, 1)
     assert f"{DAY}: the packed versions of A1" in err
-    code, _out, err = command("gaps")
+    code, _out, err = run_command("gaps")
     assert code == 0, err
 
 
@@ -451,7 +453,7 @@ def hides_all(_user: object, _application: object) -> bool:
 
 
 def test_damage_is_not_told_of_a_hidden_application(settings: Any) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         pack(plain)
         flip_packed(plain, "T1")

@@ -23,7 +23,7 @@ from history.store.days import canonical, days
 from history.store.days.canonical import Connection
 from history.store.days.day_reading import open_day
 from history.timeline.sources import statements, tables
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -37,8 +37,8 @@ def reader(plain: Connection) -> Iterator[Connection]:
     store = Store()
     for number in range(30):
         store.add("A1", number, {"n": number}, minute(number))
-    with raw() as other:
-        yield other
+    with connect_plainly() as session:
+        yield session
 
 
 class Swap:
@@ -51,8 +51,8 @@ class Swap:
 
     def _run(self) -> None:
         try:
-            with raw() as mine:
-                self._act(mine, ROOT, DAY)
+            with connect_plainly() as session:
+                self._act(session, ROOT, DAY)
         except BaseException as error:
             self.error = error
         finally:
@@ -65,12 +65,14 @@ def _table(reader: Connection) -> Any:
 
 def _open_day(reader: Connection) -> object:
     with open_day(reader, ROOT.table, DAY) as place:
-        one = list(canonical.stream_versions(reader, ROOT, place.child))
-        return one == list(canonical.stream_versions(reader, ROOT, place.child)) and len(one)
+        first_read = list(canonical.stream_versions(reader, ROOT, place.child))
+        return first_read == list(canonical.stream_versions(reader, ROOT, place.child)) and len(
+            first_read
+        )
 
 
 READS: dict[str, Callable[[Connection], object]] = {
-    "verify": lambda reader: [each.fault for each in verification.verify_days(reader, ROOT)],
+    "verify": lambda reader: [verdict.fault for verdict in verification.verify_days(reader, ROOT)],
     "versions": lambda reader: list(canonical.stream_versions(reader, ROOT, _table(reader))),
     "hashes": lambda reader: list(canonical.stream_hashes(reader, ROOT, _table(reader))),
     "digest": lambda reader: canonical.compute_digest(reader, ROOT, _table(reader)).finish(),
@@ -87,18 +89,18 @@ def test_reader_waiting_for_swap_sees_whole_day(
     expected = READS[name](reader)
     attach, begun = days.attach_table, threading.Event()
 
-    def waits(connection: Connection, place: Any, day: Any) -> None:
+    def wait_and_attach(connection: Connection, place: Any, day: Any) -> None:
         begun.set()
-        with raw() as other:
+        with connect_plainly() as other_session:
             query = (
                 "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'"
                 " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             )
-            while other.execute(query).fetchone() == (0,):
+            while other_session.execute(query).fetchone() == (0,):
                 pass
         attach(connection, place, day)
 
-    monkeypatch.setattr(days, "attach_table", waits)
+    monkeypatch.setattr(days, "attach_table", wait_and_attach)
     for act in (packing.pack_day, packing.unpack_day):
         begun.clear()
         swap = Swap(act)
@@ -112,21 +114,21 @@ def test_reader_waiting_for_swap_sees_whole_day(
 
 
 def test_day_dropped_during_wait_is_absent(reader: Connection, plain: Connection) -> None:
-    found: list[Any] = []
+    states: list[Any] = []
 
     def read() -> None:
         with open_day(reader, ROOT.table, DAY) as place:
-            found.append(place.state)
+            states.append(place.state)
 
-    with raw() as other, other.transaction():
-        other.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")
+    with connect_plainly() as other_session, other_session.transaction():
+        other_session.execute(f"DROP TABLE {days.build_partition_name(ROOT.table, DAY)}")
         thread = threading.Thread(target=read)
         thread.start()
         query = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         while plain.execute(query).fetchone() == (0,):
             pass
     thread.join()
-    assert found == [days.DayState.ABSENT]
+    assert states == [days.DayState.ABSENT]
 
 
 def test_snapshot_older_than_table_is_refused(reader: Connection, plain: Connection) -> None:
@@ -149,10 +151,10 @@ def test_swap_waits_for_reader(
 def test_export_has_all_rows_of_day_swapped_after_choice(
     reader: Connection, plain: Connection, tmp_path: Path
 ) -> None:
-    found, _missing = choose_days(ROOT, DAY, DAY + timedelta(1))
+    chosen_days, _missing = choose_days(ROOT, DAY, DAY + timedelta(1))
     packing.pack_day(plain, ROOT, DAY)
-    [done] = run.to_directory(run.ExportJob(ROOT, None, "jsonl"), found, tmp_path)
-    assert (done.rows, done.error, done.damaged) == (30, None, ())
+    [exported_day] = run.to_directory(run.ExportJob(ROOT, None, "jsonl"), chosen_days, tmp_path)
+    assert (exported_day.rows, exported_day.error, exported_day.damaged) == (30, None, ())
 
 
 @pytest.mark.parametrize("act", ["pack", "unpack"])
@@ -166,28 +168,28 @@ def test_timeline_is_whole_when_day_is_swapped_between_statements(
     together, fetch = statements.fetch_pipelined, statements.fetch_rows
     swaps = 0
 
-    def swapped(statement: Callable[..., Any]) -> Callable[..., Any]:
+    def swap_after(statement: Callable[..., Any]) -> Callable[..., Any]:
         def run_then_swap(*args: Any) -> Any:
             nonlocal swaps
-            found = statement(*args)
+            result = statement(*args)
             swaps += 1
-            if swaps == at:
+            if swaps == swap_number:
                 getattr(packing, f"{act}_day")(plain, ROOT, DAY)
-            return found
+            return result
 
         return run_then_swap
 
-    monkeypatch.setattr(tables.statements, "fetch_pipelined", swapped(together))
-    monkeypatch.setattr(tables.statements, "fetch_rows", swapped(fetch))
-    other = packing.unpack_day if act == "pack" else packing.pack_day
-    for at in (1, 2):
+    monkeypatch.setattr(tables.statements, "fetch_pipelined", swap_after(together))
+    monkeypatch.setattr(tables.statements, "fetch_rows", swap_after(fetch))
+    opposite = packing.unpack_day if act == "pack" else packing.pack_day
+    for swap_number in (1, 2):
         swaps = 0
-        if at > 1:
-            other(plain, ROOT, DAY)
+        if swap_number > 1:
+            opposite(plain, ROOT, DAY)
         assert timeline.compare_versions(HOST, ROOT, "A1", 3, 20) == expected
         places = [(ROOT, "A1", key) for key in tables.TableSource().fetch_keys(ROOT, ["A1"])["A1"]]
         swaps = 0
-        other(plain, ROOT, DAY)
+        opposite(plain, ROOT, DAY)
         assert len(tables.TableSource().fetch_versions(places).rows) == 30
 
 
@@ -203,12 +205,12 @@ def test_search_index_is_whole_when_day_is_packed_meanwhile(
             data = {part: data, "text": "x" * 900}
         store.add(f"B{number:03}", 0, data, minute(60 + number / 10))
     monkeypatch.setattr(search_keys, "PAGES_AT_ONCE", 4)
-    [target] = [each for each in search_keys.list_targets() if each.entity is ROOT]
+    [target] = [item for item in search_keys.list_targets() if item.entity is ROOT]
     with closing(search_keys.backfill_target(target)) as steps:  # type: ignore[type-var]
         for _ in range(3):
             next(steps)
         packing.pack_day(plain, ROOT, DAY)
         list(steps)
-    found = set(SearchKey.objects.filter(name=name).values_list("value", flat=True))
-    assert found >= {f"key {number}" for number in range(300)}
+    values = set(SearchKey.objects.filter(name=name).values_list("value", flat=True))
+    assert values >= {f"key {number}" for number in range(300)}
     SearchKey.objects.all().delete()

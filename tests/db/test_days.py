@@ -16,7 +16,17 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.day_locks import hold_day_lock
 from history.store.days.days import DayState
-from tests.db.partitioned import NOW, TABLE, TODAY, day, half_dropped, insert, names, raw, stored
+from tests.db.partitioned import (
+    NOW,
+    TABLE,
+    TODAY,
+    connect_plainly,
+    count_stored,
+    get_day,
+    insert,
+    leave_half_dropped,
+    list_partition_names,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
@@ -42,14 +52,14 @@ def zone(request: pytest.FixtureRequest) -> object:
 def test_day_is_utc_in_every_time_zone(zone: str, of: date) -> None:
     begin = datetime(of.year, of.month, of.day, tzinfo=UTC)
     end = begin + timedelta(days=1)
-    with raw(options=f"-c timezone={zone} -c datestyle=German") as plain:
+    with connect_plainly(options=f"-c timezone={zone} -c datestyle=German") as plain:
         assert days.create_partition(plain, TABLE, of)
         insert(plain, begin, "first")
         insert(plain, end - timedelta(microseconds=1), "last")
         for outside in (begin - timedelta(microseconds=1), end):
             with pytest.raises(psycopg.errors.CheckViolation):
                 insert(plain, outside)
-        assert stored(plain, days.build_partition_name(TABLE, of)) == 2
+        assert count_stored(plain, days.build_partition_name(TABLE, of)) == 2
         assert not days.create_partition(plain, TABLE, of)
         assert days.drop_partition(plain, TABLE, of)
         assert not days.drop_partition(plain, TABLE, of)
@@ -63,34 +73,34 @@ def test_day_table_has_properties_of_parent_once(plain: Connection) -> None:
         " LEFT JOIN pg_inherits i ON i.inhrelid = x.indexrelid WHERE x.indrelid = %s::regclass",
         [days.build_partition_name(table, TODAY)],
     ).fetchone()
-    own = plain.execute(
+    parent_indexes = plain.execute(
         "SELECT count(*) FROM pg_index WHERE indrelid = %s::regclass", [table]
     ).fetchone()
     checks = plain.execute(
         "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass",
         [days.build_partition_name(table, TODAY)],
     ).fetchone()
-    assert own is not None
-    assert indexes == (own[0], own[0])
+    assert parent_indexes is not None
+    assert indexes == (parent_indexes[0], parent_indexes[0])
     assert checks == (0,)
 
 
 def test_concurrent_processes_create_each_day_once() -> None:
-    wanted = [day(number) for number in range(6)]
+    new_days = [get_day(number) for number in range(6)]
 
     def make(_: int) -> int:
-        with raw() as plain:
-            return sum(days.create_partition(plain, TABLE, of) for of in wanted)
+        with connect_plainly() as plain:
+            return sum(days.create_partition(plain, TABLE, of) for of in new_days)
 
     with ThreadPoolExecutor(6) as pool:
-        assert sum(pool.map(make, range(6))) == len(wanted)
-    assert names() == [days.build_partition_name(TABLE, of) for of in wanted]
+        assert sum(pool.map(make, range(6))) == len(new_days)
+    assert list_partition_names() == [days.build_partition_name(TABLE, of) for of in new_days]
 
 
 def test_create_leaves_pending_day_to_running_drop() -> None:
-    with raw() as plain, raw() as dropping:
+    with connect_plainly() as plain, connect_plainly() as dropping:
         days.create_partition(plain, TABLE, TODAY)
-        with half_dropped(dropping, TODAY):
+        with leave_half_dropped(dropping, TODAY):
             pass
         with hold_day_lock(dropping, days.build_partition_name(TABLE, TODAY)):
             with pytest.raises(psycopg.errors.LockNotAvailable):
@@ -102,11 +112,11 @@ def test_create_leaves_pending_day_to_running_drop() -> None:
 def test_create_attaches_pending_day_with_its_rows(plain: Connection) -> None:
     days.create_partition(plain, TABLE, TODAY)
     insert(plain, NOW)
-    with half_dropped(plain, TODAY):
+    with leave_half_dropped(plain, TODAY):
         pass
-    assert stored(plain) == 0
+    assert count_stored(plain) == 0
     assert days.create_partition(plain, TABLE, TODAY)
-    assert stored(plain) == 1
+    assert count_stored(plain) == 1
 
 
 def test_create_attaches_detached_day_with_its_rows(plain: Connection) -> None:
@@ -115,7 +125,7 @@ def test_create_attaches_detached_day_with_its_rows(plain: Connection) -> None:
     insert(plain, NOW)
     plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
     assert days.create_partition(plain, TABLE, TODAY)
-    assert stored(plain) == 1
+    assert count_stored(plain) == 1
 
 
 def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> None:
@@ -128,8 +138,8 @@ def test_foreign_table_is_neither_attached_nor_dropped(plain: Connection) -> Non
 
 
 def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
-    with raw() as other, other.transaction():
-        other.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
+    with connect_plainly() as other_session, other_session.transaction():
+        other_session.execute(f"LOCK TABLE {TABLE} IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             days.create_partition(plain, TABLE, TODAY, wait_s=0.3)
     assert plain.execute("SHOW lock_timeout").fetchone() == ("0",)
@@ -139,7 +149,7 @@ def test_create_gives_up_when_lock_is_not_available(plain: Connection) -> None:
 COMPRESSIONS = {"l": "lz4", "p": "pglz", "": "default"}
 
 
-def compressions() -> dict[str, str]:
+def read_compressions() -> dict[str, str]:
     """What the column `data` of each table of versions and of each of its days says."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -152,8 +162,8 @@ def compressions() -> dict[str, str]:
         return {table: COMPRESSIONS[kind] for table, kind in cursor.fetchall()}
 
 
-def expected() -> str:
-    with raw() as plain:
+def read_expected_compression() -> str:
+    with connect_plainly() as plain:
         row = plain.execute(
             "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
         ).fetchone()
@@ -163,19 +173,22 @@ def expected() -> str:
 def test_days_of_maintain_compress_long_documents() -> None:
     """With lz4 where the server can."""
     call_command("partitions", "maintain", verbosity=0)
-    found = compressions()
-    assert len(found) > 20 * len(ENTITIES)
-    assert set(found.values()) == {expected()}
+    compression_by_table = read_compressions()
+    assert len(compression_by_table) > 20 * len(ENTITIES)
+    assert set(compression_by_table.values()) == {read_expected_compression()}
 
 
 def test_days_of_consumer_and_archive_compress_long_documents() -> None:
-    tomorrow = day(1)
-    with raw() as plain:
+    tomorrow = get_day(1)
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, tomorrow)
         place = days.locate_day(plain, TABLE, tomorrow)
         days.create_detached_table(plain, place._replace(child=place.new), tomorrow, days.RESTORED)
         days.replace_table(plain, TABLE, tomorrow)
-    assert compressions()[days.build_partition_name(TABLE, tomorrow)] == expected()
+    assert (
+        read_compressions()[days.build_partition_name(TABLE, tomorrow)]
+        == read_expected_compression()
+    )
 
 
 def test_document_of_a_few_kb_is_stored_uncompressed(plain: Connection) -> None:

@@ -24,13 +24,20 @@ from tests.db.partitioned import (
     TABLE,
     TABLES,
     TODAY,
-    advisory_locks,
+    connect_plainly,
+    count_advisory_locks,
     drop_partitions,
     execute_plans,
-    names,
-    raw,
+    list_partition_names,
 )
-from tests.db.test_archive_generations import NAME, OLD, PRODUCT, archived, fill, small_files
+from tests.db.test_archive_generations import (
+    NAME,
+    OLD,
+    PRODUCT,
+    fill,
+    list_archived_ids,
+    small_files,
+)
 from tests.kill_points import ProcessKilled, kill_before_statement
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -43,27 +50,27 @@ LATER = [f"b{number}" for number in range(5)]
 POLICY = PartitionPolicy(Window(TODAY, TODAY), TODAY)
 
 
-def fresh() -> None:
+def reset_days() -> None:
     """No old day, no archive; today exists."""
     drop_partitions()
     ArchivedDay.objects.all().delete()
-    with raw() as plain:
+    with connect_plainly() as plain:
         for table in TABLES:
             days.create_partition(plain, table, TODAY)
 
 
-def somewhere(store: ArchiveStore) -> set[str]:
+def list_ids_anywhere(store: ArchiveStore) -> set[str]:
     """The ids of all rows that are in the archive or in a table, attached or not."""
-    found = set(archived(store))
-    with raw() as plain:
-        for name in names():
-            found |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
-    return found
+    ids = set(list_archived_ids(store))
+    with connect_plainly() as plain:
+        for name in list_partition_names():
+            ids |= {id_ for (id_,) in plain.execute(f"SELECT id FROM {name}")}
+    return ids
 
 
-def until_free() -> None:
+def wait_until_free() -> None:
     """Wait until the server has ended the session of the killed process, and its locks with it."""
-    wait_until(lambda: advisory_locks() == 0, "the session of a killed process does not end")
+    wait_until(lambda: count_advisory_locks() == 0, "the session of a killed process does not end")
 
 
 def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
@@ -75,67 +82,67 @@ def kill_everywhere(act: Callable[[], object]) -> Iterator[int]:
                 act()
         except ProcessKilled:
             connections.close_all()
-            until_free()
+            wait_until_free()
             yield statements
         else:
             return
     raise AssertionError("it never came to its end")
 
 
-def in_table() -> list[tuple[Any, ...]]:
+def fetch_table_rows() -> list[tuple[Any, ...]]:
     """The whole rows of the old day."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         return list(stream_versions(plain, PRODUCT, days.locate_day(plain, TABLE, OLD).child))
 
 
-def in_archive(store: ArchiveStore) -> list[tuple[Any, ...]]:
-    known = manifest.load_manifest(store, TABLE, OLD)
-    return [] if known is None else list(manifest.read_checked_rows(store, known))
+def read_archived_rows(store: ArchiveStore) -> list[tuple[Any, ...]]:
+    day_manifest = manifest.load_manifest(store, TABLE, OLD)
+    return [] if day_manifest is None else list(manifest.read_checked_rows(store, day_manifest))
 
 
 def test_maintain_killed_anywhere_loses_no_row_of_packed_day(tmp_path: Path) -> None:
     count, begin, store = 0, tmp_path / "begin", ArchiveStore(str(tmp_path / "0"))
-    fresh()
-    with raw() as plain:
+    reset_days()
+    with connect_plainly() as plain:
         fill(plain, *FIRST)
     assert execute_plans(POLICY, archiver=DayArchiver(ArchiveStore(str(begin)))).dropped == [NAME]
-    known, expected = ArchivedDay.objects.get(), in_archive(ArchiveStore(str(begin)))
+    archived_day, expected = ArchivedDay.objects.get(), read_archived_rows(ArchiveStore(str(begin)))
 
-    def setup() -> list[tuple[Any, ...]]:
+    def set_up_day() -> list[tuple[Any, ...]]:
         nonlocal store
-        fresh()
+        reset_days()
         shutil.copytree(begin, tmp_path / str(count))
-        known.save(force_insert=True)
+        archived_day.save(force_insert=True)
         store = ArchiveStore(str(tmp_path / str(count)))
-        with raw() as plain:
+        with connect_plainly() as plain:
             fill(plain, *LATER)
             fill(plain, *LATER, version=2)
-            before = in_table() if count == 0 else []
+            before = fetch_table_rows() if count == 0 else []
             packing.pack_day(plain, PRODUCT, OLD)
         return before
 
-    expected = sorted([*expected, *setup()])
+    expected = sorted([*expected, *set_up_day()])
     for _ in kill_everywhere(lambda: execute_plans(POLICY, archiver=DayArchiver(store))):
-        assert somewhere(store) == {*FIRST, *LATER}
+        assert list_ids_anywhere(store) == {*FIRST, *LATER}
         assert execute_plans(POLICY, archiver=DayArchiver(store)).exit_code == 0
-        assert in_archive(store) == expected
-        assert NAME not in names()
+        assert read_archived_rows(store) == expected
+        assert NAME not in list_partition_names()
         count += 1
-        setup()
+        set_up_day()
     assert count > 20
 
 
 def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
     """Of a day that was packed when it was archived."""
     store = ArchiveStore(str(tmp_path))
-    fresh()
-    with raw() as plain:
+    reset_days()
+    with connect_plainly() as plain:
         fill(plain, *FIRST)
-        expected = in_table()
+        expected = fetch_table_rows()
         packing.pack_day(plain, PRODUCT, OLD)
         execute_plans(POLICY, archiver=DayArchiver(store))
         fill(plain, *LATER)
-    later = in_table()
+    later = fetch_table_rows()
 
     def run() -> None:
         django_connection.ensure_connection()
@@ -143,8 +150,8 @@ def test_restore_killed_anywhere_loses_no_row(tmp_path: Path) -> None:
 
     count = 0
     for _ in kill_everywhere(run):
-        assert in_table() == later
-        assert names() == [NAME, days.build_partition_name(TABLE, TODAY)]
+        assert fetch_table_rows() == later
+        assert list_partition_names() == [NAME, days.build_partition_name(TABLE, TODAY)]
         count += 1
-    assert in_table() == [*expected, *later]
+    assert fetch_table_rows() == [*expected, *later]
     assert count > 10

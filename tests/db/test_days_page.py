@@ -24,8 +24,8 @@ from ingest.messages.explanations import Code, Explanation
 from ingest.messages.translation import translate_all, translate_stored
 from ingest.models import RetiredTopic
 from tests.db import noted
-from tests.db.partitioned import TABLE, raw
-from tests.db.screens import text
+from tests.db.partitioned import TABLE, connect_plainly
+from tests.db.screens import read_text
 from tests.messages import get_today
 
 OTHER_TABLE = "product_task_aud"
@@ -58,11 +58,11 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
     values["ANNALS_LANGUAGE"] = "en"
     settings.ANNALS = env.read_settings({**values, "ANNALS_SEAL_DAYS": "1"})
     pending, sealed, archived = (get_today() - timedelta(days=number) for number in (5, 2, 9))
-    with raw() as plain:
+    with connect_plainly() as plain:
         for day in (pending, sealed, get_today(), get_today() - timedelta(days=13)):
             days.create_partition(plain, TABLE, day)
     SealedDay.objects.create(table=TABLE, day=sealed, packed_at=clock.now())
-    noted.held(day=pending)
+    noted.create_quarantined(day=pending)
     DaySeal.objects.create(
         table=TABLE, day=sealed, rows=1, digest="d", ranges=[], previous="p", seal="s",
         sealed_at=clock.now() - timedelta(hours=1),
@@ -76,16 +76,16 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
     page = client.get("/admin/days/").content.decode()
     for day, state in ((pending, "held"), (archived, "archived"), (get_today(), "missing")):
         assert f'class="{state}" href="?day={day}#day"' in page
-    message = text(client.get("/admin/days/"))
+    message = read_text(client.get("/admin/days/"))
     assert "1 unresolved in quarantine" in message
     assert f"held until {pending + timedelta(days=10):%Y-%m-%d} at most" in message
-    message = text(client.get("/admin/days/", {"day": str(sealed)}))
+    message = read_text(client.get("/admin/days/", {"day": str(sealed)}))
     assert "sealed and verified" in message
     assert f"dropped after {sealed + timedelta(days=3):%Y-%m-%d}" in message
-    assert "12 345" in text(client.get("/admin/days/", {"day": str(archived)})).replace(
+    assert "12 345" in read_text(client.get("/admin/days/", {"day": str(archived)})).replace(
         "\N{NO-BREAK SPACE}", " "
     )
-    message = text(client.get("/admin/operations/"))
+    message = read_text(client.get("/admin/operations/"))
     assert "packed: 1" in message
     assert "Days are kept longer than retention says. Application " in message
     assert "Days have no partition" in message
@@ -95,7 +95,7 @@ def test_calendar_shows_state_of_each_day(tables: None, client: Client, settings
 
 def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Client) -> None:
     day = get_today() - timedelta(days=6)
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, day)
         plain.execute(
             f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
@@ -106,9 +106,9 @@ def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Clien
     call_command("grants", apply=True)
     connection.cursor().execute(f"SET ROLE {WEB}")  # which reads no partition
     try:
-        message = text(client.get("/admin/days/"))
+        message = read_text(client.get("/admin/days/"))
         assert re.search(f"Not packed yet {day:%Y-%m-%d} Application : .*was never read", message)
-        message = text(client.get("/admin/days/", {"day": str(day)}))
+        message = read_text(client.get("/admin/days/", {"day": str(day)}))
         assert (
             f"to be packed, due since {day + timedelta(days=3):%Y-%m-%d}; sealed after" in message
         )
@@ -116,12 +116,12 @@ def test_overdue_step_names_day_since_when_it_is_due(tables: None, client: Clien
         connection.cursor().execute("RESET ROLE")
     for topic in BY_TABLE[TABLE].topics:
         RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
-    assert "waits for the next annals partitions maintain" in text(client.get("/admin/days/"))
+    assert "waits for the next annals partitions maintain" in read_text(client.get("/admin/days/"))
 
 
 def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
     newest = get_today() - timedelta(days=6)
-    with raw() as plain:
+    with connect_plainly() as plain:
         for day in (newest, newest - timedelta(days=1)):
             for table in (TABLE, OTHER_TABLE):
                 days.create_partition(plain, table, day)
@@ -140,11 +140,11 @@ def test_days_with_same_text_are_one_line(tables: None, client: Client) -> None:
             RetiredTopic.objects.create(topic=topic, why="x", retired_at=clock.now())
     client.force_login(User.objects.get(username="ops"))
     client.cookies["django_language"] = "en"
-    message = text(client.get("/admin/days/"))
+    message = read_text(client.get("/admin/days/"))
     assert message.count("waits for the next annals partitions maintain") == 1
     older = newest - timedelta(days=1)
     assert f"{older:%Y-%m-%d} – {newest:%Y-%m-%d}, 4 daily tables : waits for the next" in message
-    first = text(client.get("/admin/days/", {"day": str(newest)}))
+    first = read_text(client.get("/admin/days/", {"day": str(newest)}))
     assert first.count("waits for the next annals partitions maintain") == 2
 
 

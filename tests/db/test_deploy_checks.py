@@ -26,7 +26,7 @@ from history.common import clock
 from history.models import GapRun
 from ingest.kafka import source
 from ingest.models import JobRun
-from tests.db.noted import gaps_ran, maintain_ran
+from tests.db.noted import record_gap_run, record_maintain_run
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_SET = ["W101", "W102", "W103", "W104", "W105", "W106"]
@@ -48,7 +48,7 @@ def set_settings(settings: Settings, **values: str) -> None:
     settings.TRUSTED_PROXIES = client_address.load_trusted_proxies(settings.ANNALS)
 
 
-def production(settings: Settings) -> None:
+def use_production_settings(settings: Settings) -> None:
     set_settings(
         settings,
         DATABASE_URL="postgresql://owner@db.bank.example/annals",
@@ -69,8 +69,8 @@ def embedded_home() -> Iterator[Path]:
         embedded.get_database_server(folder).stop("immediate")
 
 
-def list_warning_ids(**asked: Any) -> list[str]:
-    return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**asked)]
+def list_warning_ids(**options: Any) -> list[str]:
+    return [str(actual.id).removeprefix("annals.") for actual in check_first_hour(**options)]
 
 
 def test_missing_settings_are_listed_in_order(settings: Settings) -> None:
@@ -79,7 +79,7 @@ def test_missing_settings_are_listed_in_order(settings: Settings) -> None:
 
 
 def test_weak_key_and_open_hosts_are_listed(settings: Settings) -> None:
-    production(settings)
+    use_production_settings(settings)
     settings.ANNALS = msgspec.structs.replace(
         settings.ANNALS, secret_key="x" * 50, allowed_hosts=("*",)
     )
@@ -89,7 +89,7 @@ def test_weak_key_and_open_hosts_are_listed(settings: Settings) -> None:
 def test_missing_and_wide_proxy_networks_are_listed(
     settings: Settings,
 ) -> None:
-    production(settings)
+    use_production_settings(settings)
     settings.TRUSTED_PROXIES = ()
     assert list_warning_ids() == ["W107", "I100"]
     wide = env.read_settings({"ANNALS_TRUSTED_PROXIES": "10.1.2.3,10.0.0.0/8"})
@@ -128,7 +128,7 @@ def test_check_command_prints_warnings(
 @pytest.mark.django_db
 def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> None:
     """Each warning disappears by doing what its hint says."""
-    production(settings)
+    use_production_settings(settings)
     before = list_warning_ids(databases=["default"])
     assert [item for item in before if item not in ("W114", "W121")] == [
         *("W112", "W113", "W116", "W118", "W119", "W119", "W119")
@@ -141,8 +141,8 @@ def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> Non
             cursor.execute(f"GRANT annals_{role} TO first_hour_{role}")
     User.objects.create_superuser("first")
     now = clock.now()
-    maintain_ran(now)
-    gaps_ran(now)
+    record_maintain_run(now)
+    record_gap_run(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="")
     after = list_warning_ids(databases=["default"])
     assert [entry for entry in after if entry not in ("W114", "W121")] == ["W116"]
@@ -158,7 +158,7 @@ def test_prepared_database_has_no_warnings_of_new_one(settings: Settings) -> Non
 
 @pytest.mark.django_db
 def test_missing_tables_end_the_list(settings: Settings) -> None:
-    production(settings)
+    use_production_settings(settings)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'history'")
     assert list_warning_ids(databases=["default"]) == ["W111"]

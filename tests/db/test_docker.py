@@ -21,15 +21,15 @@ def load_yaml(name: str) -> Any:
     return yaml.safe_load((DOCKER / name).read_text())
 
 
-def make_environment(**given: str) -> dict[str, str]:
+def make_environment(**variables: str) -> dict[str, str]:
     """The environment of the web in compose, with a docker/.env that is filled in as it says."""
     filled = {
         name: secrets.token_hex(32)
         for name in re.findall(r"^(\w+)=$", (DOCKER / "example.env").read_text(), re.MULTILINE)
-    } | given
+    } | variables
     name_row = load_yaml("compose.yaml")["services"]["web"]["environment"]
     actual = {
-        name: VARIABLE.sub(lambda found: filled.get(found[1], found[2] or ""), str(value))
+        name: VARIABLE.sub(lambda match: filled.get(match[1], match[2] or ""), str(value))
         for name, value in name_row.items()
     }
     # tests/access/test_keycloak.py reads this file; its secret is there in the container only.

@@ -21,7 +21,7 @@ SECRET = "Прыгунов-4711"
 
 
 @contextmanager
-def constraint(table: str, check: str) -> Iterator[None]:
+def add_constraint(table: str, check: str) -> Iterator[None]:
     with open_connection("test") as plain:
         plain.execute(f"ALTER TABLE {table} ADD CONSTRAINT theirs CHECK ({check}) NOT VALID")
         try:
@@ -31,19 +31,19 @@ def constraint(table: str, check: str) -> Iterator[None]:
 
 
 def test_broken_says_the_code_and_not_the_row() -> None:
-    with constraint("maintain_run", "seconds < 0"), pytest.raises(CommandError) as end:
+    with add_constraint("maintain_run", "seconds < 0"), pytest.raises(CommandError) as end:
         call_command("partitions", "maintain", stdout=StringIO(), stderr=StringIO())
     assert end.value.returncode == 2
     assert str(end.value).endswith(": CheckViolation: SQLSTATE 23514")
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG"])
-def test_an_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level: str) -> None:
+def test_error_that_ends_a_command_does_not_quote_the_row(tmp_path: Path, level: str) -> None:
     people = tmp_path / "people.csv"
     people.write_text(f"login,full_name,kind\na,{SECRET},person\n")
     plain = {name: value for name, value in os.environ.items() if not name.startswith("ANNALS_")}
     url = f"{plain['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
-    with constraint("history_person", "full_name = 'nobody'"):
+    with add_constraint("history_person", "full_name = 'nobody'"):
         finished = subprocess.run(
             [sys.executable, "manage.py", "people", "import", str(people)],
             env={**plain, "DATABASE_URL": url, "ANNALS_SECRET_KEY": "k" * 40, "PYTHONUTF8": "1",

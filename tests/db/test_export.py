@@ -30,13 +30,23 @@ from history.store.days import days
 from history.store.days.canonical import Connection
 from tests.command_shapes import parse_shaped
 from tests.db import simulated
-from tests.db.commands import command
-from tests.db.partitioned import NOW, TABLE, TODAY, day, execute_plans, insert, policy, raw, stored
+from tests.db.commands import run_command
+from tests.db.partitioned import (
+    NOW,
+    TABLE,
+    TODAY,
+    connect_plainly,
+    count_stored,
+    execute_plans,
+    get_day,
+    insert,
+    make_policy,
+)
 from tests.db.store import Store as Rows
 
 pytestmark = pytest.mark.usefixtures("tables")
 
-FIRST, LAST = day(-5), day(-3)
+FIRST, LAST = get_day(-5), get_day(-3)
 WAITS = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
 HARD = [
     '{"n": 12345678901234567890.10, "big": 123456789012345678901234567890}',
@@ -61,10 +71,10 @@ def archive_at(monkeypatch: pytest.MonkeyPatch, url: str | None) -> str:
 
 def fill(*of: date) -> None:
     """Rows of applications on each of these days."""
-    with raw() as plain:
-        for each in of:
-            days.create_partition(plain, TABLE, each)
-            noon = datetime(each.year, each.month, each.day, 12, tzinfo=UTC)
+    with connect_plainly() as plain:
+        for day in of:
+            days.create_partition(plain, TABLE, day)
+            noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
             for number, data in enumerate(HARD):
                 moment, kind = noon + timedelta(microseconds=number * 10), ChangeType(number % 3)
                 author = None if number else "a,b"
@@ -78,7 +88,7 @@ def filled(tables: None) -> None:
     fill(FIRST, LAST)
 
 
-def visible(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """The names of the exported files."""
     return sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
 
@@ -90,32 +100,32 @@ def export(
 ) -> str:
     """What `annals export` writes to standard error."""
     dates = ("--from", str(span[0]), "--to", str(span[1]))
-    ended = command("export", "--entity", entity, *dates, *words)
+    ended = run_command("export", "--entity", entity, *dates, *words)
     connection.close()
     assert ended.code == 0, ended
     return ended.err
 
 
-def parsed(line: bytes) -> dict[str, Any]:
-    found: Any = exactjson.loads(line)
-    assert found["updatedAt"].endswith("Z")
-    return {**found, "updatedAt": datetime.fromisoformat(found["updatedAt"])}
+def parse_line(line: bytes) -> dict[str, Any]:
+    version: Any = exactjson.loads(line)
+    assert version["updatedAt"].endswith("Z")
+    return {**version, "updatedAt": datetime.fromisoformat(version["updatedAt"])}
 
 
-def undated(*words: str) -> tuple[int, str]:
+def run_export(*words: str) -> tuple[int, str]:
     """Exit code and standard error of an export of applications."""
-    code, _, said = command("export", "--entity", "product-instance", *words)
-    return code, said
+    code, _, errors = run_command("export", "--entity", "product-instance", *words)
+    return code, errors
 
 
 def leave(archive: str) -> None:
     """Let maintain archive and drop the days before day -3."""
-    outcome = execute_plans(policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
+    outcome = execute_plans(make_policy(keep=3), archiver=DayArchiver(ArchiveStore(archive)))
     assert outcome.exit_code == 0
 
 
-def expected() -> list[dict[str, Any]]:
-    with raw() as plain:
+def list_expected_versions() -> list[dict[str, Any]]:
+    with connect_plainly() as plain:
         rows = plain.execute(
             f"SELECT id, version, type, updated_at, client_id, author, data::text FROM {TABLE}"
             " ORDER BY updated_at"
@@ -136,14 +146,14 @@ def expected() -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("filled")
 def test_export_as_json_lines_is_exact(tmp_path: Path) -> None:
-    said = export("--output", str(tmp_path))
-    assert "Exported 2 days, 8 rows" in said
-    names = visible(tmp_path)
+    output = export("--output", str(tmp_path))
+    assert "Exported 2 days, 8 rows" in output
+    names = list_files(tmp_path)
     assert names == [f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST)]
     files = [tmp_path / name for name in names]
     lines = [line for file in files for line in file.read_bytes().splitlines(keepends=True)]
     assert all(line.endswith(b"\n") for line in lines)
-    assert [parsed(line) for line in lines] == expected()
+    assert [parse_line(line) for line in lines] == list_expected_versions()
     assert b"12345678901234567890.10" in lines[0]
 
 
@@ -154,9 +164,11 @@ def test_export_as_parquet_has_every_row(tmp_path: Path) -> None:
     for file in sorted(tmp_path.glob("*.parquet")):
         with file.open("rb") as opened:
             rows += parquet.read_rows(opened)  # type: ignore[arg-type]
-    wanted = expected()
-    assert [row[0] for row in rows] == [version["id"] for version in wanted]
-    assert [exactjson.loads(row[-1]) for row in rows] == [item["data"] for item in wanted]
+    expected_versions = list_expected_versions()
+    assert [row[0] for row in rows] == [version["id"] for version in expected_versions]
+    assert [exactjson.loads(row[-1]) for row in rows] == [
+        item["data"] for item in expected_versions
+    ]
     assert Decimal("12345678901234567890.10") in exactjson.loads(rows[0][-1]).values()  # type: ignore[union-attr]
 
 
@@ -167,30 +179,30 @@ def test_interrupted_export_continues(
 ) -> None:
     real = run._write_day
 
-    def stop_at_last(export: Any, of: Any, *rest: Any) -> int:
+    def stop_at_last(export: Any, of: Any, *args: Any) -> int:
         if of.day == LAST:
             raise OSError("disk full")
-        return real(export, of, *rest)
+        return real(export, of, *args)
 
     monkeypatch.setattr(run, "_write_day", stop_at_last)
     span = ("--from", str(FIRST), "--to", str(LAST + timedelta(days=1)))
     words = ("--output", str(tmp_path), "--format", kind)
-    assert undated(*span, *words)[0] == 2
+    assert run_export(*span, *words)[0] == 2
     monkeypatch.setattr(run, "_write_day", real)
-    (done,) = [tmp_path / name for name in visible(tmp_path)]
-    before = done.stat()
+    (complete_file,) = [tmp_path / name for name in list_files(tmp_path)]
+    before = complete_file.stat()
     assert "1 day was exported before" in export("--output", str(tmp_path), "--format", kind)
-    assert done.stat() == before
+    assert complete_file.stat() == before
     names = [f"{days.build_partition_name(TABLE, of)}.{kind}" for of in (FIRST, LAST)]
-    assert visible(tmp_path) == names
+    assert list_files(tmp_path) == names
     assert not list(tmp_path.glob(".*.part"))
 
 
 @pytest.fixture
 def in_this_database() -> dict[str, str]:
     """The environment of a process that works on the test's database."""
-    mine = connection.settings_dict
-    url = f"postgresql://{mine['USER']}:{mine['PASSWORD']}@{mine['HOST']}:{mine['PORT']}/{mine['NAME']}"
+    database = connection.settings_dict
+    url = f"postgresql://{database['USER']}:{database['PASSWORD']}@{database['HOST']}:{database['PORT']}/{database['NAME']}"
     return {**os.environ, "DATABASE_URL": url, "ANNALS_RETENTION_DAYS": "3650"}
 
 
@@ -203,35 +215,35 @@ def test_export_to_stdout_writes_only_versions(
     finished = subprocess.run(
         [*command, *span], env=in_this_database, capture_output=True, check=True
     )
-    lines = [parsed(line) for line in finished.stdout.splitlines()]
-    assert lines == [item for item in expected() if item["updatedAt"].date() < LAST]
+    lines = [parse_line(line) for line in finished.stdout.splitlines()]
+    assert lines == [item for item in list_expected_versions() if item["updatedAt"].date() < LAST]
     assert b"Exported 1 day, 4 rows" in finished.stderr
     again = subprocess.run(
         [*command, *span, "--json"], env=in_this_database, capture_output=True, check=True
     )
     assert again.stdout == finished.stdout
-    said = parse_shaped("export", again.stderr.splitlines()[-1])
-    assert (said["table"], said["days"], said["rows"]) == (TABLE, 1, 4)
+    summary = parse_shaped("export", again.stderr.splitlines()[-1])
+    assert (summary["table"], summary["days"], summary["rows"]) == (TABLE, 1, 4)
 
 
 def test_export_of_children_names_application(tmp_path: Path, plain: Connection) -> None:
     simulated.load(plain, FIRST, applications=30)
-    count = stored(plain, "product_task_aud")
-    said = export("--output", str(tmp_path), entity="product-task")
-    assert f"{count:,} rows" in said
-    (file,) = [tmp_path / name for name in visible(tmp_path)]
-    found = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
-    assert len(found) == count
-    assert all(version["productInstanceId"] for version in found)  # type: ignore[index]
+    count = count_stored(plain, "product_task_aud")
+    output = export("--output", str(tmp_path), entity="product-task")
+    assert f"{count:,} rows" in output
+    (file,) = [tmp_path / name for name in list_files(tmp_path)]
+    versions = [exactjson.loads(line) for line in file.read_bytes().splitlines()]
+    assert len(versions) == count
+    assert all(version["productInstanceId"] for version in versions)  # type: ignore[index]
 
 
 @pytest.mark.usefixtures("filled")
 def test_export_without_dates_omits_today(tmp_path: Path) -> None:
-    fill(day(-1), TODAY)
-    code, said = undated("--output", str(tmp_path))
-    assert (code, "Exported 3 days, 12 rows" in said) == (0, True)
-    assert visible(tmp_path) == [
-        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, day(-1))
+    fill(get_day(-1), TODAY)
+    code, output = run_export("--output", str(tmp_path))
+    assert (code, "Exported 3 days, 12 rows" in output) == (0, True)
+    assert list_files(tmp_path) == [
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (FIRST, LAST, get_day(-1))
     ]
 
 
@@ -240,9 +252,9 @@ def test_export_without_dates_omits_today(tmp_path: Path) -> None:
 def test_export_rewrites_day_with_new_rows(kind: str, tmp_path: Path) -> None:
     words = ("--output", str(tmp_path), "--format", kind)
     export(*words)
-    first, last = (tmp_path / name for name in visible(tmp_path))
+    first, last = (tmp_path / name for name in list_files(tmp_path))
     before = first.stat(), last.stat()
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, datetime(LAST.year, LAST.month, LAST.day, 23, tzinfo=UTC), "late")
     assert "1 day was exported before" in export(*words)
     assert first.stat() == before[0]
@@ -262,19 +274,21 @@ def test_export_of_archived_day_equals_export_of_table(
     words = ("--format", kind)
     export(*words, "--output", str(tmp_path / "table"))
     leave(settled)
-    assert stored(plain) == len(HARD)
-    said = export(*words, "--output", str(tmp_path / "archive"))
-    assert "Exported 2 days, 8 rows" in said
-    names = visible(tmp_path / "table")
-    assert visible(tmp_path / "archive") == names
+    assert count_stored(plain) == len(HARD)
+    output = export(*words, "--output", str(tmp_path / "archive"))
+    assert "Exported 2 days, 8 rows" in output
+    names = list_files(tmp_path / "table")
+    assert list_files(tmp_path / "archive") == names
     for name in names:
-        one, other = (content(tmp_path / place / name) for place in ("table", "archive"))
-        assert one == other
-        assert len(one) == len(HARD)
+        from_table, from_archive = (
+            read_versions(tmp_path / place / name) for place in ("table", "archive")
+        )
+        assert from_table == from_archive
+        assert len(from_table) == len(HARD)
     assert "2 days were exported before" in export(*words, "--output", str(tmp_path / "archive"))
 
 
-def content(file: Path) -> list[Any]:
+def read_versions(file: Path) -> list[Any]:
     """The versions of an exported file, in the order of the archive."""
     if file.suffix == ".jsonl":
         return sorted(file.read_bytes().splitlines())
@@ -286,10 +300,10 @@ def content(file: Path) -> list[Any]:
 def test_export_merges_table_and_archive(tmp_path: Path, settled: str) -> None:
     leave(settled)
     fill(FIRST)  # all rows again, and one more
-    with raw() as plain:
+    with connect_plainly() as plain:
         insert(plain, datetime(FIRST.year, FIRST.month, FIRST.day, 23, tzinfo=UTC), "new")
     assert f"Exported 2 days, {2 * len(HARD) + 1} rows" in export("--output", str(tmp_path))
-    lines = (tmp_path / visible(tmp_path)[0]).read_bytes().splitlines()
+    lines = (tmp_path / list_files(tmp_path)[0]).read_bytes().splitlines()
     assert len(set(lines)) == len(HARD) + 1
 
 
@@ -298,17 +312,19 @@ def test_export_names_missing_days(
     tmp_path: Path, settled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave(settled)
-    old = day(-200)
-    code, said = undated("--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY))
-    last = day(-91)
+    old = get_day(-200)
+    code, output = run_export(
+        "--output", str(tmp_path / "both"), "--from", str(old), "--to", str(TODAY)
+    )
+    last = get_day(-91)
     assert code == 1
-    assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in said
-    assert "Exported 4 days" in said  # two with rows, and two that maintain has made
+    assert f"{TABLE} not exported: {old} to {last}: before retention, and not in the" in output
+    assert "Exported 4 days" in output  # two with rows, and two that maintain has made
     archive_at(monkeypatch, None)
-    code, said = undated("--output", str(tmp_path / "other"))
+    code, output = run_export("--output", str(tmp_path / "other"))
     assert code == 1
-    assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in said
-    assert visible(tmp_path / "other") == visible(tmp_path / "both")[1:]
+    assert f"not exported: {FIRST}: in the archive, and ANNALS_ARCHIVE_URL is not set" in output
+    assert list_files(tmp_path / "other") == list_files(tmp_path / "both")[1:]
 
 
 @pytest.mark.usefixtures("filled")
@@ -316,18 +332,20 @@ def test_export_continues_after_damaged_archived_day(tmp_path: Path, settled: st
     leave(settled)
     (file,) = (Path(settled) / TABLE / str(FIRST)).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:-100])
-    code, said = undated("--output", str(tmp_path))
+    code, output = run_export("--output", str(tmp_path))
     assert code == 2
-    assert f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in said
-    assert visible(tmp_path) == [
-        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, day(-2), day(-1))
+    assert (
+        f"{days.build_partition_name(TABLE, FIRST)} not exported: {TABLE} {FIRST} cannot" in output
+    )
+    assert list_files(tmp_path) == [
+        f"{days.build_partition_name(TABLE, of)}.jsonl" for of in (LAST, get_day(-2), get_day(-1))
     ]
     file.unlink()
-    assert undated("--output", str(tmp_path))[0] == 2
+    assert run_export("--output", str(tmp_path))[0] == 2
     # Rows that can be read and are not those of the manifest.
-    other = Path(settled) / TABLE / str(FIRST) / "manifest.json"
-    other.write_text(other.read_text().replace('"rows": 4', '"rows": 5'))
-    assert undated("--output", str(tmp_path))[0] == 2
+    manifest_file = Path(settled) / TABLE / str(FIRST) / "manifest.json"
+    manifest_file.write_text(manifest_file.read_text().replace('"rows": 4', '"rows": 5'))
+    assert run_export("--output", str(tmp_path))[0] == 2
 
 
 def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) -> None:
@@ -339,7 +357,7 @@ def test_export_has_rows_of_interrupted_drop(tmp_path: Path, plain: Connection) 
     assert "Exported 1 day, 4 rows" in export("--output", str(tmp_path / "again"), span=span)
 
 
-def chosen() -> list[choose.ExportDay]:
+def choose_both_days() -> list[choose.ExportDay]:
     return choose.choose_days(get_root(), FIRST, FIRST + timedelta(days=1))[0]
 
 
@@ -347,10 +365,12 @@ def test_export_fails_for_day_dropped_meanwhile(tmp_path: Path, plain: Connectio
     """Not a file without rows, in the place of a complete one."""
     fill(FIRST)
     export("--output", str(tmp_path), span=(FIRST, FIRST + timedelta(days=1)))
-    [name], found = visible(tmp_path), chosen()
+    [name], chosen_days = list_files(tmp_path), choose_both_days()
     days.drop_partition(plain, TABLE, FIRST)
-    [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
-    assert done.error is not None
+    [exported_day] = run.to_directory(
+        run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
+    )
+    assert exported_day.error is not None
     assert len((tmp_path / name).read_bytes().splitlines()) == len(HARD)
 
 
@@ -359,44 +379,50 @@ def test_export_is_complete_when_day_is_packed_meanwhile(
 ) -> None:
     """The export waits for the packing of its day, and reads what came of it."""
     fill(FIRST)
-    found, replace, swapped = chosen(), days.replace_table, Event()
+    chosen_days, replace, swapped = choose_both_days(), days.replace_table, Event()
 
-    def slowly(*given: Any) -> None:
-        replace(*given)
+    def replace_slowly(*args: Any) -> None:
+        replace(*args)
         swapped.set()
         deadline = time_of.monotonic() + 20
-        with raw() as other:
-            while not other.execute(WAITS).rowcount and time_of.monotonic() < deadline:
+        with connect_plainly() as other_session:
+            while not other_session.execute(WAITS).rowcount and time_of.monotonic() < deadline:
                 time_of.sleep(0.02)
 
-    monkeypatch.setattr(days, "replace_table", slowly)
-    with raw() as plain, ThreadPoolExecutor(1) as pool:
+    monkeypatch.setattr(days, "replace_table", replace_slowly)
+    with connect_plainly() as plain, ThreadPoolExecutor(1) as pool:
         packed = pool.submit(packing.pack_day, plain, get_root(), FIRST)
         assert swapped.wait(120)
-        [done] = run.to_directory(run.ExportJob(get_root(), None, "jsonl"), found, tmp_path)
+        [exported_day] = run.to_directory(
+            run.ExportJob(get_root(), None, "jsonl"), chosen_days, tmp_path
+        )
         packed.result()
-    assert (done.rows, done.error) == (len(HARD), None)
+    assert (exported_day.rows, exported_day.error) == (len(HARD), None)
 
 
 def test_export_includes_foreign_partitions(tmp_path: Path, plain: Connection) -> None:
     """A longer partition, two of one day, and a default one."""
     noon = datetime.combine(FIRST, time(12), UTC)
     for name, start, end in (
-        ("long", day(-9), FIRST),
+        ("long", get_day(-9), FIRST),
         ("morning", FIRST, noon),
         ("evening", noon, FIRST + timedelta(days=1)),
     ):
         plain.execute(
             f"CREATE TABLE {name} PARTITION OF {TABLE} FOR VALUES FROM ('{start}') TO ('{end}')"
         )
-    for id, moment in (("old", day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
+    for id, moment in (("old", get_day(-7)), ("a", noon - timedelta(hours=1)), ("b", noon)):
         insert(plain, datetime.combine(moment, time(1), UTC) if id == "old" else moment, id)
-    assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(day(-7), LAST))
-    names = [f"{days.build_partition_name(TABLE, day(number))}.jsonl" for number in (-7, -6, -5)]
-    assert visible(tmp_path) == names
+    assert "Exported 3 days, 3 rows" in export("--output", str(tmp_path), span=(get_day(-7), LAST))
+    names = [
+        f"{days.build_partition_name(TABLE, get_day(number))}.jsonl" for number in (-7, -6, -5)
+    ]
+    assert list_files(tmp_path) == names
     assert [len((tmp_path / name).read_bytes().splitlines()) for name in names] == [1, 0, 2]
     plain.execute(f"CREATE TABLE others PARTITION OF {TABLE} DEFAULT")
-    insert(plain, datetime.combine(day(-10), time(1), UTC), "nowhere else")
+    insert(plain, datetime.combine(get_day(-10), time(1), UTC), "nowhere else")
     folder = tmp_path / "others"
-    assert "Exported 1 day, 1 row" in export("--output", str(folder), span=(day(-10), day(-9)))
-    assert b"nowhere else" in (folder / visible(folder)[0]).read_bytes()
+    assert "Exported 1 day, 1 row" in export(
+        "--output", str(folder), span=(get_day(-10), get_day(-9))
+    )
+    assert b"nowhere else" in (folder / list_files(folder)[0]).read_bytes()

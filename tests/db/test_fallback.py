@@ -22,9 +22,9 @@ from history.timeline.fallback.answer import has_no_document, parse_answer_page
 from history.timeline.sources import old_service as sources
 from history.timeline.sources.tables import TableSource
 from tests.apache import certificates
-from tests.db.noted import held_version
+from tests.db.noted import create_quarantined_version
 from tests.db.replaced import use
-from tests.db.screens import text
+from tests.db.screens import read_text
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -60,12 +60,12 @@ def test_version_of_store_wins_over_old_service(
 ) -> None:
     data = get_data(support, API)
     assert list_numbers(data) == [5, 4, 3, 2, 1, 0]
-    assert [each["entity"]["rate"][:3] for each in data["history"]] == ["new"] * 3 + ["old"] * 3
-    assert [each.get("fromFallback") for each in data["history"]] == [None] * 3 + [True] * 3
+    assert [item["entity"]["rate"][:3] for item in data["history"]] == ["new"] * 3 + ["old"] * 3
+    assert [item.get("fromFallback") for item in data["history"]] == [None] * 3 + [True] * 3
     assert data["fallback"] == {"state": "answered", "olderVersionsMayBeMissing": False}
-    for each, before in zip(data["history"], data["history"][1:], strict=False):
-        assert each["previousVersion"] == before["version"]
-        assert jsonpatch.apply_patch(before["entity"], each["diff"]) == each["entity"]
+    for version, before in zip(data["history"], data["history"][1:], strict=False):
+        assert version["previousVersion"] == before["version"]
+        assert jsonpatch.apply_patch(before["entity"], version["diff"]) == version["entity"]
     assert data["history"][-1]["olderVersions"] is None
 
 
@@ -84,10 +84,13 @@ def test_application_timeline_has_children_of_old_service(
         ("R1", 1), ("A1", 5), ("A1", 4), ("A1", 3), ("A1", 2), ("R2", 0), ("R1", 0), ("A1", 1),
         ("A1", 0),
     ]  # fmt: skip
-    at = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
-    assert at["application"]["version"] == 2
-    assert [item["entity"]["fullName"] for item in at["children"][PERSON.name]] == ["old", "gone"]
-    assert len(application_in_both_services.asked) == 2  # one call for item answer
+    state = get_data(support, "/api/v1/applications/A1/at", time=minute(2).isoformat())
+    assert state["application"]["version"] == 2
+    assert [item["entity"]["fullName"] for item in state["children"][PERSON.name]] == [
+        "old",
+        "gone",
+    ]
+    assert len(application_in_both_services.requests) == 2  # one call for each answer
 
 
 def test_version_with_two_clocks_is_shown_once_with_both_moments(
@@ -98,19 +101,19 @@ def test_version_with_two_clocks_is_shown_once_with_both_moments(
     assert list_numbers(data) == [5, 4, 3, 2, 1, 0]
     four = data["history"][1]
     assert four["entity"] == {"rate": "new 4"}
-    other = get_data(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
-    assert (other["entity"], other["fromFallback"]) == ({"rate": "old 4"}, True)
+    old_version = get_data(support, f"{API}/versions/4", updatedAt=four["fallbackUpdatedAt"])
+    assert (old_version["entity"], old_version["fromFallback"]) == ({"rate": "old 4"}, True)
     page = support.get("/admin/history/product-instance/A1/").content.decode()
     assert page.count("from the old system") == 3
     assert "The old system has another time of this version" in page
     snapshot = support.get("/admin/history/product-instance/A1/versions/4/")
-    assert "The old system has version 4 with another time" in text(snapshot)
+    assert "The old system has version 4 with another time" in read_text(snapshot)
     address, moment = "/admin/history/product-instance/A1/versions/4/", four["fallbackUpdatedAt"]
-    theirs = support.get(address, {"at": moment})
-    assert "This is version 4 of the old system" in text(theirs)
-    assert "old 4" in text(theirs)
+    old_page = support.get(address, {"at": moment})
+    assert "This is version 4 of the old system" in read_text(old_page)
+    assert "old 4" in read_text(old_page)
     store.add("A1", 4, {}, minute(4.5))  # now it is the store's
-    assert "More than one version has the number 4" in text(
+    assert "More than one version has the number 4" in read_text(
         support.get(address, {"at": four["updatedAt"]})
     )
 
@@ -124,13 +127,13 @@ def test_page_of_old_service_may_have_only_a_repeated_number(
 
 
 def test_old_service_state_is_none_when_it_was_not_asked() -> None:
-    def busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
+    def raise_busy(subject: TimelineSubject, seconds: float) -> list[SourceRow]:
         raise BusyError
 
-    asked = sources.OldServiceSource(busy, 1)
+    source = sources.OldServiceSource(raise_busy, 1)
     with pytest.raises(BusyError):
-        asked.request(ROOT, "A1")
-    assert asked.state is None
+        source.request(ROOT, "A1")
+    assert source.state is None
 
 
 def test_versions_of_old_service_are_masked(
@@ -213,7 +216,7 @@ def test_old_service_is_not_called_after_its_last_day(
     moment = datetime.now(UTC).replace(hour=23, minute=59) + timedelta(days=days)
     monkeypatch.setattr(clock, "now", lambda: moment)
     data = get_data(support, API)
-    assert len(application_in_both_services.asked) == calls
+    assert len(application_in_both_services.requests) == calls
     assert ("fallback" in data) == bool(calls)
 
 
@@ -254,7 +257,7 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
     entity = parse_answer_page(
         support.get(API, {"pageSize": 2}).content, TimelineSubject(ROOT, "A1")
     )
-    assert [(each.version, each.data) for each in entity.versions] == [
+    assert [(version.version, version.data) for version in entity.versions] == [
         (2, b'{"n": 1.50}'), (1, b'{"n": 1.50}')
     ]  # fmt: skip
     assert entity.next_token is not None
@@ -262,8 +265,8 @@ def test_fallback_reads_answers_of_another_annals(store: Store, support: Client)
     assert whole.versions[0] == SourceRow(
         0, minute(3), 2, "top-crm", None, "A1", b"null", "R1", PERSON, old=True
     )
-    gone = support.get(API.replace("A1", "B9"))
-    assert (gone.status_code, has_no_document(gone.content)) == (404, True)
+    absent_answer = support.get(API.replace("A1", "B9"))
+    assert (absent_answer.status_code, has_no_document(absent_answer.content)) == (404, True)
     wrong = support.get("/api/v1/history/car/A1")
     assert (wrong.status_code, has_no_document(wrong.content)) == (404, False)
 
@@ -293,16 +296,16 @@ def test_each_version_is_on_one_page_when_old_service_fails_at_one_page(
     ]
     assert len(whole) == (8 if address == WHOLE else 6)
     seen: list[tuple[str, int]] = []
-    asked: dict[str, Any] = {"pageSize": 1, **form}
+    query: dict[str, Any] = {"pageSize": 1, **form}
     for page in range(1, 10):
         application_in_both_services.status = 503 if page == broken else 200
         calls.BREAKER.reset()
-        data = get_data(support, address, **asked)
+        data = get_data(support, address, **query)
         assert data["fallback"]["state"] == ("failed" if page == broken else "answered")
         seen += [(item["id"], item["version"]) for item in data["history"]]
         if "nextPageToken" not in data:
             break
-        asked["pageToken"] = data["nextPageToken"]
+        query["pageToken"] = data["nextPageToken"]
     assert seen == whole
 
 
@@ -317,19 +320,19 @@ def test_version_is_on_page_once_when_store_gets_it_meanwhile(
     """It was in both before: whichever is asked first, it is on the page once."""
     pending = [2]
 
-    def meanwhile(name: str) -> None:
-        asked = getattr(TableSource, name)
+    def store_meanwhile(name: str) -> None:
+        method = getattr(TableSource, name)
 
-        def ask(*given: Any) -> Any:
-            found = asked(*given)
+        def ask(*args: Any) -> Any:
+            result = method(*args)
             while pending:
                 store.add("A1", pending.pop(), {"rate": "new"}, minute(2))
-            return found
+            return result
 
         monkeypatch.setattr(TableSource, name, ask)
 
     for name in ("fetch_page", "fetch_application_page", "fetch_keys"):
-        meanwhile(name)
+        store_meanwhile(name)
     assert list_numbers(get_data(support, address)) == [5, 4, 3, 2, 1, 0]
     assert pending == []
 
@@ -369,8 +372,8 @@ def test_field_history_waits_for_old_service(
     second = get_data(support, f"{API}/fields", path="/rate", pageSize=2, pageToken=token)
     assert (second["values"], second["fallback"]["state"]) == ([], "failed")
     application_in_both_services.status = 200
-    rest = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
-    assert [item["value"] for item in first["values"] + rest["values"]] == [
+    third = get_data(support, f"{API}/fields", path="/rate", pageToken=second["nextPageToken"])
+    assert [item["value"] for item in first["values"] + third["values"]] == [
         "new 5", "new 4", "new 3", "old 2", "old 1", "old 0"
     ]  # fmt: skip
 
@@ -390,13 +393,13 @@ def test_screen_says_that_versions_may_be_missing(
     application_in_both_services: OldServiceServer, support: Client
 ) -> None:
     application_in_both_services.status = 500
-    mine = "/admin/history/product-instance/A1/"
+    base_address = "/admin/history/product-instance/A1/"
     pages = ("", "versions/4/", "state/", "compare/?from=3&to=5")
-    for address in (*(mine + page for page in pages), "/admin/applications/A1/"):
-        assert "The old system does not answer" in text(support.get(address))
-    gone = support.get("/admin/history/product-instance/B9/")
-    assert gone.status_code == 404
-    assert "The old system does not answer" in text(gone)
+    for address in (*(base_address + page for page in pages), "/admin/applications/A1/"):
+        assert "The old system does not answer" in read_text(support.get(address))
+    absent_page = support.get("/admin/history/product-instance/B9/")
+    assert absent_page.status_code == 404
+    assert "The old system does not answer" in read_text(absent_page)
 
 
 # The rule where only the old service has the document that it decides about.
@@ -414,7 +417,7 @@ def children_of_old_applications(old_service_with_rule: OldServiceServer, store:
 def test_trace_asks_rule_about_document_of_old_service(
     children_of_old_applications: None, support: Client
 ) -> None:
-    held_version("A1", 5)
+    create_quarantined_version("A1", 5)
     root = "/api/v1/trace?entity=product-instance&id=A1&version="
     for address in (f"{TRACE}1", f"{TRACE}7", f"{root}0", f"{root}5", f"{root}9"):
         assert support.get(address).status_code == 403, address
@@ -433,7 +436,7 @@ def test_rule_is_not_asked_when_document_is_not_known(
     store.add("R1", 1, {"fullName": "x"}, minute(1), entity=PERSON, application="A1")
     child = f"/api/v1/history/participant-role/R1?pageSize=1{more}"
     assert support.get(child).status_code == 403
-    held_version("A1", 5)
+    create_quarantined_version("A1", 5)
     old.status = 500
     for address in (child, f"{TRACE}1", "/api/v1/trace?entity=product-instance&id=A1&version=5"):
         answer = support.get(address)

@@ -36,9 +36,9 @@ def make_page(*rows: str, more: str = "") -> str:
     return f'{{"status": "success", "data": {{"history": [{", ".join(rows)}]{more}}}}}'
 
 
-def change_version(**given: Any) -> str:
+def change_version(**fields: Any) -> str:
     """A good version with something else in it."""
-    return make_page(json.dumps({**json.loads(GOOD.to_json()), **given}))
+    return make_page(json.dumps({**json.loads(GOOD.to_json()), **fields}))
 
 
 def drop_field(name: str) -> str:
@@ -198,7 +198,7 @@ def test_redirect_is_not_followed(
             )
             client.BREAKER.reset()
             assert list_numbers(get_data(support, API)) == [1]
-        assert elsewhere.asked == []
+        assert elsewhere.requests == []
     assert stored_application.tokens == ["Bearer the-token"] * 5
 
 
@@ -215,7 +215,7 @@ def test_proxy_and_netrc_neither_get_nor_give_token(
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
         get_data(support, API)
-        assert (proxy.asked, stored_application.tokens) == ([], [None])
+        assert (proxy.requests, stored_application.tokens) == ([], [None])
 
 
 def test_id_does_not_lead_to_another_address(
@@ -223,7 +223,7 @@ def test_id_does_not_lead_to_another_address(
 ) -> None:
     support.get("/api/v1/history/product-instance/..%2F..%2Fsecret")
     support.get("/api/v1/history/product-instance/%2E%2E")
-    assert [path.split("?")[0] for path in stored_application.asked] == [
+    assert [path.split("?")[0] for path in stored_application.requests] == [
         "/api/v1/history/product-instance/..%2F..%2Fsecret"
     ]
 
@@ -252,11 +252,11 @@ def test_breaker_opens_after_failures_and_tries_again(
     stored_application.status = 503
     for _ in range(5):
         assert get_data(support, API)["fallback"]["state"] == "failed"
-    assert len(stored_application.asked) == client.FAILURES_TO_OPEN
+    assert len(stored_application.requests) == client.FAILURES_TO_OPEN
     monkeypatch.setattr(client, "PAUSE_SECONDS", 0.0)
     own_breaker.note_failure(time.monotonic())
     assert get_data(support, API)["fallback"]["state"] == "failed"  # the probe
-    assert len(stored_application.asked) == client.FAILURES_TO_OPEN + 1
+    assert len(stored_application.requests) == client.FAILURES_TO_OPEN + 1
     stored_application.status = 200
     assert list_numbers(get_data(support, API)) == [1, 0]
     assert not own_breaker.is_open
@@ -274,20 +274,20 @@ def test_wrong_answer_does_not_open_breaker(
     stored_application.hostile = WRONG[name]
     for _ in range(5):
         get_data(support, API)
-    assert len(stored_application.asked) == 5
+    assert len(stored_application.requests) == 5
 
 
 def test_number_of_calls_at_a_time_is_limited(
     stored_application: OldServiceServer, support: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(client, "_call_places", threading.Semaphore(0))
+        patch.setattr(client, "CALL_PLACES", threading.Semaphore(0))
         assert get_data(support, API)["fallback"]["state"] == "failed"
-    assert stored_application.asked == []
+    assert stored_application.requests == []
 
 
 @pytest.fixture(autouse=True)
 def check_all_places_are_free() -> Iterator[None]:
     """No call is left behind: what hung has ended."""
     yield
-    wait_until(lambda: client._call_places._value == client.MAX_CALLS, "a call did not end", 120)
+    wait_until(lambda: client.CALL_PLACES._value == client.MAX_CALLS, "a call did not end", 120)

@@ -24,12 +24,12 @@ from history.store.days.canonical import Connection
 from ingest.management.preconditions import refuse_other_tables
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
-from tests.db.as_role import PASSWORD, member, url_of
-from tests.db.commands import printed
-from tests.db.partitioned import raw, read_all_to_end, run
+from tests.db.as_role import PASSWORD, build_url, create_member
+from tests.db.commands import read_output
+from tests.db.partitioned import connect_plainly, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 
-pytestmark = pytest.mark.usefixtures("tables")
+pytestmark = pytest.mark.usefixtures("tables", "few_days")
 DAY = T0.date()
 TABLE = "product_instance_aud"
 NEWER = f"form_{forms.FORM + 1}_needs_stop"
@@ -50,7 +50,7 @@ def no_mark(tables: None) -> Iterator[None]:
 
 
 def forget_marks() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("DELETE FROM django_migrations WHERE name LIKE 'form%needs_stop'")
 
 
@@ -69,7 +69,7 @@ def is_packed() -> bool:
     return SealedDay.objects.filter(table=TABLE, day=DAY, packed_at__isnull=False).exists()
 
 
-def marked(plain: Connection) -> int | None:
+def find_mark(plain: Connection) -> int | None:
     return forms.find_mark(plain)
 
 
@@ -77,19 +77,19 @@ def marked(plain: Connection) -> int | None:
 def test_pack_names_a_session_that_announces_no_form_and_packs_nothing(
     name: str, filled: Connection
 ) -> None:
-    with raw(application_name=name) as earlier:
-        code, _, said = run("pack", str(DAY), "--entity", "product-instance")
+    with connect_plainly(application_name=name) as earlier:
+        code, _, errors = run("pack", str(DAY), "--entity", "product-instance")
         assert code == 2
-        assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in said
-        assert "Replace it by this release" in said
+        assert f"pid {earlier.info.backend_pid} ({name}, {earlier.info.user}" in errors
+        assert "Replace it by this release" in errors
         assert not is_packed()
-        assert marked(filled) is None
+        assert find_mark(filled) is None
     assert run("pack", str(DAY), "--entity", "product-instance").code == 0
     assert is_packed()
 
 
 def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Connection) -> None:
-    with raw(application_name="annals") as earlier:
+    with connect_plainly(application_name="annals") as earlier:
         code, out, _ = run("maintain", "--json")
         answer = json.loads(out)
         assert (code, answer["packed"], answer["broken"]) == (0, [], [])
@@ -102,11 +102,14 @@ def test_maintain_reports_that_packing_waits_and_does_everything_else(filled: Co
 
 
 @pytest.mark.parametrize("role", [grants.WEB, grants.CONSUMER])
-def test_the_login_of_a_process_counts_when_its_application_has_another_name(
+def test_login_of_a_process_counts_when_its_application_has_another_name(
     role: str, filled: Connection
 ) -> None:
-    printed("grants", "--apply")
-    with member(role) as login, psycopg.connect(url_of(login), application_name="web-7") as web:
+    read_output("grants", "--apply")
+    with (
+        create_member(role) as login,
+        psycopg.connect(build_url(login), application_name="web-7") as web,
+    ):
         (session,) = forms.find_unready(filled)
         assert (session.pid, session.login) == (web.info.backend_pid, login)
         assert session.application == "web-7"
@@ -117,12 +120,14 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
     Store().add("D2", 0, json.dumps({"large": token_hex(100_000)}), minute(0))
     client.force_login(User.objects.create_superuser("operator"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
-    with raw(application_name="annals") as earlier:
-        named = f"pid {earlier.info.backend_pid} (annals, "
+    with connect_plainly(application_name="annals") as earlier:
+        session_text = f"pid {earlier.info.backend_pid} (annals, "
         [warning] = [
-            one for one in check_first_hour(databases=["default"]) if one.id == "annals.W122"
+            message
+            for message in check_first_hour(databases=["default"])
+            if message.id == "annals.W122"
         ]
-        assert named in warning.msg
+        assert session_text in warning.msg
         run("maintain")
         assert collect_values(metrics_page.STORE_COLLECTOR.collect())[
             "annals_store_earlier_sessions"
@@ -131,7 +136,7 @@ def test_operators_see_what_packing_waits_for(filled: Connection, client: Client
             client.get("/admin/days/").content.decode()
         )
         assert "Finished days are not packed" in client.get("/admin/operations/").content.decode()
-    assert "annals.W122" not in [one.id for one in check_first_hour(databases=["default"])]
+    assert "annals.W122" not in [message.id for message in check_first_hour(databases=["default"])]
     run("maintain")
     assert "Finished days are not packed" not in client.get("/admin/operations/").content.decode()
 
@@ -140,19 +145,22 @@ def test_sessions_of_this_release_and_of_other_programs_are_no_obstacle(
     filled: Connection,
 ) -> None:
     connection.ensure_connection()
-    foreign = raw(application_name="psql"), raw(application_name="outbox relay")
+    foreign = (
+        connect_plainly(application_name="psql"),
+        connect_plainly(application_name="outbox relay"),
+    )
     with open_connection(), open_connection("annals-beat"), foreign[0], foreign[1]:
         assert forms.find_unready(filled) == []
 
 
-def test_a_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
+def test_session_stays_announced_after_a_run_of_partitions(filled: Connection) -> None:
     """The lock of the runs is freed with all advisory locks of its session."""
     run("maintain")
     connection.ensure_connection()
     assert forms.find_unready(filled) == []
 
 
-def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
+def test_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     filled: Connection,
 ) -> None:
     """Nobody has asked for it yet."""
@@ -164,11 +172,11 @@ def test_a_session_that_the_pool_opens_in_place_of_a_broken_one_is_announced(
     assert forms.find_unready(filled) == []
 
 
-def test_a_session_that_announces_itself_late_is_waited_for(
+def test_session_that_announces_itself_late_is_waited_for(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forms, "ANNOUNCED_S", 60.0)
-    with raw(application_name="annals") as late:
+    with connect_plainly(application_name="annals") as late:
         slept: list[float] = []
 
         def sleep(seconds: float) -> None:
@@ -180,14 +188,14 @@ def test_a_session_that_announces_itself_late_is_waited_for(
         assert len(slept) == 1
 
 
-def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
+def test_session_that_connects_before_the_mark_is_committed_takes_it_back(
     filled: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look and the mark: the earlier process has not seen it."""
     real, opened = forms.find_mark, []
 
     def connect_meanwhile(plain: Any) -> int | None:
-        opened.append(raw(application_name="annals"))
+        opened.append(connect_plainly(application_name="annals"))
         return real(plain)
 
     monkeypatch.setattr(forms, "find_mark", connect_meanwhile)
@@ -197,7 +205,7 @@ def test_a_session_that_connects_before_the_mark_is_committed_takes_it_back(
     assert real(filled) is None
 
 
-def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
+def test_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked(
     filled: Connection,
 ) -> None:
     """Release 0.1.0 refuses a database that has an unknown migration with this end."""
@@ -206,17 +214,17 @@ def test_the_database_is_marked_while_a_day_is_packed_and_until_all_are_unpacked
     names = filled.execute("SELECT name FROM django_migrations WHERE name LIKE '%needs_stop'")
     assert names.fetchall() == [(f"form_{forms.FORM}_needs_stop",)]
     code, out, _ = run("unpack", "--all")
-    assert (code, is_packed(), marked(filled)) == (0, False, None)
+    assert (code, is_packed(), find_mark(filled)) == (0, False, None)
     assert "an earlier release can read every day" in out
 
 
 def test_unpack_needs_a_day_or_all(filled: Connection) -> None:
     for words in ((), (str(DAY), "--all")):
-        code, _, said = run("unpack", *words)
-        assert (code, said) == (2, "Name the day, or give --all.")
+        code, _, errors = run("unpack", *words)
+        assert (code, errors) == (2, "Name the day, or give --all.")
 
 
-def test_a_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
+def test_process_refuses_rows_of_a_newer_form(filled: Connection, client: Client) -> None:
     client.raise_request_exception = False
     client.force_login(User.objects.create_superuser("reader"))
     filled.execute(

@@ -30,9 +30,9 @@ from history.store.days.days import build_partition_name
 from history.store.days.window import Window
 from history.store.versions import CLOCK_TOLERANCE
 from ingest.models import Quarantined
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import empty
-from tests.db.noted import held_version
+from tests.db.noted import create_quarantined_version
 from tests.db.store import T0, Store
 
 TABLES = (VersionGap, GapDocument, GapPending, GapDay, GapRun, Quarantined)
@@ -86,8 +86,8 @@ def test_gap_run_reads_only_days_that_got_rows(committed: Store) -> None:
     assert run_gaps().days == 2
     assert run_gaps().days == 0
     committed.add("A1", 2, {}, 1)
-    done = run_gaps()
-    assert (done.days, done.documents) == (1, 0)
+    result = run_gaps()
+    assert (result.days, result.documents) == (1, 0)
 
 
 def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Store) -> None:
@@ -96,7 +96,7 @@ def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Stor
     committed.add("B1", 0, {}, T0 + timedelta(days=1))
     coming = [(1, T0 + timedelta(minutes=1)), (2, T0 + timedelta(days=1))]
 
-    def come() -> None:
+    def add_next_version() -> None:
         while coming:
             number, moment = coming.pop(0)
             committed.add("A1", number, {}, moment)
@@ -104,7 +104,7 @@ def test_version_that_comes_during_gap_run_is_not_called_missing(committed: Stor
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
     moment = clock.now()
-    find_gaps(Window.at(moment, RETENTION, 14), moment, report=come)
+    find_gaps(Window.at(moment, RETENTION, 14), moment, report=add_next_version)
     assert list_open_gaps() == []
     run_gaps()
     assert list_open_gaps() == []
@@ -133,12 +133,12 @@ def test_first_version_is_read_once_only(committed: Store, monkeypatch: pytest.M
     read_rows: list[tuple[int, ...]] = []
     beginnings = judge._judge_beginnings
 
-    def noted(cursor: Any, entity: Any) -> None:
+    def note_rows(cursor: Any, entity: Any) -> None:
         cursor.execute("SELECT version FROM gap_row ORDER BY version")
         read_rows.append(tuple(version for (version,) in cursor.fetchall()))
         beginnings(cursor, entity)
 
-    monkeypatch.setattr(judge, "_judge_beginnings", noted)
+    monkeypatch.setattr(judge, "_judge_beginnings", note_rows)
     for number in (1, 2, 5, 6, 9):
         kind = ChangeType.UPDATE if number > 1 else ChangeType.CREATE
         committed.add("A1", number, {}, T0 + timedelta(hours=number), type=kind)
@@ -206,9 +206,9 @@ def test_gaps_hold_the_largest_version_numbers(committed: Store) -> None:
 
 
 def test_repeated_and_known_versions_open_no_gap(committed: Store) -> None:
-    for at in (0, 1, 2000):
-        committed.add("A1", 0, {}, at)
-        committed.add("A1", 2, {}, at)
+    for minutes in (0, 1, 2000):
+        committed.add("A1", 0, {}, minutes)
+        committed.add("A1", 2, {}, minutes)
         run_gaps()
     assert list_open_gaps() == [("A1", 1, 1)]
     assert VersionGap.objects.count() == 1
@@ -219,16 +219,16 @@ def test_gap_sums_of_small_services_are_added_up(committed: Store) -> None:
         committed.add(f"A{number}", 0, {}, 0)
         committed.add(f"A{number}", 2 + number, {}, 1, client=f"c{number:02}")
     run_gaps()
-    found = read.fetch_sums()
-    assert len(found) == read.MAX_CLIENTS + 1
-    [other] = [item for item in found if item.client_id == read.OTHER_CLIENTS]
-    assert (other.gaps, other.versions) == (5, 1 + 2 + 3 + 4 + 5)
+    sums = read.fetch_sums()
+    assert len(sums) == read.MAX_CLIENTS + 1
+    [small_services] = [item for item in sums if item.client_id == read.OTHER_CLIENTS]
+    assert (small_services.gaps, small_services.versions) == (5, 1 + 2 + 3 + 4 + 5)
 
 
 def test_gap_shows_version_in_quarantine(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    held_version("A1", 2)
+    create_quarantined_version("A1", 2)
     run_gaps()
     assert list_open_gaps() == [("A1", 1, 2)]
     assert GapRun.objects.get().quarantined == 1
@@ -243,14 +243,14 @@ def test_two_gap_runs_at_once_read_each_day_once(committed: Store) -> None:
     for number in range(0, 40, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
 
-    def other(_: int) -> int:
+    def run_in_thread(_: int) -> int:
         try:
             return run_gaps().days
         finally:
             connection.close()
 
     with ThreadPoolExecutor(3) as pool:
-        assert sum(pool.map(other, range(3))) == 3
+        assert sum(pool.map(run_in_thread, range(3))) == 3
     assert len(list_open_gaps()) == 19
     assert VersionGap.objects.count() == 19
 
@@ -284,14 +284,14 @@ def test_killed_gap_run_loses_and_doubles_nothing(
     """Killed when it asks for the lock of its nth transaction, or inside of it."""
     for number in range(0, 12, 2):
         committed.add("A1", number, {}, T0 + timedelta(days=number % 3, minutes=number))
-    real, left = scan.lock_gaps, [after // 2]
+    real, remaining = scan.lock_gaps, [after // 2]
 
     def lock(cursor: Any) -> None:
-        if left[0] == 0 and after % 2:
+        if remaining[0] == 0 and after % 2:
             raise KilledError
         real(cursor)
-        left[0] -= 1
-        if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise KilledError
 
     for module in ("scan", "judge", "run"):
@@ -307,10 +307,10 @@ def test_killed_gap_run_loses_and_doubles_nothing(
 def test_gaps_command_prints_result(committed: Store) -> None:
     committed.add("A1", 0, {}, 0)
     committed.add("A1", 3, {}, 1)
-    found = json.loads(printed("gaps", "--json"))
-    assert (found["gaps"], found["versions"], found["days"]) == (1, 2, 1)
-    assert found["by"][0]["client_id"] == "top-crm"
-    assert "2 versions missing in 1 gap" in printed("gaps")
+    result = json.loads(read_output("gaps", "--json"))
+    assert (result["gaps"], result["versions"], result["days"]) == (1, 2, 1)
+    assert result["by"][0]["client_id"] == "top-crm"
+    assert "2 versions missing in 1 gap" in read_output("gaps")
 
 
 def drop_day(day: date) -> None:
@@ -337,34 +337,34 @@ class GapModel:
     """Remembers each version that a run could see, as long as its document has one in the window.
     What is missing between those that were made inside the window is a gap."""
 
-    def __init__(self, made: dict[tuple[str, int], datetime], created: datetime) -> None:
-        self.made = made
+    def __init__(self, moments: dict[tuple[str, int], datetime], created: datetime) -> None:
+        self.moments = moments
         self.created = created
         self.there: set[tuple[str, int]] = set()
         self.seen: set[tuple[str, int]] = set()
         self.ever: set[tuple[str, int]] = set()
 
-    def gaps(self, edge: datetime) -> list[tuple[str, int, int]]:
+    def list_gaps(self, edge: datetime) -> list[tuple[str, int, int]]:
         self.seen |= self.there
         self.ever |= self.there
-        found = []
+        gaps = []
         for id in ("A", "B"):
-            numbers = sorted(number for one, number in self.seen if one == id)
+            numbers = sorted(number for seen_id, number in self.seen if seen_id == id)
             for low, high in pairwise(numbers):
-                since = min(self.made[id, low], self.made[id, high])
+                since = min(self.moments[id, low], self.moments[id, high])
                 if high > low + 1 and since >= edge:
-                    found.append((id, low + 1, high - 1))
+                    gaps.append((id, low + 1, high - 1))
             if numbers and numbers[0] > 0 and self._begins(id, numbers[0], edge):
-                found.append((id, 0, numbers[0] - 1))
-        return sorted(found)
+                gaps.append((id, 0, numbers[0] - 1))
+        return sorted(gaps)
 
     def forget(self, oldest: date) -> None:
         """At the end of a run: documents without a version in the window."""
-        kept = {id for id, number in self.seen if self.made[id, number].date() >= oldest}
-        self.seen = {key for key in self.seen if key[0] in kept}
+        recent_ids = {id for id, number in self.seen if self.moments[id, number].date() >= oldest}
+        self.seen = {key for key in self.seen if key[0] in recent_ids}
 
     def _begins(self, id: str, lowest: int, edge: datetime) -> bool:
-        return self.created >= edge and self.created <= self.made[id, lowest]
+        return self.created >= edge and self.created <= self.moments[id, lowest]
 
 
 @settings(
@@ -391,31 +391,31 @@ def test_gaps_match_model_for_any_order_of_arrival(
     # The window begins on the day of the first versions, and moves on with each "day".
     now = clock.now()
     start = datetime.combine(Window.at(now, RETENTION, 0).oldest, time(1), now.tzinfo)
-    made = {
+    moments = {
         (id, number): start + timedelta(days=days.get((id, number), number), minutes=number)
         for id in ("A", "B")
         for number in range(8)
     }
-    model = GapModel(made, start + timedelta(days=created))
-    for what, which in [*steps, ("run", None)]:
+    model = GapModel(moments, start + timedelta(days=created))
+    for action, key in [*steps, ("run", None)]:
         window = Window.at(now, RETENTION, 14)
         edge = datetime.combine(window.oldest, time(), now.tzinfo) + CLOCK_TOLERANCE
-        if what == "day":
+        if action == "day":
             drop_day(window.oldest)
-            model.there = {key for key in model.there if made[key].date() > window.oldest}
+            model.there = {key for key in model.there if moments[key].date() > window.oldest}
             now += timedelta(days=1)
-        elif what == "run":
-            expected = model.gaps(edge)
+        elif action == "run":
+            expected = model.list_gaps(edge)
             run_gaps(now)
             assert list_open_gaps() == expected
             model.forget(window.oldest)
             assert run_gaps(now).days == 0
             assert not GapPending.objects.exists()
-        elif which not in model.there and made[which].date() >= window.oldest:
+        elif key not in model.there and moments[key].date() >= window.oldest:
             data = {"createdAt": model.created.isoformat()}
-            kind = ChangeType.CREATE if which[1] == 0 else ChangeType.UPDATE
-            committed.add(*which, data, made[which], type=kind)
-            model.there.add(which)
+            kind = ChangeType.CREATE if key[1] == 0 else ChangeType.UPDATE
+            committed.add(*key, data, moments[key], type=kind)
+            model.there.add(key)
     arrived = VersionGap.objects.filter(outcome="arrived")
     for gap in arrived:
         assert {(gap.document, number) for number in range(gap.first, gap.last + 1)} <= model.ever

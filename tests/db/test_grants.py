@@ -26,8 +26,8 @@ from ingest.store import ledger
 from ingest.store.ledger import Connection
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.as_role import acting_as, as_consumer, logged_in, member, refused, url_of
-from tests.db.ingested import Ingested, quarantined, retried
+from tests.db.as_role import act_as, as_consumer, build_url, create_member, is_refused, log_in_as
+from tests.db.ingested import Ingested, list_quarantined, retry_quarantined
 from tests.messages import NOW, SOURCE, make_fields, make_value
 from tests.old_service import OldServiceServer
 
@@ -46,19 +46,19 @@ def granted() -> None:
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_roles_cannot_change_history(role: str) -> None:
     tried = [change.format(table) for table in VERSIONS for change in CHANGES]
-    with acting_as(role) as plain:
-        assert [item for item in tried if not refused(plain, item)] == []
+    with act_as(role) as plain:
+        assert [item for item in tried if not is_refused(plain, item)] == []
 
 
 def test_web_can_read_all_but_hidden_columns() -> None:
-    with acting_as(WEB) as plain:
+    with act_as(WEB) as plain:
         for table in (*VERSIONS, "ingest_ledger", "search_key", "day_seal", "auth_group"):
             plain.execute(f"SELECT * FROM {table} LIMIT 1")
-            assert refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
+            assert is_refused(plain, f"INSERT INTO {table} DEFAULT VALUES")
 
 
 def test_web_of_previous_release_works_until_it_is_replaced() -> None:
-    with acting_as(WEB) as plain:
+    with act_as(WEB) as plain:
         plain.execute("INSERT INTO access_opened (caller, application) VALUES ('c', 'a')")
         plain.execute("SELECT application, at FROM access_opened")
         plain.execute("SELECT client_id FROM day_share")
@@ -148,9 +148,9 @@ BOTH = (
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_postgresql_refuses_other_statements(role: str) -> None:
-    with member(role) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+    with create_member(role) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
         tried = (*REFUSED[role], *BOTH)
-        assert [item for item in tried if not refused(plain, item)] == []
+        assert [item for item in tried if not is_refused(plain, item)] == []
 
 
 def test_only_owner_can_create_objects_in_schema() -> None:
@@ -161,9 +161,9 @@ def test_only_owner_can_create_objects_in_schema() -> None:
         owner.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
         call_command("grants", apply=True)
         for role in (WEB, CONSUMER):
-            with acting_as(role) as plain:
-                assert refused(plain, function)
-                assert refused(plain, "CREATE TABLE public.more (n int)")
+            with act_as(role) as plain:
+                assert is_refused(plain, function)
+                assert is_refused(plain, "CREATE TABLE public.more (n int)")
         actual = owner.execute(
             "SELECT has_schema_privilege(relowner, 'public', 'CREATE') FROM pg_class"
             " WHERE oid = 'auth_user'::regclass"
@@ -177,7 +177,7 @@ def test_web_cannot_create_superuser_or_password() -> None:
         " date_joined"
     )
     added = f"INSERT INTO auth_user ({columns}) VALUES (%s, %s, %s, true, true, '', '', '', now())"
-    with member(WEB) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+    with create_member(WEB) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
         for values in (("root", "!", True), ("local", "pbkdf2_sha256$1$a$b", False)):
             with pytest.raises(errors.InsufficientPrivilege, match="row-level security"):
                 plain.execute(added, values)
@@ -195,10 +195,10 @@ def test_web_can_change_only_last_login_of_superuser() -> None:
         "username = username || '-'",
         "first_name = 'other', last_login = now()",
     )
-    with member(WEB) as login, psycopg.connect(url_of(login), autocommit=True) as plain:
+    with create_member(WEB) as login, psycopg.connect(build_url(login), autocommit=True) as plain:
         for change in changes:
-            assert refused(plain, f"UPDATE auth_user SET {change} WHERE is_superuser"), change
-            assert refused(plain, f"UPDATE auth_user SET {change}"), change
+            assert is_refused(plain, f"UPDATE auth_user SET {change} WHERE is_superuser"), change
+            assert is_refused(plain, f"UPDATE auth_user SET {change}"), change
         logged = plain.execute("UPDATE auth_user SET last_login = now() WHERE is_superuser")
         assert logged.rowcount == 1
         further = plain.execute("UPDATE auth_user SET is_active = false WHERE NOT is_superuser")
@@ -223,8 +223,8 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
     ingested.write(make_value(id="a", data={"realtyCrmId": "R-1"}), b"not json")
     ingested.write(make_value(id="a", data={"realtyCrmId": "R-1"}), make_value(id="b"))
     ingested.write(make_value(id="late", updatedAt=old.isoformat()))
-    with acting_as(CONSUMER) as plain:
-        assert retried(plain) == {"retrying": 1}
+    with act_as(CONSUMER) as plain:
+        assert retry_quarantined(plain) == {"retrying": 1}
     ingested.writer.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM product_instance_aud ORDER BY id")
@@ -236,7 +236,7 @@ def test_consumer_role_has_all_rights_it_needs(ingested: Ingested) -> None:
 
 
 @contextmanager
-def hardened() -> Iterator[None]:
+def harden_database() -> Iterator[None]:
     """A database without the right that PostgreSQL gives to PUBLIC."""
     name = sql.Identifier(connection.settings_dict["NAME"])
     with open_connection("test-owner") as owner:
@@ -251,7 +251,7 @@ def test_repeats_are_recognised_when_public_has_no_temporary_right(
     ingested: Ingested,
 ) -> None:
     ingested.write(make_value(id="a"))
-    with hardened(), acting_as(CONSUMER) as plain:
+    with harden_database(), act_as(CONSUMER) as plain:
         ingested.writer.close()
         ingested.writer = BatchWriter(lambda: plain)
         written = ingested.write(make_value(id="a"))
@@ -273,7 +273,7 @@ def test_consumer_login_can_run_its_commands(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value(id="a"), b"bad", b"worse")
-    [first, second] = (str(pending["id"]) for pending in quarantined())
+    [first, second] = (str(pending["id"]) for pending in list_quarantined())
     with open_connection("test-owner") as owner:
         ledger.record_halts(owner, {ingested.claims[SOURCE]: Explanation(Code.HALTED_BEFORE)})
     commands = (
@@ -287,7 +287,7 @@ def test_consumer_login_can_run_its_commands(
         ("quarantine", "discard", second, "--why", "agreed"),
         ("quarantine", "resume", SOURCE.topic),
     )
-    with logged_in(CONSUMER, monkeypatch):
+    with log_in_as(CONSUMER, monkeypatch):
         assert {words: run_and_get_outcome(*words) for words in commands} == dict.fromkeys(
             commands, 0
         )
@@ -296,7 +296,7 @@ def test_consumer_login_can_run_its_commands(
 def test_command_names_login_that_may_run_it(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with logged_in(CONSUMER, monkeypatch):
+    with log_in_as(CONSUMER, monkeypatch):
         text = run_and_get_outcome("ledger", "retire", SOURCE.topic, "--why", "finished")
     assert isinstance(text, str)
     assert text.startswith("the login ")
@@ -315,18 +315,20 @@ def test_web_login_can_run_compare_old(ingested: Ingested, monkeypatch: pytest.M
         service.add_version("a", sent["version"], sent["data"], moment, **more)
         values = {"fallback_url": service.url, "fallback_until": clock.now().date()}
         monkeypatch.setattr(settings, "ANNALS", replace(settings.ANNALS, **values))
-        with logged_in(WEB, monkeypatch):
+        with log_in_as(WEB, monkeypatch):
             assert run_and_get_outcome("compare-old") == 0
-    assert [item.partition("?")[0] for item in service.asked] == ["/api/v1/applications/a/history"]
+    assert [item.partition("?")[0] for item in service.requests] == [
+        "/api/v1/applications/a/history"
+    ]
 
 
 def test_grants_are_applied_while_another_transaction_changes_a_table() -> None:
     """PostgreSQL reports `tuple concurrently updated`, as beside `partitions maintain`."""
-    with open_connection("test-other") as other, ThreadPoolExecutor(1) as pool:
-        with other.transaction():
-            other.execute("GRANT SELECT ON search_key TO annals_web")
+    with open_connection("test-other") as other_session, ThreadPoolExecutor(1) as pool:
+        with other_session.transaction():
+            other_session.execute("GRANT SELECT ON search_key TO annals_web")
             applied = pool.submit(apply_in_thread)
-            wait_for_lock(other)
+            wait_for_lock(other_session)
         applied.result(timeout=120)
 
 
@@ -337,10 +339,10 @@ def apply_in_thread() -> None:
         connection.close()
 
 
-def wait_for_lock(other: Connection) -> None:
+def wait_for_lock(session: Connection) -> None:
     """Wait until a session waits for this one."""
     while (
-        other.execute(
+        session.execute(
             "SELECT FROM pg_locks WHERE NOT granted"
             " AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
         ).fetchone()

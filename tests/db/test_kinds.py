@@ -103,23 +103,28 @@ def make_order_message(number: int, **more: Any) -> str:
 
 def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str]) -> None:
     timeline = "/api/v1/history/order/O1"
-    (made, complete, granted, kept, ready, stored, bad, rows), shown = _check_first_versions(
-        env, timeline
+    (migrated, complete, granted, maintained, ready, stored, bad, rows), answers = (
+        _check_first_versions(env, timeline)
     )
-    assert made[0] == complete[0] == granted[0] == kept[0] == 0, (made, complete, granted, kept)
-    assert "Made the table order_aud (order)" in made[1]
+    assert migrated[0] == complete[0] == granted[0] == maintained[0] == 0, (
+        migrated,
+        complete,
+        granted,
+        maintained,
+    )
+    assert "Made the table order_aud (order)" in migrated[1]
     assert ready == [200, {"status": "ok", "process": "web", "checks": dict.fromkeys(
         ("database", "rights", "migrations", "partitions"), "ok")}]  # fmt: skip
     assert stored == {"read": 4, "stored": 3, "repeated": 0, "expired": 0, "quarantined": 1}
     assert bad["quarantined"] == 1
     # The tombstone after the deletion says nothing new.
     assert rows == {"read": 4, "stored": 3, "repeated": 1, "expired": 0, "quarantined": 0}
-    paid = shown["payment"][1]["data"]["history"]
+    paid = answers["payment"][1]["data"]["history"]
     assert [(item["version"], item["type"]) for item in paid] == [
         (2, "DELETE"), (1, "UPDATE"), (0, "CREATE")
     ]  # fmt: skip
     assert paid[1]["entity"] == {"id": 17, "version": 1, "sum": "12.50"}
-    history = shown["timeline"][1]["data"]["history"]
+    history = answers["timeline"][1]["data"]["history"]
     assert [item["version"] for item in history] == [3, 1, 0]
     assert history[0]["missingVersions"] == [2]
     assert "productInstanceId" not in history[0]
@@ -128,27 +133,27 @@ def test_kind_that_stands_alone_works_from_message_to_archive(env: dict[str, str
     changes = {item["keyPath"]: item["label"] for item in history[1]["changes"]}
     assert changes.keys() == {"/items/[sku=b]", "/items/[sku=b]/n", "/total"}
     assert changes["/total"] == "Total amount"
-    [hit] = shown["search"][1]["data"]["results"]
+    [hit] = answers["search"][1]["data"]["results"]
     assert (hit["kind"], hit["id"], hit["foundBy"]) == ("order", "O1", "number")
     assert "productInstanceId" not in hit
     for name in ("applications", "application at"):
-        status, answer = shown[name]
+        status, answer = answers[name]
         assert (status, answer["error"]["code"]) == (404, "unknown_address")
-    assert shown["schema"][0] == 200
-    document = json.dumps(shown["schema"][1])
+    assert answers["schema"][0] == 200
+    document = json.dumps(answers["schema"][1])
     assert '"order"' in document
     assert "product-instance" not in document
     assert "applications/{productInstanceId}" not in document
     for name in ("page", "search page", "home", "state", *PAGES):
-        status, text = shown[name]
+        status, text = answers[name]
         assert status == 200, (name, text)
         assert "pplication" not in _read_visible_text(text), (name, _read_visible_text(text))
-    gaps = json.loads(shown["gaps"][1])
+    gaps = json.loads(answers["gaps"][1])
     assert [(item["entity"], item["gaps"]) for item in gaps["by"]] == [("order", 1)]
-    assert shown["completeness"][0] == 200
-    assert '"stored"' in json.dumps(shown["trace"][1]), shown["trace"]
+    assert answers["completeness"][0] == 200
+    assert '"stored"' in json.dumps(answers["trace"][1]), answers["trace"]
     for name in ("export", "capacity", "search index"):
-        assert shown[name][0] == 0, (name, shown[name])
+        assert answers[name][0] == 0, (name, answers[name])
     _archive_and_restore(env, timeline)
 
 
@@ -167,7 +172,7 @@ def _read_visible_text(page: str) -> str:
 
 def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any], dict[str, Any]]:
     exported = env["ANNALS_ARCHIVE_URL"] + "-x"
-    shown = {
+    calls = {
         "timeline": ["api", timeline],
         "payment": ["api", "/api/v1/history/payment/17"],
         "search": ["api", "/api/v1/search?q=N-1"],
@@ -189,7 +194,7 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
         "trace": ["api", "/api/v1/trace?entity=order&id=O1&version=1"],
         "search index": ["command", "search", "index"],
     }
-    found = run(
+    results = run(
         env,
         ["command", "migrate"],
         ["command", "makemigrations", "--check", "--dry-run"],
@@ -213,14 +218,14 @@ def _check_first_versions(env: dict[str, str], timeline: str) -> tuple[list[Any]
             make_payment_message("d", 1),
             None,
         ],
-        *shown.values(),
+        *calls.values(),
     )
-    return found[: -len(shown)], dict(zip(shown, found[-len(shown) :], strict=True))
+    return results[: -len(calls)], dict(zip(calls, results[-len(calls) :], strict=True))
 
 
 def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
     day = f"{OLD:%Y-%m-%d}"
-    found = run(
+    results = run(
         env | {"ANNALS_RETENTION_DAYS": "3"},
         ["command", "migrate", "-v", "1"],
         ["command", "quarantine", "discard", "--why", "wrong on purpose", "--reason", "bad_field"],
@@ -230,11 +235,11 @@ def _archive_and_restore(env: dict[str, str], timeline: str) -> None:
         ["command", "partitions", "restore", "--entity", "order", day],
         ["api", timeline],
     )
-    codes = [item[0] for item in found]
-    assert codes == [0, 0, 0, 0, 0, 0, 200], found[2]
-    assert "Made the table" not in found[0][1]
-    assert f"order_aud_{OLD:%Y%m%d}" not in found[4][1]
-    assert [item["version"] for item in found[-1][1]["data"]["history"]] == [3, 1, 0]
+    codes = [item[0] for item in results]
+    assert codes == [0, 0, 0, 0, 0, 0, 200], results[2]
+    assert "Made the table" not in results[0][1]
+    assert f"order_aud_{OLD:%Y%m%d}" not in results[4][1]
+    assert [item["version"] for item in results[-1][1]["data"]["history"]] == [3, 1, 0]
 
 
 COLUMNS = """
@@ -260,7 +265,7 @@ def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None
     place = env["ANNALS_ENTITIES_FILE"].replace("alone", "extended")
     extended = env | {"ANNALS_ENTITIES_FILE": place}
     run(env, ["command", "migrate"])
-    before, refused, warned, made, granted, kept, ready, *rest = run(
+    before, refused, warned, migrated, granted, maintained, ready, *later_results = run(
         extended,
         ["api", "/readyz"],
         ["api", "/api/v1/history/insurance-policy/I1"],
@@ -285,15 +290,15 @@ def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None
           for text in (COLUMNS, INDEXES, CONSTRAINTS, PARTITIONED)
           for name in ("insurance_policy", "participant_role")),
     )  # fmt: skip
-    complete, first, twin, _main, whole, found, page, bad, *catalogue = rest
+    complete, first, twin, _main, whole, search_answer, page, bad, *catalogue = later_results
     checks = before[1]["checks"]
     assert before == [503, {"status": "unavailable", "process": "web", "checks": checks}]
     assert checks["migrations"] == "a declared kind has no table, or another one"
     assert (refused[0], refused[1]["error"]["code"]) == (503, "unavailable")
     for table in ("order_aud", "product_aud"):
-        said = f"(history.W001) The table {table} is of a kind that is not declared"
-        assert said in warned[1]
-    assert made[0] == granted[0] == kept[0] == complete[0] == 0
+        warning = f"(history.W001) The table {table} is of a kind that is not declared"
+        assert warning in warned[1]
+    assert migrated[0] == granted[0] == maintained[0] == complete[0] == 0
     assert ready[0] == 200
     assert (first["stored"], first["quarantined"]) == (1, 1)
     assert (twin["stored"], twin["repeated"]) == (1, 1)
@@ -302,7 +307,7 @@ def test_declared_child_kind_works_like_shipped_one(env: dict[str, str]) -> None
     assert detail.startswith("`loan` is missing or empty")
     parts = sorted((item["kind"], item["version"]) for item in whole[1]["data"]["history"])
     assert parts == [("insurance-policy", 0), ("insurance-policy", 1), ("product-instance", 0)]
-    [hit] = found[1]["data"]["results"]
+    [hit] = search_answer[1]["data"]["results"]
     assert (hit["kind"], hit["id"], hit["productInstanceId"]) == ("product-instance", "A1", "A1")
     assert "Insurance policy" in page[1]
     for declared, shipped in zip(catalogue[::2], catalogue[1::2], strict=True):
@@ -323,17 +328,17 @@ def test_migrate_leaves_tables_of_other_django_applications_alone(env: dict[str,
     columns = [["sql", COLUMNS.format(table=table)] for table in tables]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(OTHERS)
-    found = run(
+    results = run(
         env,
         *columns,
         ["command", "migrate"],
         *columns,
         ["command", "check", "--database", "default"],
     )
-    before, (code, said), after, check = found[:3], found[3], found[4:7], found[7]
+    before, (code, output), after, check = results[:3], results[3], results[4:7], results[7]
     with psycopg.connect(env["DATABASE_URL"], autocommit=True) as connection:
         connection.execute(f"DROP TABLE {', '.join(tables)}")
-    assert code == 0, said
+    assert code == 0, output
     assert before == after
     assert not re.search("invoice_aud|customer_aud", check[1], re.IGNORECASE)
 
@@ -361,10 +366,10 @@ def test_mark_in_kinds_file_masks_whatever_catalogue_says(
         marked, ask, ["command", "labels", "load", str(load)], ask
     )
     assert loaded[0] == 0
-    found = [item["data"]["history"][0]["entity"]["total"] for item in (clear, before, after)]
-    assert found[0] == "0.50"
-    assert found[1] == found[2]
-    assert found[1].startswith("masked:")
+    totals = [item["data"]["history"][0]["entity"]["total"] for item in (clear, before, after)]
+    assert totals[0] == "0.50"
+    assert totals[1] == totals[2]
+    assert totals[1].startswith("masked:")
 
 
 def test_kinds_that_do_not_fit_tables_are_reported(env: dict[str, str]) -> None:
@@ -381,8 +386,8 @@ def test_kinds_that_do_not_fit_tables_are_reported(env: dict[str, str]) -> None:
         ["command", "consume", "--until-idle", "1"],
         ["command", "check", "--deploy", "--database", "default"],
     )
-    said = "The table order_aud has no column for the parent, and the kind order declares one."
+    sentence = "The table order_aud has no column for the parent, and the kind order declares one."
     assert consumed[0] == 1
-    assert said in consumed[1]
+    assert sentence in consumed[1]
     assert checked[0] == 0
-    assert f"(annals.W111) {said}" in checked[1]
+    assert f"(annals.W111) {sentence}" in checked[1]

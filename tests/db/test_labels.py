@@ -30,8 +30,8 @@ def test_nearest_label_wins() -> None:
     )
 
     def label(path: str, entity: str = LOAN) -> str | None:
-        found = catalogue.find(entity, path)
-        return found.russian if found else None
+        entry = catalogue.find(entity, path)
+        return entry.russian if entry else None
 
     assert label("/rate") == "loan rate"
     assert label("/rate", "product-car") == "any rate"
@@ -45,8 +45,12 @@ def test_nearest_label_wins() -> None:
 
 
 def test_label_falls_back_to_other_language() -> None:
-    both = labels.FieldText("Ставка", "Rate", "percent", {})
-    assert (both.get_text("ru"), both.get_text("ru-ru"), both.get_text("en-gb")) == (
+    field_text = labels.FieldText("Ставка", "Rate", "percent", {})
+    assert (
+        field_text.get_text("ru"),
+        field_text.get_text("ru-ru"),
+        field_text.get_text("en-gb"),
+    ) == (
         "Ставка",
         "Ставка",
         "Rate",
@@ -69,9 +73,9 @@ def test_edited_label_shows_at_once_and_stays() -> None:
     rate.russian = "Ставка"
     rate.save()
     labels.load_shipped_labels()  # as every migrate does
-    found = labels.get_catalogue().find(LOAN, "/rate")
-    assert found is not None
-    assert found.russian == "Ставка"
+    label = labels.get_catalogue().find(LOAN, "/rate")
+    assert label is not None
+    assert label.russian == "Ставка"
     labels.forget_catalogue()
 
 
@@ -98,15 +102,15 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, sentence",
     [
         ("{}", "Expected a list, got an object"),
         ('[{"path": "/a"}]', "russian"),
         ('[{"path": "a", "russian": "A"}]', "entry 1 .a.: a path begins with a slash"),
         ('[{"path": "/a", "russian": "A", "entity": "x"}]', "no kind of entity x"),
         *(
-            (f'[{{"path": "{path}", "russian": "A", "sensitive": true}}]', said)
-            for path, said in [
+            (f'[{{"path": "{path}", "russian": "A", "sensitive": true}}]', sentence)
+            for path, sentence in [
                 ("/income/", "no slash at its end"),
                 ("//income", "no empty segment"),
                 ("/phones/0/number", "items move: write \\*"),
@@ -121,8 +125,8 @@ def test_labels_are_loaded_from_file(tmp_path: Path, capsys: pytest.CaptureFixtu
         ),
     ],
 )
-def test_wrong_labels_file_is_refused_with_its_place(text: str, said: str) -> None:
-    with pytest.raises(LabelsFileError, match=said):
+def test_wrong_labels_file_is_refused_with_its_place(text: str, sentence: str) -> None:
+    with pytest.raises(LabelsFileError, match=sentence):
         labels.parse_labels_file(text.encode())
 
 

@@ -30,8 +30,8 @@ from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db import ingested as ingesting
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, execute_plans, raw, run
-from tests.db.store import queries
+from tests.db.partitioned import TABLE, connect_plainly, execute_plans, run
+from tests.db.store import record_queries
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, get_today, make_value, make_value_with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
@@ -42,48 +42,48 @@ NAME = days.build_partition_name(TABLE, OLD)
 @pytest.fixture(autouse=True)
 def writer(transactional_db: None, ingested: Ingested, plain: Connection) -> Ingested:
     """Three rows of an old day, as ingest stores them, and the day sealed."""
-    ingested.write(old("a"), old("b"), old("c"))
+    ingested.write(make_old_message("a"), make_old_message("b"), make_old_message("c"))
     seal_day(plain, ROOT, OLD)
     return ingested
 
 
-def old(id: str, **changes: Any) -> bytes:
+def make_old_message(id: str, **changes: Any) -> bytes:
     """A message of the old day."""
     return make_value(id=id, updatedAt=MOMENT.replace(tzinfo=None).isoformat(), **changes)
 
 
-def rows(*bodies: bytes) -> list[DecodedRow]:
+def decode_rows(*bodies: bytes) -> list[DecodedRow]:
     """Decoded rows, for a writer whose transaction the test holds open."""
-    batch = Ingested(None, {}).batch(*bodies)  # type: ignore[arg-type]
+    batch = Ingested(None, {}).make_batch(*bodies)  # type: ignore[arg-type]
     return batch.rows[ROOT.name]
 
 
 def check() -> SealVerdict:
-    with raw() as plain:
-        (found,) = verify_days(plain, ROOT)
+    with connect_plainly() as plain:
+        (verdict,) = verify_days(plain, ROOT)
     assert find_chain_fault(ROOT) is None
-    return found
+    return verdict
 
 
-def noted() -> list[tuple[str, str, int, bool]]:
+def list_late_rows() -> list[tuple[str, str, int, bool]]:
     """Id, topic, offset of the late rows, and whether a newer seal includes them."""
-    found = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
-    return list(found)
+    rows = LateRow.objects.order_by("id").values_list("row_id", "topic", "offset", "sealed")
+    return list(rows)
 
 
 def execute(statement: str) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
 
 def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
-    writer.write(old("late"), make_value(id="today"))
-    assert noted() == [("late", TOPIC, 3, False)]
+    writer.write(make_old_message("late"), make_value(id="today"))
+    assert list_late_rows() == [("late", TOPIC, 3, False)]
     (row,) = LateRow.objects.all()
     assert (row.table, row.day, row.version, row.partition) == (TABLE, OLD, 7, 0)
-    with raw() as plain:
-        found = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
-    assert len(found) == 1
+    with connect_plainly() as plain:
+        rows = plain.execute(f"SELECT id FROM {TABLE} WHERE id = 'late'").fetchall()
+    assert len(rows) == 1
     verdict = check()
     assert (verdict.fault, verdict.rows, verdict.late) == (None, 3, 1)
     code, out, _ = run("verify")
@@ -91,7 +91,7 @@ def test_late_row_is_noted_with_message_and_verifies(writer: Ingested) -> None:
 
 
 def test_row_without_message_is_a_fault(writer: Ingested) -> None:
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     execute(
         f"INSERT INTO {TABLE} (id, version, data, updated_at, client_id, type)"
         f" VALUES ('forged', 1, '{{}}', '{MOMENT}', 'c', 1)"
@@ -107,7 +107,7 @@ def test_row_without_message_is_a_fault(writer: Ingested) -> None:
 )
 @pytest.mark.parametrize("id", ["late", "b"])
 def test_changed_or_deleted_row_is_a_fault(writer: Ingested, change: str, id: str) -> None:
-    writer.write(old("late"), old("late too"))
+    writer.write(make_old_message("late"), make_old_message("late too"))
     assert check().fault is None
     execute(change.format(TABLE, id))
     fault = check().fault
@@ -116,43 +116,48 @@ def test_changed_or_deleted_row_is_a_fault(writer: Ingested, change: str, id: st
 
 
 def test_repeats_and_rejects_are_not_noted_as_late(writer: Ingested) -> None:
-    writer.write(old("a"), old("b", data={"other": 1}), old("late"), source=SOURCE)
-    writer.write(old("late"))
-    assert noted() == [("late", TOPIC, 5, False)]
+    writer.write(
+        make_old_message("a"),
+        make_old_message("b", data={"other": 1}),
+        make_old_message("late"),
+        source=SOURCE,
+    )
+    writer.write(make_old_message("late"))
+    assert list_late_rows() == [("late", TOPIC, 5, False)]
     assert check().fault is None
 
 
 def test_late_row_displaced_by_bad_row_is_noted_once(writer: Ingested) -> None:
     # The bad row makes the batch fail and be halved: rows are copied more than once.
     bad = make_value_with_data(b'{"a":"\xff"}', id="bad", updatedAt=MOMENT.isoformat())
-    writer.write(*(old(f"late{n}") for n in range(5)), bad)
-    assert [row["offset"] for row in ingesting.quarantined()] == [8]
-    assert noted() == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
+    writer.write(*(make_old_message(f"late{n}") for n in range(5)), bad)
+    assert [row["offset"] for row in ingesting.list_quarantined()] == [8]
+    assert list_late_rows() == [(f"late{n}", TOPIC, 3 + n, False) for n in range(5)]
     assert check().fault is None
 
 
 def test_late_row_from_quarantine_is_noted(writer: Ingested) -> None:
-    writer.write(old("late", author=7))
-    ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.quarantined()]
-    with raw() as plain:
+    writer.write(make_old_message("late", author=7))
+    ((identity, _),) = [(row["id"], row["reason"]) for row in ingesting.list_quarantined()]
+    with connect_plainly() as plain:
         plain.execute(
             "UPDATE ingest_quarantine SET value = %s, next_attempt = now() WHERE id = %s",
-            [old("late"), identity],
+            [make_old_message("late"), identity],
         )
     with open_connection("test") as plain:
         (became,) = retry_messages(plain, MessageSelection(ids=(identity,)), lambda: WINDOW)
     assert became["stored"] == 1
-    assert noted() == [("late", TOPIC, 3, False)]
+    assert list_late_rows() == [("late", TOPIC, 3, False)]
     assert check().fault is None
 
 
 def test_batch_of_today_runs_no_query_for_seals(
     writer: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with queries(monkeypatch) as statements:
+    with record_queries(monkeypatch) as statements:
         writer.write(make_value(id="today", updatedAt=clock.now().replace(tzinfo=None).isoformat()))
         assert not [statement for statement in statements if "sealed_day" in statement]
-        writer.write(old("late"))
+        writer.write(make_old_message("late"))
         assert len([statement for statement in statements if "sealed_day" in statement]) == 1
 
 
@@ -174,15 +179,19 @@ def test_seal_waits_for_writer_that_began_before(
         threading.Event().wait(0.01)
 
     monkeypatch.setattr(late_rows.time, "sleep", pause)
-    with raw() as plain, open_connection("test") as open_, ThreadPoolExecutor(1) as pool:
+    with (
+        connect_plainly() as plain,
+        open_connection("test") as open_,
+        ThreadPoolExecutor(1) as pool,
+    ):
         with open_.transaction():
-            copy_rows(open_, ROOT, rows(old("in flight")))
+            copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
             future = pool.submit(seal_day, plain, ROOT, OLD)
             while not waits.is_set() and not future.done():
                 waits.wait(0.01)
             assert waits.is_set()
         assert future.result().rows == 4
-    assert noted() == []
+    assert list_late_rows() == []
     assert check().fault is None
 
 
@@ -194,18 +203,18 @@ def test_writer_notes_rows_while_day_is_sealed(
 
         def write(*_: Any) -> None:
             open_.execute("BEGIN")
-            copy_rows(open_, ROOT, rows(old("in flight")))
+            copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
             if when == "before the digest":
                 open_.execute("COMMIT")
 
         # The moment between the announcement and the digest.
         monkeypatch.setattr(sealing, "_vacuum_day", write)
-        made = seal_day(plain, ROOT, OLD)
+        seal = seal_day(plain, ROOT, OLD)
         if when == "after the seal":
             open_.execute("COMMIT")
     inside = when == "before the digest"
-    assert made.rows == (4 if inside else 3)
-    assert noted() == [("in flight", TOPIC, 0, inside)]
+    assert seal.rows == (4 if inside else 3)
+    assert list_late_rows() == [("in flight", TOPIC, 0, inside)]
     assert (check().fault, check().late) == (None, 0 if inside else 1)
 
 
@@ -214,7 +223,7 @@ def test_open_writer_delays_seal_to_next_run(
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.1)
     with open_connection("test") as open_, open_.transaction():
-        copy_rows(open_, ROOT, rows(old("in flight")))
+        copy_rows(open_, ROOT, decode_rows(make_old_message("in flight")))
         code, _, err = run("seal", str(OLD), "--entity", ROOT.name)
         assert (code, "stays open" in err) == (2, True)
     assert not DaySeal.objects.exists()
@@ -239,10 +248,10 @@ def leave(archive: Archive | None, accept_changed: date | None = None) -> None:
 def test_archiving_seals_day_with_late_rows_again(
     writer: Ingested, archive: Archive, plain: Connection
 ) -> None:
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     leave(archive)
-    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4]
-    assert noted() == [("late", TOPIC, 3, True)]
+    assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4]
+    assert list_late_rows() == [("late", TOPIC, 3, True)]
     verdict = check()
     assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
     restore_day(plain, archive, ROOT, OLD)
@@ -250,22 +259,22 @@ def test_archiving_seals_day_with_late_rows_again(
 
 
 def test_day_restored_and_dropped_again_verifies(writer: Ingested, archive: Archive) -> None:
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     leave(archive)
     # Within a longer retention: a repeat of an archived row, and a new one.
-    writer.write(old("a"), old("new"))
+    writer.write(make_old_message("a"), make_old_message("new"))
     assert (check().fault, check().note) == (None, "archived; the digests are equal")
     leave(archive)
     assert ArchivedDay.objects.get().rows == 5
-    assert [made.rows for made in DaySeal.objects.order_by("id")] == [3, 4, 5]
+    assert [seal.rows for seal in DaySeal.objects.order_by("id")] == [3, 4, 5]
     assert check().fault is None
     # A day that came back with repeats only gets no further seal.
-    writer.write(old("b"))
+    writer.write(make_old_message("b"))
     assert check().fault is None
     leave(archive)
     assert DaySeal.objects.count() == 3
     assert check().fault is None
-    with raw() as plain:
+    with connect_plainly() as plain:
         restore_day(plain, archive, ROOT, OLD)
     assert check().fault is None
 
@@ -280,7 +289,7 @@ def test_restored_day_without_rows_is_a_fault(
 
 
 def test_forged_row_is_a_fault_after_archiving(writer: Ingested, archive: Archive) -> None:
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     execute(f"UPDATE {TABLE} SET data = '{{\"rate\": 0}}' WHERE id = 'a'")
     leave(archive, accept_changed=OLD)
     assert check().fault == "the archived rows are not the sealed rows"
@@ -288,13 +297,13 @@ def test_forged_row_is_a_fault_after_archiving(writer: Ingested, archive: Archiv
 
 
 def test_verify_accepts_only_drops_of_maintain(writer: Ingested, plain: Connection) -> None:
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     leave(None)
     assert (check().fault, check().note) == (None, "dropped, not archived")
     # The day comes back, empty as after a longer retention, and then with a row.
     days.create_partition(plain, TABLE, OLD)
     assert (check().fault, check().note) == (None, "dropped, not archived")
-    writer.write(old("again"))
+    writer.write(make_old_message("again"))
     assert (check().fault, check().late) == (None, 1)
     seal_day(plain, ROOT, OLD)
     plain.execute(f"DROP TABLE {NAME}")
@@ -306,10 +315,10 @@ def test_notes_of_late_rows_are_deleted_with_the_day(
 ) -> None:
     changed = msgspec.structs.replace(settings.ANNALS, retention_days=10)
     monkeypatch.setattr(settings, "ANNALS", changed)
-    writer.write(old("late"))
+    writer.write(make_old_message("late"))
     leave(archive)
     assert run("maintain")[0] == 0
-    assert len(noted()) == 1
+    assert len(list_late_rows()) == 1
     ArchivedDay.objects.all().delete()
     assert run("maintain")[0] == 0
-    assert noted() == []
+    assert list_late_rows() == []

@@ -23,24 +23,24 @@ from ingest.store.batch import OffsetGap
 from ingest.store.ledger import Claim, FencedError
 from ingest.store.session import open_connection
 from ingest.store.transaction import BatchWriter
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.ingested import (
     CHILD_SOURCE,
     TWIN_SOURCE,
     Ingested,
     claim_all,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
     query,
+    read_counts,
 )
 from tests.messages import EXPIRED, SOURCE, WINDOW, make_message, make_value
 
 
 def print_ledger_json() -> tuple[int, dict[str, Any]]:
     """`annals ledger --json`: exit code and what it says."""
-    ended = command("ledger", "--json", "--offline")
+    ended = run_command("ledger", "--json", "--offline")
     return ended.code, json.loads(ended.out)
 
 
@@ -72,18 +72,18 @@ def test_claim_of_new_partition_starts_at_first_offset_of_broker(ingested: Inges
 def test_fenced_consumer_writes_nothing(ingested: Ingested) -> None:
     """Rows, rejects, search keys and counts of the fenced one: nothing of it is there."""
     ingested.write(make_value(id="a"))
-    late = ingested.batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
+    late = ingested.make_batch(make_value(id="late", data={"realtyCrmId": "late"}), b"late")
     newer = claim_all()
     with pytest.raises(FencedError):
         ingested.store(late)
-    assert ids() == ["a"]
-    assert quarantined() == []
+    assert list_ids() == ["a"]
+    assert list_quarantined() == []
     assert query("SELECT 1 FROM search_key") == []
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
     ingested.claims = newer
     ingested.store(late)
-    assert ids() == ["a", "late"]
-    assert faults() == []
+    assert list_ids() == ["a", "late"]
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize("start", [0, 2], ids=["behind", "ahead"])
@@ -92,24 +92,24 @@ def test_batch_at_another_offset_writes_nothing(ingested: Ingested, start: int) 
     ingested.next[SOURCE] = start
     with pytest.raises(FencedError):
         ingested.write(make_value(id="b"))
-    assert ids() == ["a"]
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert list_ids() == ["a"]
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
 def test_one_lost_partition_fences_the_whole_batch(ingested: Ingested) -> None:
     with open_connection() as plain:
         ledger.claim_partition(plain, CHILD_SOURCE, 0)
-    batch = ingested.batch(make_value(id="a"))
+    batch = ingested.make_batch(make_value(id="a"))
     ingested.fill(batch, make_value(id="t", productInstanceId="a"), source=CHILD_SOURCE)
     with pytest.raises(FencedError):
         ingested.store(batch)
-    assert ids() == []
-    assert counts() == {}
+    assert list_ids() == []
+    assert read_counts() == {}
 
 
 def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
     """A consumer that takes a partition over starts after what the one before has just written."""
-    batch = ingested.batch(make_value(id="a"))
+    batch = ingested.make_batch(make_value(id="a"))
     with ThreadPoolExecutor(1) as pool:
         with ingested.writer.connection.transaction():
             ingested.store(batch)
@@ -122,10 +122,10 @@ def test_claim_waits_for_the_running_write(ingested: Ingested) -> None:
 def test_ledger_records_offset_gaps(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), gap=OffsetGap(0, 5, lost=False))
     ingested.write(make_value(id="b"), gap=OffsetGap(6, 16, lost=True))
-    assert counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
+    assert read_counts() == {"next_offset": 17, "read": 2, "stored": 2, "skipped": 5, "lost": 10}
     result = query("SELECT start_offset, end_offset, lost FROM ingest_gap ORDER BY 1")
     assert [tuple(row.values()) for row in result] == [(6, 16, True)]  # markers are counted only
-    assert faults() == [
+    assert find_faults() == [
         "top-storage.export.product-instance[0]: 10 messages were deleted by the broker before"
         " they were read"
     ]
@@ -160,14 +160,14 @@ def test_ledger_json_is_ok_when_sums_add_up(ingested: Ingested) -> None:
 def test_acknowledged_losses_do_not_hide_later_losses(ingested: Ingested) -> None:
     """The ledger reports only what was lost since; the total and the reasons are kept."""
     ingested.write(make_value(id="a"), gap=OffsetGap(0, 7, lost=True))
-    page_text = faults()
+    page_text = find_faults()
     assert [item for item in page_text if "7 messages were deleted" in item] == page_text
     run_on_own_thread("ledger", "acknowledge", SOURCE.topic, "--why", "retention was too short")
-    assert faults() == []
+    assert find_faults() == []
     with pytest.raises(CommandError, match="all lost messages are acknowledged already"):
         run_on_own_thread("ledger", "acknowledge", SOURCE.topic, "--why", "again")
     ingested.write(make_value(id="b"), gap=OffsetGap(8, 11, lost=True))
-    [fault] = faults()
+    [fault] = find_faults()
     assert "3 messages were deleted" in fault
     code, figures = print_ledger_json()
     [own_figures] = [
@@ -207,22 +207,22 @@ def test_recreated_topic_has_its_own_row(ingested: Ingested) -> None:
         ingested.claims[again] = ledger.claim_partition(plain, again, 0)
     ingested.next[again] = 0
     ingested.write(make_value(id="a"), b"bad", source=again)
-    assert counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    assert read_counts(again) == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 2}
     current = {entry.topic_id: entry.current for entry in ledger_rows.load_entries()}
     assert (current["made-again"], current[SOURCE.topic_id]) == (True, False)
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> None:
     """Asked while bad messages pour in: never a fault that is none."""
     stop = threading.Event()
 
-    def pour() -> None:
+    def write_bad_messages() -> None:
         while not stop.is_set():
             ingested.write(b"bad")
 
-    pouring = threading.Thread(target=pour)
+    pouring = threading.Thread(target=write_bad_messages)
     pouring.start()
     try:
         for _ in range(150):
@@ -230,11 +230,11 @@ def test_ledger_and_quarantine_counts_are_of_one_moment(ingested: Ingested) -> N
     finally:
         stop.set()
         pouring.join(120)
-    assert counts()["quarantined"] > 20
+    assert read_counts()["quarantined"] > 20
 
 
 def test_lag_is_broker_end_minus_next_offset(ingested: Ingested) -> None:
-    ingested.writer.write(ingested.batch(make_value()), ingested.claims, {SOURCE: 51})
+    ingested.writer.write(ingested.make_batch(make_value()), ingested.claims, {SOURCE: 51})
     with open_connection() as plain:
         ledger.record_heartbeat(plain, {ingested.claims[TWIN_SOURCE]: 7}, None)
     lags = {entry.topic: entry.lag for entry in ledger_rows.load_entries()}
@@ -351,10 +351,10 @@ def test_halted_partition_resumes_by_command(ingested: Ingested) -> None:
 
 
 def test_probe_without_database_is_tried_later(ingested: Ingested) -> None:
-    def away() -> ledger.Connection:
+    def raise_away() -> ledger.Connection:
         raise psycopg.OperationalError("away")
 
-    query = Probe(away, lambda *_: [], lambda _: {}, TOLERANCE)
+    query = Probe(raise_away, lambda *_: [], lambda _: {}, TOLERANCE)
     assert query((SOURCE.topic, 0), ingested.claims[SOURCE], 10, WINDOW) is None
 
 
@@ -362,6 +362,6 @@ def test_writer_gives_up_only_between_two_attempts(ingested: Ingested) -> None:
     """abandon() does not disturb a write that succeeds."""
     writer = RetryingWriter(BatchWriter(open_connection))
     writer.stop_waiting()
-    writer.write(ingested.batch(make_value(id="a")), ingested.claims, {})
+    writer.write(ingested.make_batch(make_value(id="a")), ingested.claims, {})
     writer.writer.close()
-    assert ids() == ["a"]
+    assert list_ids() == ["a"]

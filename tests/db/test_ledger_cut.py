@@ -17,8 +17,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def plain_connection() -> object:
-    with open_connection("test") as found:
-        yield found
+    with open_connection("test") as session:
+        yield session
 
 
 def write_batch(plain_connection: psycopg.Connection, claim: ledger.Claim, until: int) -> None:
@@ -81,15 +81,15 @@ def test_replaced_log_is_read_from_its_start_once(plain_connection: psycopg.Conn
 def test_last_message_is_remembered_until_broker_deletes_it(
     plain_connection: psycopg.Connection,
 ) -> None:
-    held = ledger.claim_partition(plain_connection, SOURCE, 0)
-    assert held.last is None
+    claim = ledger.claim_partition(plain_connection, SOURCE, 0)
+    assert claim.last is None
     sixth = make_message(b"bad", 6, leader_epoch=2)
     last = LastMessage.from_message(sixth)
-    claim_and_advance(plain_connection, held, PartitionProgress(0, 7, read=7, good=7, last=sixth))
-    held = ledger.claim_partition(plain_connection, SOURCE, 0)
-    assert held.last == last
+    claim_and_advance(plain_connection, claim, PartitionProgress(0, 7, read=7, good=7, last=sixth))
+    claim = ledger.claim_partition(plain_connection, SOURCE, 0)
+    assert claim.last == last
     # Markers behind it: nothing newer to remember.
     gap = OffsetGap(7, 9, lost=False)
-    claim_and_advance(plain_connection, held, PartitionProgress(7, 9, gaps=[gap]))
+    claim_and_advance(plain_connection, claim, PartitionProgress(7, 9, gaps=[gap]))
     assert ledger.claim_partition(plain_connection, SOURCE, 6).last == last
     assert ledger.claim_partition(plain_connection, SOURCE, 7).last is None

@@ -18,7 +18,7 @@ from history.store.database import privileges
 from ingest.store import rights
 from ingest.store.session import open_connection
 from tests.consuming import wait_until
-from tests.db.as_role import PASSWORD, member, url_of
+from tests.db.as_role import PASSWORD, build_url, create_member
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,14 +36,14 @@ def fetch_limits(login: str) -> tuple[int, list[str]]:
     return actual[0], sorted(actual[1] or [])
 
 
-def alter_login(login: str, what: str) -> None:
+def alter_login(login: str, clause: str) -> None:
     with open_connection("test-owner") as owner:
-        owner.execute(f"ALTER ROLE {login} {what}")
+        owner.execute(f"ALTER ROLE {login} {clause}")
 
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_each_login_has_limits(role: str) -> None:
-    with member(role) as login:
+    with create_member(role) as login:
         call_command("grants", apply=True, stdout=StringIO())
         expected = grants.LIMITS[role]
         settings = sorted(f"{name}={value}" for name, value in expected.settings.items())
@@ -51,7 +51,7 @@ def test_each_login_has_limits(role: str) -> None:
 
 
 def test_limits_set_by_administrator_stay() -> None:
-    with member(WEB) as login:
+    with create_member(WEB) as login:
         alter_login(login, "SET statement_timeout = '3s'")
         alter_login(login, "CONNECTION LIMIT 200")
         call_command("grants", apply=True, stdout=StringIO())
@@ -76,7 +76,7 @@ def test_grants_creates_logins_and_changes_passwords(tmp_path: Path) -> None:
             private_files.write_private_file(file, f"{password}\n")
             words = ("web", "made_login", str(file))
             call_command("grants", apply=True, login=[words], stdout=StringIO())
-            url = url_of("made_login").replace(PASSWORD, password)
+            url = build_url("made_login").replace(PASSWORD, password)
             with psycopg.connect(url) as plain:
                 row = plain.execute("SELECT pg_has_role('annals_web', 'USAGE')").fetchone()
                 assert row == (True,)
@@ -89,10 +89,10 @@ def test_grants_creates_logins_and_changes_passwords(tmp_path: Path) -> None:
 def test_login_cannot_get_rights_of_second_role(tmp_path: Path) -> None:
     file = tmp_path / "password"
     private_files.write_private_file(file, "other")
-    with member(CONSUMER) as login:
+    with create_member(CONSUMER) as login:
         with pytest.raises(CommandError, match=f"{login} has the rights of {CONSUMER}: "):
             call_command("grants", apply=True, login=[("web", login, str(file))])
-        with psycopg.connect(url_of(login)) as plain:  # its password is what it was
+        with psycopg.connect(build_url(login)) as plain:  # its password is what it was
             row = plain.execute("SELECT pg_has_role('annals_web', 'MEMBER')").fetchone()
         assert row == (False,)
         alter_login(login, "SUPERUSER")
@@ -102,7 +102,7 @@ def test_login_cannot_get_rights_of_second_role(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", [WEB, CONSUMER])
 def test_login_of_process_does_not_own_tables(role: str) -> None:
-    with member(role) as login, psycopg.connect(url_of(login)) as plain:
+    with create_member(role) as login, psycopg.connect(build_url(login)) as plain:
         assert privileges.explain_wrong_login(plain) is None
 
 
@@ -120,11 +120,11 @@ def test_superuser_and_owner_are_complained_about() -> None:
 
 
 def test_login_of_other_process_lacks_rights() -> None:
-    with member(CONSUMER) as login, psycopg.connect(url_of(login)) as plain:
+    with create_member(CONSUMER) as login, psycopg.connect(build_url(login)) as plain:
         actual = privileges.explain_lacking_rights(plain, list_web_rights()) or ""
     assert f"'{login}' of this process lacks rights: " in actual
     assert " more. Run `annals grants --apply`" in actual
-    with member(WEB) as login, psycopg.connect(url_of(login)) as plain:
+    with create_member(WEB) as login, psycopg.connect(build_url(login)) as plain:
         assert privileges.explain_lacking_rights(plain, list_web_rights()) is None
 
 
@@ -135,13 +135,13 @@ def test_login_is_reported_when_it_cannot_be_checked(caplog: pytest.LogCaptureFi
 
 def test_consumer_logs_missing_rights(caplog: pytest.LogCaptureFixture) -> None:
     expected = tuple(rights.list_consumer_rights())
-    with member(CONSUMER) as login:
-        with psycopg.connect(url_of(login)) as plain:
+    with create_member(CONSUMER) as login:
+        with psycopg.connect(build_url(login)) as plain:
             assert privileges.explain_lacking_rights(plain, expected) is None
         with open_connection("test-owner") as owner:
             owner.execute(f"REVOKE INSERT ON {ROOT.table} FROM {CONSUMER}")
             owner.execute(f"REVOKE UPDATE (stored) ON ingest_ledger FROM {CONSUMER}")
-        privileges.warn_in_background(partial(psycopg.connect, url_of(login)), rights=expected)
+        privileges.warn_in_background(partial(psycopg.connect, build_url(login)), rights=expected)
         wait_until(lambda: "lacks rights" in caplog.text, "nothing is logged")
     assert f"{login!r} of this process lacks rights: INSERT on {ROOT.table}, UPDATE on " in (
         caplog.text

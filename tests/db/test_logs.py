@@ -17,8 +17,12 @@ SECRET = "Прыгунов-4711"
 FORMATS = [ConsoleFormatter(), JsonFormatter()]
 
 
-def format_line(formatter: logging.Formatter, message: str, *args: object, **given: object) -> str:
-    record = logging.makeLogRecord({"name": "ingest", "levelname": "INFO", "msg": message, **given})
+def format_line(
+    formatter: logging.Formatter, message: str, *args: object, **attributes: object
+) -> str:
+    record = logging.makeLogRecord(
+        {"name": "ingest", "levelname": "INFO", "msg": message, **attributes}
+    )
     record.args = args
     return formatter.format(record)
 

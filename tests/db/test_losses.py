@@ -20,9 +20,9 @@ from ingest.messages.message import TopicPartition
 from ingest.models import Ledger, RetiredTopic
 from ingest.store import ledger
 from ingest.store.session import open_connection
-from tests.db.commands import printed
-from tests.db.noted import ledger_row
-from tests.db.screens import text
+from tests.db.commands import read_output
+from tests.db.noted import create_ledger_row
+from tests.db.screens import read_text
 
 pytestmark = pytest.mark.django_db
 TOPICS = sorted(BY_TOPIC)
@@ -44,7 +44,7 @@ def make_ledger_row(topic: str, **values: Any) -> Ledger:
         "arriving_rate": 10.0,
         "loss_at": NOW + timedelta(hours=8),
     }
-    return ledger_row(topic, **arguments | values)
+    return create_ledger_row(topic, **arguments | values)
 
 
 @pytest.fixture
@@ -111,12 +111,12 @@ def test_catch_up_of_halted_partition_is_endless(
         True,
     )
     assert forecasts[TOPICS[2], 0].catch_up_seconds == 100 / 40
-    output = printed("ledger", "--offline")
+    output = read_output("ledger", "--offline")
     assert "data will be lost in 10 min" in output
     assert "catching up never ends: it is halted" in output
     client.force_login(User.objects.get(username="ops"))
     client.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
-    assert "and its reading has stopped" in text(client.get("/admin/completeness/"))
+    assert "and its reading has stopped" in read_text(client.get("/admin/completeness/"))
 
 
 def test_loss_metrics_are_served_without_consumer(four_partitions_behind: None) -> None:
@@ -130,12 +130,12 @@ def test_loss_metrics_are_served_without_consumer(four_partitions_behind: None) 
 
 
 def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
-    output = printed("ledger", "--offline").splitlines()
+    output = read_output("ledger", "--offline").splitlines()
     [endangered, never] = [item for item in output if "UNREAD" in item]
     assert endangered.startswith(f"UNREAD {TOPICS[0]}[0]: 24,000 messages; data will be lost in ")
     assert endangered.endswith("; catching up takes 13 min 23 s")
     assert "never" in never
-    [first, _, third] = json.loads(printed("ledger", "--offline", "--json"))["losses"]
+    [first, _, third] = json.loads(read_output("ledger", "--offline", "--json"))["losses"]
     assert (first["topic"], first["unread"], first["keptSeconds"]) == (TOPICS[0], 24_000, 28_800.0)
     assert 0 < first["lossSeconds"] < 631
     assert third["lossSeconds"] is None
@@ -143,11 +143,11 @@ def test_command_prints_loss_forecast(four_partitions_behind: None) -> None:
 
 def test_page_shows_loss_forecast(four_partitions_behind: None, client: Client) -> None:
     client.force_login(User.objects.get(username="ops"))
-    page = text(client.get("/admin/completeness/"))
+    page = read_text(client.get("/admin/completeness/"))
     assert f"{TOPICS[0]}[0]: data will be lost in 10 min" in page
     assert "catching up takes 13 min 23 s." in page
     Ledger.objects.update(reading_rate=1.0)
-    hopeless = text(client.get("/admin/completeness/"))
+    hopeless = read_text(client.get("/admin/completeness/"))
     assert "and messages come as fast as they are read" in hopeless
 
 
@@ -158,18 +158,20 @@ def test_only_owner_of_partition_records_its_forecast() -> None:
     with open_connection("annals-test") as plain:
         old = ledger.claim_partition(plain, source, 0)
         new = ledger.claim_partition(plain, source, 0)
-        for held, at, kept, arriving, rate in (
+        for claim, moment, kept_seconds, arriving, rate in (
             (new, NOW.timestamp(), None, 7.0, 123.0),
             (old, None, 1.0, 8.0, 5.0),
             (new, NOW.timestamp(), 60.0, 9.0, None),
         ):
-            result = Outlook(PartitionLog(0, 0, 0, arriving), DeletionForecast(at, 0, 0, kept))
-            ledger.record_forecast(plain, {held: result}, rate)
+            result = Outlook(
+                PartitionLog(0, 0, 0, arriving), DeletionForecast(moment, 0, 0, kept_seconds)
+            )
+            ledger.record_forecast(plain, {claim: result}, rate)
         plain.commit()
-    [mine] = Ledger.objects.all()
-    assert (mine.loss_at, mine.kept_seconds) == (NOW, 60.0)
-    assert (mine.arriving_rate, mine.reading_rate) == (9.0, 123.0)
-    assert mine.forecast_at is not None
+    [ledger_row] = Ledger.objects.all()
+    assert (ledger_row.loss_at, ledger_row.kept_seconds) == (NOW, 60.0)
+    assert (ledger_row.arriving_rate, ledger_row.reading_rate) == (9.0, 123.0)
+    assert ledger_row.forecast_at is not None
     connection.close()
 
 

@@ -140,11 +140,11 @@ def test_migrate_tries_again_until_lock_is_free() -> None:
 
 
 def test_migrate_ends_statement_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*_: object, **__: object) -> None:
+    def sleep_in_database(*_: object, **__: object) -> None:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_sleep(60)")
 
-    monkeypatch.setattr(migrate.migrate.Command, "handle", slow)
+    monkeypatch.setattr(migrate.migrate.Command, "handle", sleep_in_database)
     with pytest.raises(CommandError, match=r"took more than 0\.2 seconds"):
         call_command("migrate", statement_timeout=0.2)
     with connection.cursor() as cursor:

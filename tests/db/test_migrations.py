@@ -23,7 +23,7 @@ def test_no_model_differs_from_its_migrations(capsys: pytest.CaptureFixture[str]
         pytest.fail(f"models without a migration:\n{capsys.readouterr().out}")
 
 
-def breaks(operation: object) -> bool:
+def is_breaking(operation: object) -> bool:
     """Whether processes of the release before cannot read or add rows after it."""
     if isinstance(operation, operations.AddField):
         field = operation.field
@@ -31,12 +31,12 @@ def breaks(operation: object) -> bool:
     return isinstance(operation, TAKE_AWAY)
 
 
-def test_an_earlier_release_can_work_after_each_migration() -> None:
+def test_earlier_release_can_work_after_each_migration() -> None:
     migrations = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
-    found = {
+    problems = {
         f"{app}.{name}"
         for (app, name), migration in migrations.items()
         if app in APPS and not migration.initial
-        if any(map(breaks, migration.operations))
+        if any(map(is_breaking, migration.operations))
     }
-    assert found == set(), "give new columns a db_default, remove old ones a release later"
+    assert problems == set(), "give new columns a db_default, remove old ones a release later"

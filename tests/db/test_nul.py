@@ -22,8 +22,8 @@ from history.retention.archive.write import DayArchiver
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query
-from tests.db.partitioned import execute_plans, raw
+from tests.db.ingested import Ingested, find_faults, list_ids, list_quarantined, query, read_counts
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import Store
 from tests.messages import make_value_with_data
 
@@ -32,18 +32,20 @@ NUL = {"a": "x\0y", "b\0": ["\0", {"c": 1}], "number": "17", "q": '"\\u0000', "s
 BASE = "/api/v1/history/product-instance/A1"
 
 
-def test_it_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
+def test_document_with_nul_is_stored_repeated_and_distinguished(ingested: Ingested) -> None:
     text = dumps(NUL)
     turned = json.dumps(dict(reversed(NUL.items())), indent=1).encode()
-    other = dumps({**NUL, "a": "xy\0"})
+    other_document = dumps({**NUL, "a": "xy\0"})
     ingested.write(make_value_with_data(text, id="n"), make_value_with_data(b"{}", id="o"))
-    ingested.write(make_value_with_data(turned, id="n"), make_value_with_data(other, id="n"))
-    assert ids() == ["n", "o"]
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    ingested.write(
+        make_value_with_data(turned, id="n"), make_value_with_data(other_document, id="n")
+    )
+    assert list_ids() == ["n", "o"]
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
     expected = {"next_offset": 4, "read": 4, "stored": 2, "repeated": 1}
-    assert counts() == {**expected, "quarantined": 1}
+    assert read_counts() == {**expected, "quarantined": 1}
     assert [row["value"] for row in query("SELECT value FROM search_key")] == ["17"]
-    assert faults() == []
+    assert find_faults() == []
 
 
 NOW = datetime.now(UTC)
@@ -53,12 +55,12 @@ OLD = NOW - timedelta(days=5)
 @pytest.fixture
 def archived_too(tables: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Versions 0 and 1 of A1: NUL in both, five days apart; and an archive."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for version, (moment, data) in enumerate(((OLD, NUL), (NOW, {**NUL, "a": "\0"}))):
             days.create_partition(plain, ROOT.table, moment.date())
             Store().add("A1", version, to_store(dumps(data)).decode(), moment, type=UPDATE)
-    given = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_DEMO": "true", "ANNALS_ARCHIVE_URL": str(tmp_path / "archive")}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     return tmp_path
 
 
@@ -67,20 +69,20 @@ def auditor(archived_too: Path, auditor: Client) -> Client:
     return auditor
 
 
-def test_the_screens_show_it(auditor: Client) -> None:
+def test_screens_show_nul_character(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     for page in ("", "versions/0/", "state/", "compare/?from=0&to=1"):
         answer = auditor.get(f"/admin/history/product-instance/A1/{page}")
         assert answer.status_code == 200
         assert b"\0" not in answer.content
-        shown = answer.content.decode()
-        assert "␀" in shown or "\\u0000" in shown
+        page_text = answer.content.decode()
+        assert "␀" in page_text or "\\u0000" in page_text
     assert "x␀y" in auditor.get("/admin/history/product-instance/A1/").content.decode()
     download = auditor.get("/admin/history/product-instance/A1/versions/0/?download=1")
     assert json.loads(download.content) == NUL
 
 
-def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> None:
+def test_filter_accepts_field_name_with_nul(auditor: Client) -> None:
     auditor.force_login(User.objects.get(username="support"))
     address = "/admin/history/product-instance/A1/"
     assert f"{address}field/?path=%2Fb%00" in auditor.get(f"{address}state/").content.decode()
@@ -91,7 +93,7 @@ def test_the_filter_by_a_field_with_it_in_the_name_is_used(auditor: Client) -> N
 
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> None:
+def test_exports_contain_nul_character(archived_too: Path, kind: str, archived: bool) -> None:
     if archived:
         policy = PartitionPolicy(Window.at(NOW, 3, 1), NOW.date(), None, 0)
         execute_plans(policy, archiver=DayArchiver(Files(str(archived_too / "archive"))))
@@ -105,8 +107,8 @@ def test_exports_contain_it(archived_too: Path, kind: str, archived: bool) -> No
     [file] = [path for path in out.rglob(f"*.{kind}") if path.is_file()]
     with file.open("rb") as stream:
         if kind == "jsonl":
-            found = json.loads(stream.read())["data"]
+            document = json.loads(stream.read())["data"]
         else:
             [row] = parquet.read_rows(stream)
-            found = json.loads(row[-1])
-    assert found == NUL
+            document = json.loads(row[-1])
+    assert document == NUL

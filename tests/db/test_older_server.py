@@ -22,10 +22,10 @@ with open_connection("test") as plain:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with run_debian_server() as found:
-        if not found:
+    with run_debian_server() as server_url:
+        if not server_url:
             pytest.skip("Debian's PostgreSQL is not installed")
-        yield found
+        yield server_url
 
 
 def run(url: str, *words: str) -> str:
@@ -39,12 +39,12 @@ def run(url: str, *words: str) -> str:
     return finished.stdout
 
 
-def test_an_older_server(url: str) -> None:
+def test_older_postgresql_gets_tables_and_lists_partitions(url: str) -> None:
     with psycopg.connect(url) as plain:
         version = plain.info.server_version
     if version >= 170_000:
         pytest.skip("Debian's PostgreSQL knows all parameters")
     run(url, "manage.py", "migrate")
     assert run(url, "-c", PROGRAM) == f"UTC {version}\n"
-    [found] = json.loads(run(url, "manage.py", "partitions", "list", "--json"))[:1]
-    assert found["table"]
+    [partition] = json.loads(run(url, "manage.py", "partitions", "list", "--json"))[:1]
+    assert partition["table"]

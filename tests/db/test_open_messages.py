@@ -21,11 +21,11 @@ from history.kinds.entities import BY_NAME, PARTS, ROOT
 from ingest.messages.message import Message
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import CHILD_SOURCE, Ingested
-from tests.db.noted import ledger_row
-from tests.db.screens import text
-from tests.db.store import queries
+from tests.db.noted import create_ledger_row
+from tests.db.screens import read_text
+from tests.db.store import record_queries
 from tests.messages import CHILD_TOPIC, NOW, TOPIC, make_value
 
 TASK = BY_NAME["product-task"]
@@ -63,15 +63,15 @@ PAGES = [
 ]
 
 
-def of(number: int | None, **changes: Any) -> bytes:
+def make_version_message(number: int | None, **changes: Any) -> bytes:
     """A version of A1, made a minute after the one before."""
-    at = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
-    given = {"id": "A1", "version": number, "updatedAt": at, "data": {"rate": str(number)}}
-    return make_value(**given | changes)
+    moment = (NOW + timedelta(minutes=number or 0) - timedelta(hours=1)).isoformat()
+    fields = {"id": "A1", "version": number, "updatedAt": moment, "data": {"rate": str(number)}}
+    return make_value(**fields | changes)
 
 
-def child(id: str, number: int, **changes: Any) -> bytes:
-    return of(number, **{"id": id, "productInstanceId": "A1"} | changes)
+def make_child_message(id: str, number: int, **changes: Any) -> bytes:
+    return make_version_message(number, **{"id": id, "productInstanceId": "A1"} | changes)
 
 
 @pytest.fixture
@@ -84,11 +84,11 @@ def english(client: Client) -> Client:
 @pytest.fixture
 def stored(ingested: Ingested) -> Iterator[Ingested]:
     """The versions 1, 3 of A1, and of a child of it 0. All that was sent has been read."""
-    ingested.write(of(1), of(3))
-    ingested.write(child("T1", 0), source=CHILD_SOURCE)
+    ingested.write(make_version_message(1), make_version_message(3))
+    ingested.write(make_child_message("T1", 0), source=CHILD_SOURCE)
     now = clock.now()
     for topic in (topic for entity in PARTS for topic in entity.topics):
-        ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
+        create_ledger_row(topic=topic, topic_id="other", partition=9, end_known_at=now)
     with open_connection("test") as plain:
         plain.execute("UPDATE ingest_ledger SET high_watermark = next_offset, end_known_at = now()")
     yield ingested
@@ -96,7 +96,7 @@ def stored(ingested: Ingested) -> Iterator[Ingested]:
         connection.connection.rollback()  # the pages have read the days that are dropped now
 
 
-def told(client: Client, address: str) -> list[dict[str, Any]]:
+def fetch_quarantined(client: Client, address: str) -> list[dict[str, Any]]:
     """What an answer of the API says is in quarantine."""
     answer = client.get(address, headers={"Accept-Language": "en"})
     assert answer.status_code == 200, answer.content
@@ -104,18 +104,18 @@ def told(client: Client, address: str) -> list[dict[str, Any]]:
     assert data["quarantinedCount"] == len(data["quarantined"])
     if "completeness" in data:
         assert data["completeness"]["quarantined"] == data["quarantinedCount"]
-    found: list[dict[str, Any]] = data["quarantined"]
-    return found
+    messages: list[dict[str, Any]] = data["quarantined"]
+    return messages
 
 
 BAD: dict[str, tuple[bytes, int | None]] = {
-    "above": (of(4, type="no such"), 4),
-    "between": (of(2, type="no such"), 2),
-    "below": (of(0, type="no such"), 0),
-    "the number of a stored version": (of(3, data={"rate": "other"}), 3),
-    "a version that is no number": (of(4, version="four"), None),
-    "no version": (of(4, version=...), None),
-    "no time": (of(4, updatedAt="never"), 4),
+    "above": (make_version_message(4, type="no such"), 4),
+    "between": (make_version_message(2, type="no such"), 2),
+    "below": (make_version_message(0, type="no such"), 0),
+    "the number of a stored version": (make_version_message(3, data={"rate": "other"}), 3),
+    "a version that is no number": (make_version_message(4, version="four"), None),
+    "no version": (make_version_message(4, version=...), None),
+    "no time": (make_version_message(4, updatedAt="never"), 4),
 }
 
 
@@ -128,13 +128,15 @@ def test_every_answer_names_a_message_in_quarantine(
     [row] = Quarantined.objects.all()
     made_at = None if place == "no time" else row.made_at
     for address in CALLS:
-        [held] = told(english, address)
-        assert (held["kind"], held["id"], held["version"]) == (ROOT.name, "A1", number), address
-        assert held["reason"] == row.reason
-        assert (held["updatedAt"] is None) == (made_at is None), address
-        assert held["readAt"] == row.first_seen.isoformat(timespec="microseconds")
+        [message] = fetch_quarantined(english, address)
+        assert (message["kind"], message["id"], message["version"]) == (ROOT.name, "A1", number), (
+            address
+        )
+        assert message["reason"] == row.reason
+        assert (message["updatedAt"] is None) == (made_at is None), address
+        assert message["readAt"] == row.first_seen.isoformat(timespec="microseconds")
     for address in PAGES:
-        page_text = text(english.get(address))
+        page_text = read_text(english.get(address))
         assert "is in quarantine" in page_text, address
         assert "is here" not in page_text, address
         if number is not None:
@@ -146,120 +148,128 @@ def test_every_answer_names_a_message_in_quarantine(
 def test_missing_version_that_came_is_told_from_one_that_never_did(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"))
-    for number, came in ((4, True), (5, False)):
+    stored.write(make_version_message(4, type="no such"))
+    for number, has_come in ((4, True), (5, False)):
         for address in (f"{OF_A1}/versions/{number}", f"{OF_A1}/compare?from=1&to={number}"):
             answer = english.get(address, headers={"Accept-Language": "en"})
             error = json.loads(answer.content)["error"]
             assert (answer.status_code, error["code"]) == (404, "not_found")
-            assert ("it came, and could not be stored" in error["message"]) == came, address
+            assert ("it came, and could not be stored" in error["message"]) == has_come, address
 
 
 @pytest.mark.parametrize("body", [b"{not json", None, b'"text"', b"\xff\xfe"])
-def test_a_message_of_which_only_the_key_tells_the_id_is_named(
+def test_message_identified_only_by_its_key_is_named(
     body: bytes | None, stored: Ingested, english: Client
 ) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, b"A1", body))
     for address in CALLS:
-        [held] = told(english, address)
-        assert (held["id"], held["version"], held["updatedAt"]) == ("A1", None, None)
+        [message] = fetch_quarantined(english, address)
+        assert (message["id"], message["version"], message["updatedAt"]) == ("A1", None, None)
     for address in PAGES:
-        assert "its place is not known" in text(english.get(address)), address
+        assert "its place is not known" in read_text(english.get(address)), address
 
 
-def test_a_message_that_names_no_document_may_be_about_any(
-    stored: Ingested, english: Client
-) -> None:
+def test_message_without_id_is_counted_apart(stored: Ingested, english: Client) -> None:
     stored.write(Message(TOPIC, 0, 2, -1, None, b"{not json"))
-    assert told(english, OF_A1) == []
+    assert fetch_quarantined(english, OF_A1) == []
     state = json.loads(english.get(OF_A1).content)["data"]["completeness"]
     assert (state["quarantined"], state["quarantinedWithoutId"]) == (0, 1)
-    page_text = text(english.get(PAGE))
+    page_text = read_text(english.get(PAGE))
     assert "1 message in quarantine does not say which document it is about" in page_text
     assert "is here" not in page_text
 
 
 @pytest.mark.parametrize("settled", ["discarded", "retried"])
-def test_a_settled_message_is_not_named(
+def test_settled_message_is_not_named(
     settled: str, stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored.write(of(4, type="no such"))
-    assert told(english, OF_A1)
+    stored.write(make_version_message(4, type="no such"))
+    assert fetch_quarantined(english, OF_A1)
     if settled == "discarded":
-        printed("quarantine", "discard", "--reason", "bad_type", "--why", "test")
+        read_output("quarantine", "discard", "--reason", "bad_type", "--why", "test")
     else:
         with open_connection("test") as plain:
-            plain.execute("UPDATE ingest_quarantine SET value = %s", [of(4)])
-        printed("quarantine", "retry", "--now")
+            plain.execute("UPDATE ingest_quarantine SET value = %s", [make_version_message(4)])
+        read_output("quarantine", "retry", "--now")
     for address in CALLS:
-        assert told(english, address) == [], address
+        assert fetch_quarantined(english, address) == [], address
     for address in PAGES:
-        assert "is in quarantine" not in text(english.get(address)), address
+        assert "is in quarantine" not in read_text(english.get(address)), address
 
 
-def children() -> Iterator[tuple[bytes, str]]:
-    yield child("T1", 1, type="no such"), "T1"  # the store has it
-    yield child("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
-    yield child("T1", 1, productInstanceId="B9", type="no such"), "T1"
-    yield child("T2", 0, type="no such"), "T2"  # only the message says whose it is
+def list_bad_children() -> Iterator[tuple[bytes, str]]:
+    yield make_child_message("T1", 1, type="no such"), "T1"  # the store has it
+    yield make_child_message("T1", 1, productInstanceId=""), "T1"  # only the store says whose it is
+    yield make_child_message("T1", 1, productInstanceId="B9", type="no such"), "T1"
+    yield make_child_message("T2", 0, type="no such"), "T2"  # only the message says whose it is
 
 
 @pytest.mark.parametrize(
-    "body, id", [*children()], ids=["stored", "names none", "names another", "only named"]
+    "body, id", [*list_bad_children()], ids=["stored", "names none", "names another", "only named"]
 )
-def test_an_application_names_messages_of_its_children(
+def test_application_names_messages_of_its_children(
     body: bytes, id: str, stored: Ingested, english: Client
 ) -> None:
     stored.write(body, source=CHILD_SOURCE)
     for address in CALLS[-2:]:
-        [held] = told(english, address)
-        assert (held["kind"], held["id"]) == (TASK.name, id)
+        [message] = fetch_quarantined(english, address)
+        assert (message["kind"], message["id"]) == (TASK.name, id)
     for address in ("/admin/applications/A1/", "/admin/at/A1/", "/admin/applications/A1/?as=csv"):
-        page_text = text(english.get(address))
+        page_text = read_text(english.get(address))
         assert id in page_text, address
         assert "is in quarantine" in page_text, address
     for address in CALLS[:-2]:
-        assert told(english, address) == []
-    assert "Everything up to" in text(english.get(PAGE))
+        assert fetch_quarantined(english, address) == []
+    assert "Everything up to" in read_text(english.get(PAGE))
 
 
-def test_a_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
-    stored.write(child("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE)
-    stored.write(child("T8", 1, productInstanceId=""), source=CHILD_SOURCE)
+def test_child_of_another_application_is_not_named(stored: Ingested, english: Client) -> None:
+    stored.write(
+        make_child_message("T9", 1, type="no such", productInstanceId="B9"), source=CHILD_SOURCE
+    )
+    stored.write(make_child_message("T8", 1, productInstanceId=""), source=CHILD_SOURCE)
     for address in CALLS:
-        assert told(english, address) == []
+        assert fetch_quarantined(english, address) == []
 
 
-def test_the_search_and_the_first_page_mark_what_has_messages_in_quarantine(
+def test_search_and_first_page_mark_documents_with_quarantined_messages(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"))
-    stored.write(child("T2", 0, type="no such"), source=CHILD_SOURCE)
-    found = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
-    assert [item["quarantinedCount"] for item in found] == [2]
-    assert "2 changes in quarantine" in text(english.get("/admin/history/?q=A1,T1"))
+    stored.write(make_version_message(4, type="no such"))
+    stored.write(make_child_message("T2", 0, type="no such"), source=CHILD_SOURCE)
+    results = json.loads(english.get(f"{API}/search?q=A1").content)["data"]["results"]
+    assert [item["quarantinedCount"] for item in results] == [2]
+    assert "2 changes in quarantine" in read_text(english.get("/admin/history/?q=A1,T1"))
     english.get("/admin/applications/A1/")
-    assert "2 changes in quarantine" in text(english.get("/admin/"))
+    assert "2 changes in quarantine" in read_text(english.get("/admin/"))
 
 
-def test_the_state_at_a_moment_is_uncertain_where_a_message_may_have_come_before(
+def test_state_at_moment_is_uncertain_when_quarantined_message_may_be_older(
     stored: Ingested, english: Client
 ) -> None:
-    stored.write(of(4, type="no such"), of(5, version="?"), of(6, updatedAt="never"))
-    [one] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
-    assert [item["version"] for item in one["quarantined"]] == [6, None, 4]
-    assert (one["missingVersions"], one["missingCount"], one["missingReason"]) == ([], 0, None)
+    stored.write(
+        make_version_message(4, type="no such"),
+        make_version_message(5, version="?"),
+        make_version_message(6, updatedAt="never"),
+    )
+    [document] = json.loads(english.get(CALLS[5]).content)["data"]["uncertain"]
+    assert [item["version"] for item in document["quarantined"]] == [6, None, 4]
+    assert (document["missingVersions"], document["missingCount"], document["missingReason"]) == (
+        [],
+        0,
+        None,
+    )
     # Before versions 4 and 5 were made: only what has no time may have been there.
     before = quote((NOW - timedelta(hours=1) + timedelta(minutes=3, seconds=5)).isoformat())
-    [one] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
-    assert [item["version"] for item in one["quarantined"]] == [6]
+    [document] = json.loads(english.get(f"{OF_A1}/at?time={before}").content)["data"]["uncertain"]
+    assert [item["version"] for item in document["quarantined"]] == [6]
     # Before version 3, whose number says that all of them came later.
     early = quote((NOW - timedelta(hours=1) + timedelta(minutes=1, seconds=5)).isoformat())
     [gap] = json.loads(english.get(f"{OF_A1}/at?time={early}").content)["data"]["uncertain"]
     assert (gap["missingVersions"], gap["quarantined"]) == ([2], [])
     whole = json.loads(english.get(CALLS[-1]).content)["data"]["uncertain"]
     assert [item["id"] for item in whole] == ["A1"]
-    page_text = text(english.get("/admin/at/A1/"))
+    page_text = read_text(english.get("/admin/at/A1/"))
     assert "the state at this moment may have been different" in page_text
 
 
@@ -275,33 +285,37 @@ def test_many_messages_are_counted_and_the_list_is_bounded(
     )  # fmt: skip
     data = json.loads(english.get(OF_A1).content)["data"]
     assert (len(data["quarantined"]), data["quarantinedCount"]) == (100, 1_000)
-    shown = text(english.get(PAGE))
-    assert "1 000+ changes came and are not shown here" in shown
-    assert "And 995+ more." in shown
+    page_text = read_text(english.get(PAGE))
+    assert "1 000+ changes came and are not shown here" in page_text
+    assert "And 995+ more." in page_text
 
 
-def test_an_export_says_what_of_its_days_is_in_quarantine(stored: Ingested, tmp_path: Path) -> None:
-    stored.write(of(4, type="no such"))
+def test_export_counts_quarantined_messages_of_its_days(stored: Ingested, tmp_path: Path) -> None:
+    stored.write(make_version_message(4, type="no such"))
     day = NOW.date()
     span = ("--from", str(day - timedelta(days=1)), "--to", str(day + timedelta(days=1)))
-    said = printed("export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json")
-    assert json.loads(said)["quarantined"] == 1
+    output = read_output(
+        "export", "--entity", ROOT.name, *span, "--output", str(tmp_path), "--json"
+    )
+    assert json.loads(output)["quarantined"] == 1
 
 
-def test_a_page_asks_the_quarantine_once(
+def test_page_queries_quarantine_once(
     stored: Ingested, english: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored.write(of(4, type="no such"))
+    stored.write(make_version_message(4, type="no such"))
     for address in (OF_A1, CALLS[-2], PAGE, "/admin/applications/A1/"):
-        with queries(monkeypatch) as said:
+        with record_queries(monkeypatch) as statements:
             english.get(address)
-        asked = [one for one in said if "WITH chosen" in one]
-        assert len(asked) == 1, address
+        quarantine_statements = [
+            statement for statement in statements if "WITH chosen" in statement
+        ]
+        assert len(quarantine_statements) == 1, address
 
 
-def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
+def test_migration_fills_open_messages_of_earlier_releases(stored: Ingested) -> None:
     stored.write(
-        child("T2", 0, type="no such"),
+        make_child_message("T2", 0, type="no such"),
         Message(CHILD_TOPIC, 0, 2, -1, None, b"{"),
         source=CHILD_SOURCE,
     )
@@ -311,4 +325,4 @@ def test_the_migration_fills_open_messages_of_earlier_releases(stored: Ingested)
     with connection.schema_editor() as editor:
         module.fill(apps, editor)
     rows = Quarantined.objects.order_by("offset").values_list("application", "made_at")
-    assert [(name, at is not None) for name, at in rows] == [("A1", True), ("", False)]
+    assert [(name, moment is not None) for name, moment in rows] == [("A1", True), ("", False)]

@@ -32,8 +32,8 @@ from ingest.models import JobRun, Pace
 from ingest.store import ledger
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
-from tests.db.noted import gaps_ran, ledger_row, maintain_ran
-from tests.db.screens import text
+from tests.db.noted import create_ledger_row, record_gap_run, record_maintain_run
+from tests.db.screens import read_text
 from tests.messages import make_value
 
 RULES = Path(__file__).parents[2] / "docker/prometheus/rules.yaml"
@@ -178,16 +178,16 @@ def test_unpacked_days_are_no_problem_after_complete_run() -> None:
 
 
 def test_late_cron_job_is_problem(db: None) -> None:
-    def late() -> set[str]:
+    def list_late_commands() -> set[str]:
         return {job.command for job in jobs.list_jobs() if job.late}
 
     every = {"annals partitions maintain", "annals quarantine retry", "annals gaps"}
-    assert late() == every
+    assert list_late_commands() == every
     now = clock.now()
-    ran(now)
-    assert late() == set()
+    record_retry_run(now)
+    assert list_late_commands() == set()
     GapRun.objects.update(started_at=now - timedelta(hours=5))
-    assert late() == {"annals gaps"}
+    assert list_late_commands() == {"annals gaps"}
     assert [problem.alert for problem in find_problems(collect_values(()), jobs.list_jobs())] == [
         "AnnalsGapsUnknown"
     ]
@@ -198,9 +198,9 @@ def test_late_cron_job_is_problem(db: None) -> None:
     }
 
 
-def ran(now: Any) -> None:
-    maintain_ran(now)
-    gaps_ran(now)
+def record_retry_run(now: Any) -> None:
+    record_maintain_run(now)
+    record_gap_run(now)
     JobRun.objects.create(name=JobRun.RETRY, started_at=now, outcome="stored 2")
 
 
@@ -218,15 +218,15 @@ def test_operations_is_first_page_of_operators_only(operator: Client) -> None:
 
 
 def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran(clock.now())
+    record_retry_run(clock.now())
     monkeypatch.setattr(
         "annals.operations.screen.metrics_page.STORE_COLLECTOR.collect", lambda: iter(())
     )
-    page = text(operator.get("/admin/operations/"))
+    page = read_text(operator.get("/admin/operations/"))
     assert "All is well" in page
     assert "stored: 2" in page
     JobRun.objects.all().delete()
-    page = text(operator.get("/admin/operations/"))
+    page = read_text(operator.get("/admin/operations/"))
     assert "All is well" not in page
     assert "annals quarantine retry" in page
     assert "has never run" in page
@@ -234,9 +234,11 @@ def test_page_says_that_all_is_well(operator: Client, monkeypatch: pytest.Monkey
 
 def test_page_names_problems_of_store(operator: Client) -> None:
     old = clock.now() - timedelta(minutes=9)
-    ledger_row(partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row")
+    create_ledger_row(
+        partition=2, checked_at=old, halted_at=old, halted_why="20 bad messages in a row"
+    )
     answer = operator.get("/admin/operations/")
-    page = text(answer)
+    page = read_text(answer)
     assert "Act now, also at night" in page
     assert "AnnalsHalted" in page
     assert "20 bad messages in a row" in page
@@ -259,14 +261,14 @@ def test_page_says_whether_brokers_delete_messages(
     now = clock.now()
     for partition, forecast in enumerate(forecasts):
         loss, remaining = forecast or (None, None)
-        ledger_row(
+        create_ledger_row(
             partition=partition,
             forecast_at=now if forecast else None,
             loss_at=now + loss if loss else None,
             kept_seconds=remaining,
         )
     operator.cookies["django_language"] = "en"
-    assert message in text(operator.get("/admin/operations/"))
+    assert message in read_text(operator.get("/admin/operations/"))
 
 
 def test_rates_come_from_recorded_figures(ingested: Ingested) -> None:

@@ -57,7 +57,7 @@ from ingest.messages.decode import decode
 from ingest.messages.message import Message
 from ingest.store import copy as copying
 from ingest.store.copy import encode_rows
-from tests.db.partitioned import pack_finished_days, raw, read_all_to_end, run
+from tests.db.partitioned import connect_plainly, pack_finished_days, read_all_to_end, run
 from tests.db.store import HOST, T0, Store, minute
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -84,10 +84,10 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
                 data, kind = None, ChangeType.DELETE
             if random.random() < 0.01:
                 data = {"large": "x" * 300_000}
-            at = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
+            minutes = 3 * version + random.choice((0, 1, 2, 9)) // 3 * 3
             for twin in range(random.choice((1, 1, 1, 1, 2))):
                 store.add(
-                    *(id, version, json.dumps(data), minute(at + twin)),
+                    *(id, version, json.dumps(data), minute(minutes + twin)),
                     entity=entity,
                     type=kind,
                     author=random.choice((None, "m.ivanov", "m.prygunov") * 9 + ("a\tb",)),
@@ -98,25 +98,25 @@ def fill(plain: Connection, documents: int = 40, seed: int = 1) -> None:
 
 def fill_simulated(plain: Connection, messages: int = 2_400) -> None:
     """Applications as the simulator makes them, enough for dictionaries."""
-    found: dict[EntityKind, list[Record]] = {}
+    records_by_entity: dict[EntityKind, list[Record]] = {}
     window = Window.at(clock.now(), 90, 14)
     start = datetime.combine(DAY, time(), UTC)
     step = timedelta(days=1) / (messages + 1)
     for item in islice(generate_messages(1, start, step=step, side_by_side=16), messages):
         record = decode(Message(item.topic, 0, 0, 0, item.key, item.value), window)
-        found.setdefault(BY_TOPIC[item.topic], []).append(record)
-    for entity, records in found.items():
+        records_by_entity.setdefault(BY_TOPIC[item.topic], []).append(record)
+    for entity, records in records_by_entity.items():
         days.create_partition(plain, entity.table, DAY)
         with plain.transaction():
             names = copying.get_copy_columns(entity)
             copying.copy_pieces(plain, sql.Identifier(entity.table), names, encode_rows(records))
 
 
-def rows(plain: Connection, entity: EntityKind, day: date = DAY) -> list[Any]:
+def read_rows(plain: Connection, entity: EntityKind, day: date = DAY) -> list[Any]:
     return list(stream_versions(plain, entity, days.locate_day(plain, entity.table, day).child))
 
 
-def blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any, ...]]:
+def read_blocks(plain: Connection, entity: EntityKind = ROOT) -> list[tuple[Any, ...]]:
     return plain.execute(
         f"SELECT id, version, updated_at, packed FROM {entity.table} WHERE packed IS NOT NULL"
         " ORDER BY id"
@@ -131,21 +131,21 @@ def test_pack_and_unpack_keep_every_version(seed: int | None, plain: Connection)
     else:
         fill(plain, seed=seed)
     for entity in ENTITIES if seed is None else (ROOT, TASK):
-        before = rows(plain, entity)
+        before = read_rows(plain, entity)
         digest = canonical.compute_digest(
             plain, entity, days.locate_day(plain, entity.table, DAY).child
         )
-        done = packing.pack_day(plain, entity, DAY)
-        assert done.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
-        assert rows(plain, entity) == before
-        found = canonical.compute_digest(plain, entity, _table(plain, entity))
-        assert (found.rows, found.finish()) == (digest.rows, digest.finish())
-        assert len(blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
+        result = packing.pack_day(plain, entity, DAY)
+        assert result.rows == len(before) == queries.count_versions(plain, _table(plain, entity))
+        assert read_rows(plain, entity) == before
+        new_digest = canonical.compute_digest(plain, entity, _table(plain, entity))
+        assert (new_digest.rows, new_digest.finish()) == (digest.rows, digest.finish())
+        assert len(read_blocks(plain, entity)) < len(before) * (0.7 if seed is None else 0.5)
         assert SealedDay.objects.get(table=entity.table, day=DAY).packed_at is not None
         packing.pack_day(plain, entity, DAY)
-        assert rows(plain, entity) == before
+        assert read_rows(plain, entity) == before
         packing.unpack_day(plain, entity, DAY)
-        assert (rows(plain, entity), blocks(plain, entity)) == (before, [])
+        assert (read_rows(plain, entity), read_blocks(plain, entity)) == (before, [])
     if seed is None:
         assert PackDictionary.objects.count() > 1
 
@@ -156,46 +156,46 @@ def _table(plain: Connection, entity: EntityKind) -> Any:
 
 def test_block_has_one_application_and_ascending_times(plain: Connection) -> None:
     fill(plain, 60)
-    expected = {(*row[:3], row[6]) for row in rows(plain, TASK)}
+    expected = {(*row[:3], row[6]) for row in read_rows(plain, TASK)}
     mixed = {id for id, *_, product in expected if product == "A2"}
     mixed &= {id for id, *_, product in expected if product == "A1"}
     packing.pack_day(plain, TASK, DAY)
-    found = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
-    assert found
+    key_rows = plain.execute(f"SELECT keys FROM {TASK.table} WHERE keys IS NOT NULL").fetchall()
+    assert key_rows
     of_blocks = plain.execute(
         "SELECT id, version, (extract(epoch FROM updated_at) * 1000000)::bigint, product"
         f" FROM {queries.build_versions_query(TASK)} AS stored WHERE in_block"
     ).fetchall()
     assert {block[0] for block in of_blocks} & mixed
     assert set(of_blocks) <= expected
-    for (keys,) in found:
-        ago = [int.from_bytes(keys[at : at + 5]) for at in range(0, len(keys) - 7, 8)]
+    for (keys,) in key_rows:
+        ago = [int.from_bytes(keys[start : start + 5]) for start in range(0, len(keys) - 7, 8)]
         assert ago == sorted(ago, reverse=True)
         assert len(ago) < codec.MOST_VERSIONS
 
 
 def test_pack_keeps_row_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    fill_new = packing._Rewrite._fill_table
+    fill_new = packing.DayRewrite.fill_table
 
-    def late(self: Any, *args: Any) -> Any:
-        found = fill_new(self, *args)
+    def add_late_row(self: Any, *args: Any) -> Any:
+        result = fill_new(self, *args)
         Store().add("a-late-one", 7, {"late": 1}, 5)
-        with raw() as other:  # as ingest notes it
-            late_rows.mark_sealed_day(other, ROOT.table, DAY)
-            other.execute(
+        with connect_plainly() as other_session:  # as ingest notes it
+            late_rows.mark_sealed_day(other_session, ROOT.table, DAY)
+            other_session.execute(
                 'INSERT INTO late_row ("table", day, row_id, version, row_hash, topic, partition,'
                 ' "offset", noted_at, sealed) VALUES (%s, %s, %s, 7, %s, %s, 0, 1, now(), false)',
                 [ROOT.table, DAY, "a-late-one", b"x", "topic"],
             )
-        return found
+        return result
 
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
-        before = rows(plain, ROOT)
-        monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
+        before = read_rows(plain, ROOT)
+        monkeypatch.setattr(packing.DayRewrite, "fill_table", add_late_row)
         packing.pack_day(plain, ROOT, DAY)
-        assert len(rows(plain, ROOT)) == len(before) + 1
-        assert [row for row in rows(plain, ROOT) if row[0] != "a-late-one"] == before
+        assert len(read_rows(plain, ROOT)) == len(before) + 1
+        assert [row for row in read_rows(plain, ROOT) if row[0] != "a-late-one"] == before
 
 
 @pytest.mark.parametrize("where", ["block", "table"])
@@ -204,13 +204,13 @@ def test_pack_refuses_table_with_other_versions(
 ) -> None:
     pack = codec.BlockPacker.pack_block
 
-    def wrong(self: Any, made: Any) -> Any:
-        return pack(self, [(*made[0][:-1], made[0][-1] + b" "), *made[1:]])
+    def pack_wrongly(self: Any, blocks: Any) -> Any:
+        return pack(self, [(*blocks[0][:-1], blocks[0][-1] + b" "), *blocks[1:]])
 
     fill(plain)
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     if where == "block":
-        monkeypatch.setattr(codec.BlockPacker, "pack_block", wrong)
+        monkeypatch.setattr(codec.BlockPacker, "pack_block", pack_wrongly)
     else:  # the server stored other bytes
         monkeypatch.setattr(packing._HashingWriter, "write", LibpqWriter.write)
     with pytest.raises(packing.WrongRowsError, match=f"{ROOT.table} {DAY} stays as it is"):
@@ -221,17 +221,21 @@ def test_pack_refuses_table_with_other_versions(
     assert {name for name, _ in outcome.broken} == {
         days.build_partition_name(entity.table, DAY) for entity in (ROOT, TASK)
     }
-    assert all(f"{DAY} stays as it is" in said for _, said in outcome.broken)
-    assert (rows(plain, ROOT), blocks(plain), blocks(plain, TASK)) == (before, [], [])
+    assert all(f"{DAY} stays as it is" in reason for _, reason in outcome.broken)
+    assert (read_rows(plain, ROOT), read_blocks(plain), read_blocks(plain, TASK)) == (
+        before,
+        [],
+        [],
+    )
 
 
 def test_pack_holds_large_document_in_memory_once() -> None:
     versions = [("a", n, n, "top-crm", None, 1, b'"%0200000d"' % n) for n in range(40)]
-    made = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
-    with raw() as plain:
+    packed_blocks = list(map(codec.BlockPacker(None).pack_block, codec.split_into_blocks(versions)))
+    with connect_plainly() as plain:
         tracemalloc.start()
-        packing._Rewrite(plain, ROOT, DAY, 0, lambda _: None)._compare_versions(
-            versions, made, None
+        packing.DayRewrite(plain, ROOT, DAY, 0, lambda _: None).compare_versions(
+            versions, packed_blocks, None
         )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -242,14 +246,14 @@ def test_pack_refuses_day_in_use_and_full_disk(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
-    monkeypatch.setattr(packing._Rewrite, "_fill_table", None)
-    with raw() as plain, raw() as reader:
+    monkeypatch.setattr(packing.DayRewrite, "fill_table", None)
+    with connect_plainly() as plain, connect_plainly() as reader:
         fill(plain, 2)
         with reader.transaction():
             reader.execute(f"SELECT FROM {ROOT.table}")  # as pg_dump does for hours
             with pytest.raises(psycopg.errors.LockNotAvailable, match="stays open"):
                 packing.pack_day(plain, ROOT, DAY)
-        monkeypatch.setattr(packing._Rewrite, "_measure_table", lambda *_: 10**9)
+        monkeypatch.setattr(packing.DayRewrite, "measure_table", lambda *_: 10**9)
         settings.ANNALS = msgspec.structs.replace(settings.ANNALS, disk_gb=1)
         with pytest.raises(packing.NotPackableError, match=r"1\.1 GiB of disk"):
             packing.pack_day(plain, ROOT, DAY)
@@ -259,12 +263,12 @@ def test_pack_reads_without_limits_of_login(monkeypatch: pytest.MonkeyPatch) -> 
     """Packing a large day takes longer than any of them."""
     limits = []
 
-    def noted(reader: Connection, *given: Any, **named: Any) -> Any:
+    def note_limits(reader: Connection, *args: Any, **options: Any) -> Any:
         limits.append(reader.execute("SHOW transaction_timeout").fetchone())
-        return canonical.stream_versions(reader, *given, **named)
+        return canonical.stream_versions(reader, *args, **options)
 
-    monkeypatch.setattr(packing, "stream_versions", noted)
-    with raw() as plain:
+    monkeypatch.setattr(packing, "stream_versions", note_limits)
+    with connect_plainly() as plain:
         if plain.info.server_version < 170_000:
             pytest.skip("this server has no such limit")
         fill(plain, documents=4)
@@ -283,32 +287,32 @@ def test_seal_and_archive_of_packed_day_equal_those_of_plain_day(
     tmp_path: Any, plain: Connection
 ) -> None:
     fill(plain)
-    made = seal_day(plain, ROOT, DAY)
-    before = rows(plain, ROOT)
+    seal = seal_day(plain, ROOT, DAY)
+    before = read_rows(plain, ROOT)
     packing.pack_day(plain, ROOT, DAY)
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
-    assert seal_day(plain, ROOT, DAY).digest == made.digest
+    assert seal_day(plain, ROOT, DAY).digest == seal.digest
     archiver = DayArchiver(Files(str(tmp_path)))
     archiver.archive(plain, ROOT.table, DAY)
-    done = archiver.archived[ROOT.table, DAY]
-    assert (done.rows, done.digest) == (len(before), made.digest)
+    archived_day = archiver.archived[ROOT.table, DAY]
+    assert (archived_day.rows, archived_day.digest) == (len(before), seal.digest)
     with pytest.raises(Exception, match="all that the archive has"):
         restore_day(plain, Files(str(tmp_path)), ROOT, DAY)
 
 
-def flip(plain: Connection, packed: bytes, id: str) -> None:
+def flip_bit(plain: Connection, packed: bytes, id: str) -> None:
     changed = bytearray(packed)
     changed[len(changed) // 2] ^= 1
     plain.execute(f"UPDATE {ROOT.table} SET packed = %s WHERE id = %s", [bytes(changed), id])
 
 
 def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         fill(plain)
         seal_day(plain, ROOT, DAY)
         packing.pack_day(plain, ROOT, DAY)
-        id, _, _, packed = blocks(plain)[0]
-        flip(plain, packed, id)
+        id, _, _, packed = read_blocks(plain)[0]
+        flip_bit(plain, packed, id)
         faults = [day.fault for day in verification.verify_days(plain, ROOT)]
         assert f"the packed versions of {id}" in str(faults[0])
         with pytest.raises(DamagedBlockError, match=f"{ROOT.table} {DAY}: the packed versions"):
@@ -326,12 +330,12 @@ def test_flipped_bit_in_block_is_found_and_not_shown(caplog: pytest.LogCaptureFi
 @pytest.mark.parametrize("column", ["author", "client_id", "type", "version", "updated_at"])
 def test_changed_column_of_block_is_found(column: str, plain: Connection) -> None:
     """Also where the block says it a second time."""
-    other = {"type": "(type + 1) % 3", "version": "version + 1"}
+    expressions = {"type": "(type + 1) % 3", "version": "version + 1"}
     fill(plain)
     seal_day(plain, ROOT, DAY)
     packing.pack_day(plain, ROOT, DAY)
     for keys in ("octet_length(keys) > 4", "octet_length(keys) = 4"):
-        value = other.get(column, "'nobody'")
+        value = expressions.get(column, "'nobody'")
         if column == "updated_at":
             value = "updated_at + interval '1 microsecond'"
         with plain.transaction(force_rollback=True):
@@ -358,14 +362,14 @@ def test_error_names_missing_or_changed_dictionary(change: str, plain: Connectio
         store.add(f"d{number}", 0, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
     assert PackDictionary.objects.count() == 1
-    before = rows(plain, ROOT)
+    before = read_rows(plain, ROOT)
     dictionaries._dictionaries_by_number.clear()
-    assert rows(plain, ROOT) == before  # read again by a new process
+    assert read_rows(plain, ROOT) == before  # read again by a new process
     how = " SET content = content || 'x'" if change == "UPDATE" else ""
     plain.execute(f"{change} pack_dictionary{how}")
     dictionaries._dictionaries_by_number.clear()
     with pytest.raises(DamagedBlockError, match=f"{DAY}.*dictionary.*missing or was changed"):
-        rows(plain, ROOT)
+        read_rows(plain, ROOT)
 
 
 def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
@@ -377,6 +381,7 @@ def test_pack_refuses_young_and_missing_days(plain: Connection) -> None:
         packing.pack_day(plain, ROOT, DAY)
 
 
+@pytest.mark.usefixtures("few_days")
 def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> None:
     fill(plain)
     code, out, _ = run("pack", str(DAY), "--entity", ROOT.name)
@@ -390,7 +395,7 @@ def test_commands_pack_and_unpack_and_maintain_packs_once(plain: Connection) -> 
         assert run("maintain")[1].partition("packed ")[2][:1] == packed
 
 
-def exported(folder: Path, kind: str) -> list[Any]:
+def export_lines(folder: Path, kind: str) -> list[Any]:
     call_command(
         *("export", "--entity", TASK.name, "--from", str(DAY), "--to", str(DAY + timedelta(1))),
         *("--format", kind, "--output", str(folder), "--unmasked", "a test"),
@@ -407,9 +412,9 @@ def test_export_of_packed_day_equals_export_of_plain_day(
     tmp_path: Path, kind: str, plain: Connection
 ) -> None:
     fill(plain)
-    before = exported(tmp_path / "plain", kind)
+    before = export_lines(tmp_path / "plain", kind)
     packing.pack_day(plain, TASK, DAY)
-    assert exported(tmp_path / "packed", kind) == before
+    assert export_lines(tmp_path / "packed", kind) == before
     assert len(before) > 100
 
 
@@ -423,16 +428,16 @@ def test_gaps_and_search_keys_are_read_from_blocks(plain: Connection) -> None:
         for part in reversed(path):
             data = {part: data}
         store.add("g1", version, data, version)
-    made = T0 - timedelta(days=1)
+    created_at = T0 - timedelta(days=1)
     for version in (3, 4):
-        store.add("g2", version, {"createdAt": made.isoformat()}, version)
+        store.add("g2", version, {"createdAt": created_at.isoformat()}, version)
     packing.pack_day(plain, ROOT, DAY)
     call_command("search", "index", stdout=io.StringIO(), stderr=io.StringIO())
     assert set(SearchKey.objects.filter(id="g1").values_list("name", "value")) == {
         (name, f"key {version}") for version in (0, 1, 2, 5, 6)
     }
     call_command("gaps", stdout=io.StringIO(), stderr=io.StringIO())
-    assert GapDocument.objects.get(id="g2").since == made
+    assert GapDocument.objects.get(id="g2").since == created_at
     gap = VersionGap.objects.get(document="g1")
     assert (gap.first, gap.last) == (3, 4)
     for model in (SearchKey, VersionGap, GapDocument, GapDay):
@@ -449,7 +454,7 @@ def test_migration_adds_block_columns_to_older_tables(plain: Connection) -> None
         create_missing(using="default")
     fill(plain)
     packing.pack_day(plain, TASK, DAY)
-    assert blocks(plain, TASK)
+    assert read_blocks(plain, TASK)
 
 
 def test_threads_read_blocks_concurrently(plain: Connection) -> None:
@@ -460,12 +465,12 @@ def test_threads_read_blocks_concurrently(plain: Connection) -> None:
         text = {"name": f"client {number}", "list": [number] * 200, "state": "APPROVED" * 40}
         store.add(f"d{number % 30}", number // 30, text, number / 10)
     packing.pack_day(plain, ROOT, DAY)
-    found = blocks(plain)
-    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in found]
+    block_rows = read_blocks(plain)
+    expected = [codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows]
 
     def read(_: int) -> bool:
         return [
-            codec.unpack_documents(packed, _of(packed)) for *_, packed in found * 20
+            codec.unpack_documents(packed, _of(packed)) for *_, packed in block_rows * 20
         ] == expected * 20
 
     with ThreadPoolExecutor(4) as pool:

@@ -11,56 +11,56 @@ from history.retention.packing import pack_day
 from history.store.days import days
 from history.store.versions import VersionKey
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import T0, Store, minute
 
 DAY = T0.date()
 
 
-def one_after_another(key: VersionKey) -> None:
+def fetch_one(key: VersionKey) -> None:
     """As a page asks: again, while it is told that the version is for later."""
-    found, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
-    assert ([row.key for row in found], unread) == ([key], [])
+    rows, unread = TableSource().fetch_versions([(get_root(), "A1", key)])
+    assert ([row.key for row in rows], unread) == ([key], [])
 
 
 @pytest.fixture
 def store(tables: None) -> Store:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, DAY)
     return Store()
 
 
-def packed() -> None:
-    with raw() as plain:
+def pack_root_day() -> None:
+    with connect_plainly() as plain:
         pack_day(plain, get_root(), DAY)
 
 
-def test_a_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
+def test_large_document_of_the_same_moment_is_not_read_instead(store: Store) -> None:
     store.add("A1", 1, {"text": "x" * 5_000_000}, minute(0))
     store.add("A1", 2, {"text": 2}, minute(0))
     store.add("A1", 3, {"text": 3}, minute(1))
-    packed()
-    one_after_another(VersionKey(2, minute(0)))
+    pack_root_day()
+    fetch_one(VersionKey(2, minute(0)))
 
 
 def test_blocks_that_overlap_are_not_read_instead(store: Store) -> None:
     """Times go back against numbers, so twenty blocks hold the moment that is asked for."""
     for number in range(60):
-        at = minute((0, 100, 200)[number % 3] + number // 3)
-        store.add("A1", number, {"text": "y" * 80_000, "number": number}, at)
-    packed()
-    one_after_another(VersionKey(58, minute(119)))
+        moment = minute((0, 100, 200)[number % 3] + number // 3)
+        store.add("A1", number, {"text": "y" * 80_000, "number": number}, moment)
+    pack_root_day()
+    fetch_one(VersionKey(58, minute(119)))
 
 
 def test_documents_that_changed_get_a_dictionary_of_their_own(store: Store) -> None:
     draw, next_day = Random(1), DAY + timedelta(days=1)
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, next_day)
-        for at, word, size in ((0, "one", 30), (1440, "another", 1500)):
+        for first_minute, word, size in ((0, "one", 30), (1440, "another", 1500)):
             for number in range(600):
                 document = {f"{word}{key}": f"{word} text of {key}" for key in range(40)}
                 document["own"] = draw.randbytes(size).hex()
-                store.add(f"{word}{number}", 1, document, minute(at + number % 60))
+                store.add(f"{word}{number}", 1, document, minute(first_minute + number % 60))
         plain.execute(f"ANALYZE {get_root().table}")
         pack_day(plain, get_root(), DAY)
         pack_day(plain, get_root(), next_day)

@@ -14,7 +14,7 @@ from history.store.days import canonical, days, doubled_versions
 from history.store.days.canonical import Connection, compute_digest, stream_versions
 from ingest.messages.decode import Reason
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw, run
+from tests.db.partitioned import TABLE, connect_plainly, run
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -24,20 +24,20 @@ OLD = MOMENT.date()
 NAME = days.build_partition_name(TABLE, OLD)
 
 
-def old(id: str, version: int, data: str | None = None) -> bytes:
+def make_old_message(id: str, version: int, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-    given = {"id": id, "version": version, "updatedAt": moment}
-    return make_value(**given) if data is None else make_value_with_data(data.encode(), **given)
+    fields = {"id": id, "version": version, "updatedAt": moment}
+    return make_value(**fields) if data is None else make_value_with_data(data.encode(), **fields)
 
 
-FIRST = [old(id, version) for id in "abc" for version in range(5)]
+FIRST = [make_old_message(id, version) for id in "abc" for version in range(5)]
 KEYS = [(id, version) for id in "abc" for version in range(5)]
 
 
-def keys() -> list[tuple[str, int]]:
-    with raw() as plain:
-        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
-        return [(row[0], row[1]) for row in found]
+def list_keys() -> list[tuple[str, int]]:
+    with connect_plainly() as plain:
+        rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
+        return [(row[0], row[1]) for row in rows]
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def doubled_day(tables: None, ingested: Ingested, plain: Connection) -> Ingested
         " SELECT %s, version, data, updated_at, client_id, author, type FROM plain_copy"
         " WHERE id = %s AND version = ANY(%s)"
     )
-    with raw() as other:
-        packing.unpack_day(other, ROOT, OLD)
-        other.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
-        packing.pack_day(other, ROOT, OLD)
-        other.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
-        other.execute(copy, ["a", "a", [0, 1, 2]])
-        other.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
-        other.execute(copy, ["b", "b", [3]])
-        other.execute("DROP TABLE plain_copy")
-        other.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
+    with connect_plainly() as session:
+        packing.unpack_day(session, ROOT, OLD)
+        session.execute(f"CREATE TABLE plain_copy AS TABLE {NAME}")
+        packing.pack_day(session, ROOT, OLD)
+        session.execute(f"ALTER TABLE {NAME} DISABLE TRIGGER annals_refuse_packed")
+        session.execute(copy, ["a", "a", [0, 1, 2]])
+        session.execute("""UPDATE plain_copy SET data = '{"other": 1}' WHERE id = 'b'""")
+        session.execute(copy, ["b", "b", [3]])
+        session.execute("DROP TABLE plain_copy")
+        session.execute(f"ALTER TABLE {NAME} ENABLE ALWAYS TRIGGER annals_refuse_packed")
     return ingested
 
 
@@ -83,7 +83,7 @@ def test_day_with_doubled_version_is_neither_sealed_nor_packed(
             rewrite(plain, ROOT, OLD)
     code, _, error = run("unpack", str(OLD), "--entity", ROOT.name)
     assert (code, twice in error) == (2, True)
-    assert len(keys()) == len(FIRST) + 4
+    assert len(list_keys()) == len(FIRST) + 4
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -98,7 +98,7 @@ def test_repair_leaves_each_version_once(
     """Equal contents: one stays. Others: the first one stays, the second one is kept aside."""
     if in_blocks:  # an earlier release packed the day again
         with monkeypatch.context() as patch:
-            patch.setattr(packing._Rewrite, "_refuse_doubled", lambda _, rows: rows)
+            patch.setattr(packing.DayRewrite, "refuse_doubled", lambda _, rows: rows)
             packing.pack_day(plain, ROOT, OLD)
     if sealed:
         with plain.transaction():
@@ -112,25 +112,25 @@ def test_repair_leaves_each_version_once(
     assert (code, error) == (0, "")
     assert f"{TABLE} {OLD}: b version 3 had two contents" in out
     assert f"Repaired {TABLE} {OLD}: 4 rows taken out, of which 1 with another content." in out
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     moved = DoubledVersion.objects.get()
     assert (moved.table, moved.day, moved.row_id, moved.version) == (TABLE, OLD, "b", 3)
     if not in_blocks:  # then nobody knows which one was first
         assert moved.data == '{"other": 1}'
-        done = doubled_day.write(*FIRST)
-        assert (done.repeated[SOURCE], done.rejects) == (len(FIRST), ())
+        result = doubled_day.write(*FIRST)
+        assert (result.repeated[SOURCE], result.rejects) == (len(FIRST), ())
     assert DaySeal.objects.count() == 2 * sealed
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None] * sealed
     packing.pack_day(plain, ROOT, OLD)
     packing.unpack_day(plain, ROOT, OLD)
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert f"Repaired {TABLE} {OLD}: 0 rows taken out" in out
 
 
 @pytest.mark.parametrize("noted", [False, True])
 @pytest.mark.parametrize("change", ["", """, data = '{"other": 1}'"""])
-def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
+def test_day_that_was_sealed_before_it_was_doubled_is_repaired(
     noted: bool, change: str, ingested: Ingested, plain: Connection
 ) -> None:
     """maintain seals and packs; then an earlier release stores versions again and notes them as
@@ -159,11 +159,11 @@ def test_a_day_that_was_sealed_before_it_was_doubled_is_repaired(
     code, out, error = run("repair", str(OLD), "--entity", ROOT.name)
     assert (code, error) == (0, "")
     assert "3 rows taken out" in out
-    assert keys() == KEYS
+    assert list_keys() == KEYS
     assert [day.fault for day in verification.verify_days(plain, ROOT)] == [None]
 
 
-def test_a_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
+def test_changed_sealed_day_is_not_repaired(doubled_day: Ingested, plain: Connection) -> None:
     with plain.transaction():
         add_seal(
             plain, TABLE, OLD, compute_digest(plain, ROOT, days.locate_day(plain, TABLE, OLD).child)
@@ -188,9 +188,11 @@ def test_consumer_reports_refused_row_as_repeat_or_divergence(
 ) -> None:
     ingested.write(*FIRST)
     packing.pack_day(plain, ROOT, OLD)
-    done = ingested.write(*FIRST[:3], old("b", 3, '{"other": 1}'), old("new", 0))
-    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 3)
-    assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
-    assert keys() == [*KEYS, ("new", 0)]
+    result = ingested.write(
+        *FIRST[:3], make_old_message("b", 3, '{"other": 1}'), make_old_message("new", 0)
+    )
+    assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 3)
+    assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
+    assert list_keys() == [*KEYS, ("new", 0)]
     with pytest.raises(errors.UniqueViolation):
         plain.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE id = 'a'")

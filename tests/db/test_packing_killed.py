@@ -14,7 +14,13 @@ from history.store.blocks.codec import CanonicalRow
 from history.store.days import days
 from history.store.days.canonical import stream_versions
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, names, pack_finished_days, raw, read_all_to_end
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    list_partition_names,
+    pack_finished_days,
+    read_all_to_end,
+)
 from tests.db.store import Store
 from tests.db.test_days_killed_anywhere import kill_everywhere
 from tests.messages import NOW, SOURCE, make_value
@@ -26,8 +32,8 @@ NAME = days.build_partition_name(TABLE, DAY)
 Rewrite = Callable[..., object]
 
 
-def there() -> list[CanonicalRow]:
-    with raw() as plain:
+def read_versions() -> list[CanonicalRow]:
+    with connect_plainly() as plain:
         return list(stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child))
 
 
@@ -41,9 +47,9 @@ def run(rewrite: Rewrite) -> Callable[[], None]:
 
 def is_packed() -> bool:
     """Whether the table has blocks; the mark must say the same."""
-    with raw() as plain:
-        found = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
-        blocks = found.fetchone() == (True,)
+    with connect_plainly() as plain:
+        cursor = plain.execute(f"SELECT EXISTS (SELECT FROM {NAME} WHERE packed IS NOT NULL)")
+        blocks = cursor.fetchone() == (True,)
     marked = SealedDay.objects.filter(day=DAY, packed_at__isnull=False).exists()
     assert blocks is marked
     return blocks
@@ -56,7 +62,7 @@ def maintain(*_: Any) -> None:
 @pytest.mark.parametrize("rewrite", [maintain, packing.unpack_day])
 def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) -> None:
     read_all_to_end()
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
         for id in "abc":
             for version in range(4):
@@ -64,33 +70,35 @@ def test_pack_killed_between_any_two_statements_loses_nothing(rewrite: Rewrite) 
                 Store().add(id, version, {"of": id, "n": version}, moment)
         if rewrite is packing.unpack_day:
             packing.pack_day(plain, ROOT, DAY)
-    expected, before = there(), is_packed()
+    expected, before = read_versions(), is_packed()
     assert len(expected) == 12
     killed = 0
     for _ in kill_everywhere(run(rewrite)):
-        assert (there(), names()) == (expected, [NAME])
+        assert (read_versions(), list_partition_names()) == (expected, [NAME])
         if is_packed() is not before:  # its work was done; it would have freed its lock
             assert rewrite is maintain
             break
         killed += 1
-    assert (there(), is_packed(), names()) == (expected, not before, [NAME])
+    assert (read_versions(), is_packed(), list_partition_names()) == (expected, not before, [NAME])
     assert killed > 15
 
 
 def test_message_after_killed_pack_is_stored_once(ingested: Ingested) -> None:
-    def old(version: int) -> bytes:
-        at = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
-        return make_value(id="a", version=version, updatedAt=at)
+    def make_old_message(version: int) -> bytes:
+        moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
+        return make_value(id="a", version=version, updatedAt=moment)
 
-    ingested.write(*map(old, range(5)))
-    came, found = 5, there()
+    ingested.write(*map(make_old_message, range(5)))
+    next_version, rows = 5, read_versions()
     for _ in kill_everywhere(run(packing.pack_day)):
-        done = ingested.write(old(came), old(came - 1), old(0))
-        assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, 2)
-        came, before = came + 1, found
-        found = there()
-        assert found[:-1] == before
-        assert [row[1] for row in found] == list(range(came))
+        result = ingested.write(
+            make_old_message(next_version), make_old_message(next_version - 1), make_old_message(0)
+        )
+        assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, 2)
+        next_version, before = next_version + 1, rows
+        rows = read_versions()
+        assert rows[:-1] == before
+        assert [row[1] for row in rows] == list(range(next_version))
     assert is_packed()
-    done = ingested.write(*map(old, range(came + 1)))
-    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (1, came)
+    result = ingested.write(*map(make_old_message, range(next_version + 1)))
+    assert (result.stored[SOURCE], result.repeated[SOURCE]) == (1, next_version)

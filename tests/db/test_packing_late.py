@@ -18,21 +18,21 @@ from ingest.messages.decode import Reason
 from ingest.store.fast_path import copy_rows
 from ingest.store.session import open_connection
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, raw
-from tests.db.test_late_rows import rows
+from tests.db.partitioned import TABLE, connect_plainly
+from tests.db.test_late_rows import decode_rows
 from tests.messages import NOW, SOURCE, make_value, make_value_with_data
 
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 OLD = MOMENT.date()
 
 
-def old(id: str, version: int, minutes: int = 0, data: str | None = None) -> bytes:
+def make_old_message(id: str, version: int, minutes: int = 0, data: str | None = None) -> bytes:
     moment = (MOMENT + timedelta(minutes=minutes + version)).replace(tzinfo=None).isoformat()
-    given: dict[str, Any] = {"id": id, "version": version, "updatedAt": moment}
-    return make_value(**given) if data is None else make_value_with_data(data.encode(), **given)
+    fields: dict[str, Any] = {"id": id, "version": version, "updatedAt": moment}
+    return make_value(**fields) if data is None else make_value_with_data(data.encode(), **fields)
 
 
-FIRST = [old(id, version) for id in "ab" for version in range(5)]
+FIRST = [make_old_message(id, version) for id in "ab" for version in range(5)]
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,8 @@ def packed(transactional_db: None, ingested: Ingested, plain: Connection) -> Ing
     return ingested
 
 
-def there() -> list[tuple[str, int]]:
-    with raw() as plain:
+def list_versions() -> list[tuple[str, int]]:
+    with connect_plainly() as plain:
         place = days.locate_day(plain, TABLE, OLD)
         return [(row[0], row[1]) for row in stream_versions(plain, ROOT, place.child)]
 
@@ -52,64 +52,75 @@ ALL = [(id, version) for id in "ab" for version in range(5)]
 
 
 def test_reread_topic_stores_nothing_twice_in_packed_day(packed: Ingested) -> None:
-    done = packed.write(*FIRST)
-    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (0, 10, ())
-    done = packed.write(*FIRST[3:8])  # straight to the slow path now
-    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (0, 5, ())
-    assert there() == ALL
+    result = packed.write(*FIRST)
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (0, 10, ())
+    result = packed.write(*FIRST[3:8])  # straight to the slow path now
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (0, 5, ())
+    assert list_versions() == ALL
 
 
 def test_batch_with_new_rows_and_repeats_is_stored_in_packed_day(packed: Ingested) -> None:
-    done = packed.write(old("a", 2), old("a", 5), old("c", 0), old("a", 2, minutes=1))
-    assert (done.stored[SOURCE], done.repeated[SOURCE]) == (3, 1)
-    assert there() == sorted([*ALL, ("a", 5), ("c", 0), ("a", 2)])
+    result = packed.write(
+        make_old_message("a", 2),
+        make_old_message("a", 5),
+        make_old_message("c", 0),
+        make_old_message("a", 2, minutes=1),
+    )
+    assert (result.stored[SOURCE], result.repeated[SOURCE]) == (3, 1)
+    assert list_versions() == sorted([*ALL, ("a", 5), ("c", 0), ("a", 2)])
     assert LateRow.objects.filter(day=OLD).count() == 3
 
 
 def test_different_content_for_packed_key_is_quarantined(packed: Ingested) -> None:
     for version in (2, 4):  # in the block, and the row of the block itself
-        done = packed.write(old("a", version, data='{"other": 1}'))
-        assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
-    assert there() == ALL
+        result = packed.write(make_old_message("a", version, data='{"other": 1}'))
+        assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
+    assert list_versions() == ALL
 
 
 def test_message_for_damaged_block_is_quarantined(packed: Ingested, plain: Connection) -> None:
     """Nobody knows whether it is a repeat; the consumer goes on."""
     plain.execute(f"UPDATE {TABLE} SET packed = overlay(packed PLACING 'x'::bytea FROM 20)")
-    done = packed.write(old("a", 2), old("c", 0))
-    assert [reject.reason for reject in done.rejects] == [Reason.DIVERGENT]
-    assert done.stored[SOURCE] == 1
+    result = packed.write(make_old_message("a", 2), make_old_message("c", 0))
+    assert [reject.reason for reject in result.rejects] == [Reason.DIVERGENT]
+    assert result.stored[SOURCE] == 1
 
 
 def test_equal_document_in_other_text_is_a_repeat(packed: Ingested, plain: Connection) -> None:
-    packed.write(old("n", 0, data='{"a": 1.50, "b": "x"}'), old("n", 1, data='{"a": 2}'))
+    packed.write(
+        make_old_message("n", 0, data='{"a": 1.50, "b": "x"}'),
+        make_old_message("n", 1, data='{"a": 2}'),
+    )
     packing.pack_day(plain, ROOT, OLD)
-    done = packed.write(old("n", 0, data='{"b":"x","a":1.5}'), old("n", 1, data='{"a":2.0}'))
-    assert (done.repeated[SOURCE], done.rejects) == (2, ())
+    result = packed.write(
+        make_old_message("n", 0, data='{"b":"x","a":1.5}'),
+        make_old_message("n", 1, data='{"a":2.0}'),
+    )
+    assert (result.repeated[SOURCE], result.rejects) == (2, ())
 
 
 def test_pack_keeps_row_of_open_transaction(packed: Ingested) -> None:
     """The day waits for it, and has it."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         packing.unpack_day(plain, ROOT, OLD)
-    done: list[Any] = []
+    results: list[Any] = []
 
     def pack() -> None:
-        with raw() as plain:
-            done.append(packing.pack_day(plain, ROOT, OLD))
+        with connect_plainly() as plain:
+            results.append(packing.pack_day(plain, ROOT, OLD))
         connection.close()  # of this thread
 
     writer = open_connection()
     thread = threading.Thread(target=pack)
     with writer.transaction():
-        copy_rows(writer, ROOT, rows(old("z", 0)))
+        copy_rows(writer, ROOT, decode_rows(make_old_message("z", 0)))
         thread.start()
         time.sleep(0.5)
-        assert not done
+        assert not results
     thread.join(120)
     writer.close()
-    assert done
-    assert there() == [*ALL, ("z", 0)]
+    assert results
+    assert list_versions() == [*ALL, ("z", 0)]
 
 
 def test_writer_that_waited_for_swap_reads_blocks(
@@ -117,44 +128,46 @@ def test_writer_that_waited_for_swap_reads_blocks(
 ) -> None:
     """It began before the day was packed, and its rows are repeats."""
     settle = table_swap.TableWatch.settle
-    done: list[Any] = []
-    thread = threading.Thread(target=lambda: done.append(packed.write(*FIRST, old("z", 0))))
+    results: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.append(packed.write(*FIRST, make_old_message("z", 0)))
+    )
 
-    def slowly(self: Any, *given: Any) -> int:
+    def settle_slowly(self: Any, *args: Any) -> int:
         thread.start()  # nobody can write now
         time.sleep(0.5)
-        assert not done
-        return settle(self, *given)
+        assert not results
+        return settle(self, *args)
 
     packing.unpack_day(plain, ROOT, OLD)
-    monkeypatch.setattr(table_swap.TableWatch, "settle", slowly)
+    monkeypatch.setattr(table_swap.TableWatch, "settle", settle_slowly)
     packing.pack_day(plain, ROOT, OLD)
     thread.join(120)
-    assert (done[0].repeated[SOURCE], done[0].stored[SOURCE]) == (10, 1)
-    assert there() == [*ALL, ("z", 0)]
+    assert (results[0].repeated[SOURCE], results[0].stored[SOURCE]) == (10, 1)
+    assert list_versions() == [*ALL, ("z", 0)]
 
 
 def test_day_with_many_late_rows_is_packed_again(packed: Ingested, plain: Connection) -> None:
-    def due() -> list[Any]:
+    def find_due_days() -> list[Any]:
         return packing.find_due_days(catalog.read_partitions(connection, [TABLE]), NOW.date(), 2)
 
-    assert due() == []
-    packed.write(*(old("late", version) for version in range(30)))
-    assert due() == [(TABLE, OLD)]
+    assert find_due_days() == []
+    packed.write(*(make_old_message("late", version) for version in range(30)))
+    assert find_due_days() == [(TABLE, OLD)]
     packing.pack_day(plain, ROOT, OLD)
-    left = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
-    assert (due(), left) == ([], (0,))
-    assert len(there()) == 40
+    plain_rows = plain.execute(f"SELECT count(*) FROM {TABLE} WHERE packed IS NULL").fetchone()
+    assert (find_due_days(), plain_rows) == ([], (0,))
+    assert len(list_versions()) == 40
     assert SealedDay.objects.get(day=OLD).packed_at is not None
 
 
 def test_overdue_days_are_counted(packed: Ingested) -> None:
-    [found] = [part for part in catalog.read_partitions(connection, [TABLE]) if part.day == OLD]
-    full = [replace(found, bytes=1 << 20)]
+    [partition] = [part for part in catalog.read_partitions(connection, [TABLE]) if part.day == OLD]
+    full = [replace(partition, bytes=1 << 20)]
     assert packing.count_overdue_days(full, NOW.date(), 2) == {}
     SealedDay.objects.update(packed_at=None)
     assert packing.count_overdue_days(full, NOW.date(), 2) == {TABLE: 1}
     assert packing.count_overdue_days(full, NOW.date(), 0) == {}
-    assert packing.count_overdue_days([replace(found, bytes=1 << 10)], NOW.date(), 2) == {}
+    assert packing.count_overdue_days([replace(partition, bytes=1 << 10)], NOW.date(), 2) == {}
     ended = [packing.count_overdue_days(full, OLD + timedelta(days=number), 2) for number in (3, 4)]
     assert ended == [{}, {TABLE: 1}]

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from history.kinds.entities import ROOT
 from history.retention import packing
-from history.retention.packing import SAMPLE_BYTES, _Rewrite
+from history.retention.packing import SAMPLE_BYTES, DayRewrite
 from history.store.blocks.codec import MOST_BYTES
 from history.store.days import canonical, days
 from history.store.days.canonical import Connection
@@ -34,7 +34,7 @@ def fill(plain: Connection, versions: int, size: int) -> None:
     )
 
 
-def growth(act: Callable[[], object]) -> int:
+def measure_growth(act: Callable[[], object]) -> int:
     """Return by how many bytes the process was larger at most than before."""
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
@@ -61,7 +61,7 @@ def test_pack_memory_is_bounded(versions: int, size: int, plain: Connection) -> 
         "again": lambda: packing.pack_day(plain, ROOT, DAY),
         "unpack": lambda: packing.unpack_day(plain, ROOT, DAY),
     }
-    grown = {name: growth(act) for name, act in acts.items()}
+    grown = {name: measure_growth(act) for name, act in acts.items()}
     print(versions, size, {name: round(bytes / MB, 1) for name, bytes in grown.items()})
     assert {name: bytes for name, bytes in grown.items() if bytes > limit} == {}
     assert canonical.compute_digest(plain, ROOT, sql.Identifier(TABLE)).finish() == before
@@ -77,7 +77,7 @@ def test_dictionary_samples_are_bounded(plain: Connection) -> None:
     )
     fill_large = "UPDATE {} SET data = jsonb_build_object('text', repeat('x', 300000))"
     plain.execute(sql.SQL(fill_large + " WHERE version % 10 = 0").format(sql.Identifier(TABLE)))
-    rewrite = _Rewrite(plain, ROOT, DAY, 0, lambda _: None)
+    rewrite = DayRewrite(plain, ROOT, DAY, 0, lambda _: None)
     sample = rewrite._sample_documents(days.locate_day(plain, TABLE, DAY))
     assert len(sample) > 30
     assert sum(map(len, sample)) <= SAMPLE_BYTES

@@ -24,9 +24,9 @@ from history.retention.archive.write import DayArchiver
 from history.store.blocks import dictionaries
 from history.store.days import days, table_swap
 from history.store.days.canonical import Connection, stream_versions
-from tests.db.as_role import acting_as
+from tests.db.as_role import act_as
 from tests.db.ingested import Ingested
-from tests.db.partitioned import TABLE, pack_finished_days, raw, read_all_to_end, run
+from tests.db.partitioned import TABLE, connect_plainly, pack_finished_days, read_all_to_end, run
 from tests.db.store import T0, Store, minute
 from tests.messages import NOW, SOURCE, make_value
 
@@ -38,11 +38,11 @@ Act = Callable[[], None]
 Rewrite = Callable[[], object]
 
 
-def there() -> list[tuple[str, int]]:
+def list_versions() -> list[tuple[str, int]]:
     """The versions of the day, by id and number."""
-    with raw() as plain:
-        found = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
-        return [(row[0], row[1]) for row in found]
+    with connect_plainly() as plain:
+        rows = stream_versions(plain, ROOT, days.locate_day(plain, TABLE, DAY).child)
+        return [(row[0], row[1]) for row in rows]
 
 
 def insert(
@@ -59,34 +59,34 @@ def insert(
 def filled() -> list[tuple[str, int]]:
     """Versions of the day, plain."""
     store = Store()
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, DAY)
     for id in "abc":
         for version in range(20):
             store.add(id, version, {"id": id, "n": version}, version)
-    return there()
+    return list_versions()
 
 
-def packed(plain: Connection) -> packing.RewriteResult:
+def pack_root(plain: Connection) -> packing.RewriteResult:
     return packing.pack_day(plain, ROOT, DAY)
 
 
-def unpacked(plain: Connection) -> packing.RewriteResult:
+def unpack_root(plain: Connection) -> packing.RewriteResult:
     return packing.unpack_day(plain, ROOT, DAY)
 
 
 @contextmanager
-def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
+def act_meanwhile(monkeypatch: pytest.MonkeyPatch, act: Act) -> Iterator[None]:
     """Act when the versions of the day were read, and nothing is swapped yet."""
-    fill = packing._Rewrite._fill_table
+    fill = packing.DayRewrite.fill_table
 
-    def filled(self: Any, *args: Any) -> Any:
-        found = fill(self, *args)
+    def fill_and_act(self: Any, *args: Any) -> Any:
+        result = fill(self, *args)
         act()
-        return found
+        return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(packing._Rewrite, "_fill_table", filled)
+        patch.setattr(packing.DayRewrite, "fill_table", fill_and_act)
         yield
 
 
@@ -103,33 +103,33 @@ WRITERS = {
 }
 
 
-@pytest.mark.parametrize("who", WRITERS)
-@pytest.mark.parametrize("rewrite", [packed, unpacked])
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 def test_swap_keeps_row_of_any_writer(
-    who: str,
+    writer: str,
     rewrite: Callable[[Connection], object],
     filled: list[tuple[str, int]],
     monkeypatch: pytest.MonkeyPatch,
     plain: Connection,
 ) -> None:
     """The consumer noted its late rows, and nobody else's were kept: 159 of 220 were lost."""
-    if rewrite is unpacked:
-        packed(plain)
+    if rewrite is unpack_root:
+        pack_root(plain)
 
     def write() -> None:
-        with raw() as other:
-            if WRITERS[who]:
-                other.execute(WRITERS[who])
+        with connect_plainly() as other_session:
+            if WRITERS[writer]:
+                other_session.execute(WRITERS[writer])
                 return
             command = f"COPY {TABLE} (id, version, data, updated_at, client_id, type) FROM STDIN"
-            with other.cursor() as cursor, cursor.copy(command) as copy:
+            with other_session.cursor() as cursor, cursor.copy(command) as copy:
                 for number in range(1, 31):
                     copy.write_row((f"late{number}", 1, "{}", minute(3), "sql", 1))
 
-    with meanwhile(monkeypatch, write):
+    with act_meanwhile(monkeypatch, write):
         rewrite(plain)
     late = [(f"late{number}", 1) for number in range(1, 31)]
-    assert there() == sorted([*filled, *late])
+    assert list_versions() == sorted([*filled, *late])
     assert ChangedRow.objects.count() == 0
 
 
@@ -137,16 +137,16 @@ def test_swap_has_row_from_before_the_snapshot_once(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It is noted, and it is read too."""
-    fill = packing._Rewrite._fill_table
+    fill = packing.DayRewrite.fill_table
 
-    def late(self: Any, *args: Any) -> Any:
-        with raw() as other:
-            insert(other, "late", 1)
+    def insert_late(self: Any, *args: Any) -> Any:
+        with connect_plainly() as other_session:
+            insert(other_session, "late", 1)
         return fill(self, *args)
 
-    monkeypatch.setattr(packing._Rewrite, "_fill_table", late)
-    packed(plain)
-    assert there() == [*filled, ("late", 1)]
+    monkeypatch.setattr(packing.DayRewrite, "fill_table", insert_late)
+    pack_root(plain)
+    assert list_versions() == [*filled, ("late", 1)]
 
 
 def test_rows_that_wait_for_swap_are_kept(
@@ -157,23 +157,23 @@ def test_rows_that_wait_for_swap_are_kept(
     stop = threading.Event()
 
     def write() -> None:
-        with raw() as other:
+        with connect_plainly() as other_session:
             while not stop.is_set():
                 id = f"w{len(written):05}"
-                insert(other, id, 1)
+                insert(other_session, id, 1)
                 written.append((id, 1))
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        with raw() as plain:
-            for rewrite in (packed, unpacked, packed, packed, unpacked):
+        with connect_plainly() as plain:
+            for rewrite in (pack_root, unpack_root, pack_root, pack_root, unpack_root):
                 rewrite(plain)
     finally:
         stop.set()
         thread.join(120)
     assert len(written) > 20
-    assert there() == sorted([*filled, *written])
+    assert list_versions() == sorted([*filled, *written])
 
 
 CHANGES = {
@@ -204,31 +204,31 @@ def test_changed_day_is_not_swapped(
     after: list[Any] = []
 
     def write() -> None:
-        with raw() as other:
+        with connect_plainly() as other_session:
             for statement in CHANGES[change].format(table=TABLE, partition=PARTITION).split(";"):
-                other.execute(statement)
-            after.extend(other.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
+                other_session.execute(statement)
+            after.extend(other_session.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2"))
 
     with (
-        meanwhile(monkeypatch, write),
+        act_meanwhile(monkeypatch, write),
         pytest.raises(errors.LockNotAvailable, match=f"{PARTITION} stays as it is"),
     ):
-        packed(plain)
+        pack_root(plain)
     assert plain.execute(f"SELECT id, version FROM {TABLE} ORDER BY 1, 2").fetchall() == after
     assert SealedDay.objects.filter(packed_at__isnull=False).count() == 0
-    assert triggers(plain) == []
+    assert list_triggers(plain) == []
     if change != "block":
-        packed(plain)
-        assert there() == after
+        pack_root(plain)
+        assert list_versions() == after
 
 
-def triggers(plain: Connection) -> list[str]:
-    found = plain.execute(
+def list_triggers(plain: Connection) -> list[str]:
+    rows = plain.execute(
         "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal"
         " ORDER BY 1",
         [PARTITION],
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 def test_swap_refuses_other_number_of_versions(
@@ -239,12 +239,12 @@ def test_swap_refuses_other_number_of_versions(
     monkeypatch.setattr(table_swap.TableWatch, "add_noted_rows", lambda *_: 0)
 
     def write() -> None:
-        with raw() as other:
-            insert(other, "late", 1)
+        with connect_plainly() as other_session:
+            insert(other_session, "late", 1)
 
-    with meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
-        packed(plain)
-    assert there() == [*filled, ("late", 1)]
+    with act_meanwhile(monkeypatch, write), pytest.raises(packing.WrongRowsError):
+        pack_root(plain)
+    assert list_versions() == [*filled, ("late", 1)]
 
 
 def test_leftover_trigger_is_harmless_and_removed_by_next_run(
@@ -257,19 +257,19 @@ def test_leftover_trigger_is_harmless_and_removed_by_next_run(
         table_swap.watch_table(plain, days.locate_day(plain, TABLE, DAY)),
     ):
         raise KeyboardInterrupt
-    assert triggers(plain) == ["annals_note_change", "annals_note_truncate"]
-    with acting_as(CONSUMER) as consumer:
+    assert list_triggers(plain) == ["annals_note_change", "annals_note_truncate"]
+    with act_as(CONSUMER) as consumer:
         insert(consumer, "late", 1)
     assert ChangedRow.objects.count() == 1
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert (outcome.packed, outcome.broken) == ([PARTITION], [])
-    assert (triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
-    with acting_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
+    assert (list_triggers(plain), ChangedRow.objects.count()) == (["annals_refuse_packed"], 0)
+    with act_as(CONSUMER) as consumer, pytest.raises(errors.UniqueViolation):
         insert(consumer, "a", 3, 3)
 
 
-def test_a_process_that_freezes_in_the_swap_frees_the_table(
+def test_process_that_freezes_in_the_swap_frees_the_table(
     filled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the lock that stops every reader and writer; its machine was cut off or suspended."""
@@ -281,23 +281,23 @@ def test_a_process_that_freezes_in_the_swap_frees_the_table(
         began.set()
         thawed.wait(120)
 
-    monkeypatch.setattr(packing._Rewrite, "_prove_equal_versions", freeze)
+    monkeypatch.setattr(packing.DayRewrite, "prove_equal_versions", freeze)
 
     def pack() -> None:
-        with raw() as frozen, suppress(psycopg.Error):
-            packed(frozen)
+        with connect_plainly() as frozen, suppress(psycopg.Error):
+            pack_root(frozen)
 
     thread = threading.Thread(target=pack)
     thread.start()
     try:
         assert began.wait(120)
-        with raw() as other:
-            other.execute("SET statement_timeout = '10s'")
-            insert(other, "late", 1)
+        with connect_plainly() as other_session:
+            other_session.execute("SET statement_timeout = '10s'")
+            insert(other_session, "late", 1)
     finally:
         thawed.set()
         thread.join(120)
-    assert there() == [*filled, ("late", 1)]
+    assert list_versions() == [*filled, ("late", 1)]
     assert not SealedDay.objects.filter(packed_at__isnull=False).exists()
 
 
@@ -317,22 +317,22 @@ def test_notes_of_a_table_that_is_gone_are_removed(
     assert ChangedRow.objects.count() == 0
 
 
-@pytest.mark.parametrize("rewrite", [packed, unpacked])
+@pytest.mark.parametrize("rewrite", [pack_root, unpack_root])
 def test_reader_from_before_swap_sees_day(
     rewrite: Callable[[Connection], object], filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """pg_dump and psql have their snapshot before they lock the day's table."""
-    if rewrite is unpacked:
-        packed(plain)
-    with raw() as reader, reader.transaction():
+    if rewrite is unpack_root:
+        pack_root(plain)
+    with connect_plainly() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         rewrite(plain)
-        with raw() as other:
-            insert(other, "after the swap", 1)
+        with connect_plainly() as other_session:
+            insert(other_session, "after the swap", 1)
         dictionaries._dictionaries_by_number.clear()
-        found = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
-    assert [(row[0], row[1]) for row in found] == filled
+        rows = list(stream_versions(reader, ROOT, sql.Identifier(TABLE)))
+    assert [(row[0], row[1]) for row in rows] == filled
 
 
 def test_new_dictionary_waits_for_older_snapshots(
@@ -344,13 +344,13 @@ def test_new_dictionary_waits_for_older_snapshots(
         text = {"name": f"client {number}", "list": [number] * 5, "state": "APPROVED" * 4}
         store.add(f"d{number}", 0, text, number / 10)
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
-    with raw() as reader, reader.transaction():
+    with connect_plainly() as reader, reader.transaction():
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         reader.execute("SELECT count(*) FROM pg_class")
         with pytest.raises(errors.LockNotAvailable):
-            packed(plain)
+            pack_root(plain)
         assert PackDictionary.objects.count() == 0
-    packed(plain)
+    pack_root(plain)
     assert PackDictionary.objects.count() == 1
 
 
@@ -362,16 +362,16 @@ def test_failed_day_stops_no_other_and_is_retried_last(
     for number, day in enumerate(places):
         days.create_partition(plain, TABLE, day)
         store.add("a", number, {"n": number}, T0 - timedelta(days=number))
-    rewrite, tried = packing._Rewrite.pack, []
+    rewrite, tried = packing.DayRewrite.pack, []
 
-    def fails(self: Any) -> Any:
+    def rewrite_or_fail(self: Any) -> Any:
         tried.append(self._day)
         if self._day == places[0]:
             self._note_attempt()
             raise MemoryError
         return rewrite(self)
 
-    monkeypatch.setattr(packing._Rewrite, "pack", fails)
+    monkeypatch.setattr(packing.DayRewrite, "pack", rewrite_or_fail)
     read_all_to_end()
     outcome = pack_finished_days(clock.now().date())
     assert tried == places
@@ -395,21 +395,21 @@ def test_packed_day_refuses_version_of_block(
     version: int, table: str, filled: list[tuple[str, int]], plain: Connection
 ) -> None:
     """In a block, or its own row: the same error, which names the partition's key."""
-    packed(plain)
+    pack_root(plain)
     with pytest.raises(errors.UniqueViolation) as raised:
         insert(plain, "a", version, version, table)
     assert raised.value.diag.table_name == PARTITION
     assert str(raised.value.diag.constraint_name).startswith(PARTITION)
     insert(plain, "a", version, version + 0.5, table)  # another moment: another version
-    assert there() == sorted([*filled, ("a", version)])
-    unpacked(plain)
-    assert triggers(plain) == []
+    assert list_versions() == sorted([*filled, ("a", version)])
+    unpack_root(plain)
+    assert list_triggers(plain) == []
 
 
 def test_packed_day_refuses_replicated_and_updated_version(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    packed(plain)
+    pack_root(plain)
     insert(plain, "b", 50, 50)
     plain.execute("SET session_replication_role = replica")
     with pytest.raises(errors.UniqueViolation):
@@ -418,13 +418,13 @@ def test_packed_day_refuses_replicated_and_updated_version(
         plain.execute(
             f"UPDATE {TABLE} SET version = 3, updated_at = %s WHERE version = 50", [minute(3)]
         )
-    assert there() == sorted([*filled, ("b", 50)])
+    assert list_versions() == sorted([*filled, ("b", 50)])
 
 
 def test_maintain_guards_days_packed_by_earlier_release(
     filled: list[tuple[str, int]], plain: Connection
 ) -> None:
-    packed(plain)
+    pack_root(plain)
     plain.execute(f"DROP TRIGGER annals_refuse_packed ON {PARTITION}")
     table_swap.guard_packed_days(plain)
     with pytest.raises(errors.UniqueViolation):
@@ -434,7 +434,7 @@ def test_maintain_guards_days_packed_by_earlier_release(
 MOMENT = NOW.replace(hour=12, minute=0, second=0) - timedelta(days=20)
 
 
-def sent(version: int) -> bytes:
+def make_sent_message(version: int) -> bytes:
     moment = (MOMENT + timedelta(minutes=version)).replace(tzinfo=None).isoformat()
     return make_value(id="a", version=version, updatedAt=moment)
 
@@ -444,13 +444,13 @@ def test_consumer_with_wrong_clock_stores_nothing_twice(
     days_ahead: int, ingested: Ingested, monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
     """It asked only days before its own today whether they are packed."""
-    ingested.write(*map(sent, range(6)))
+    ingested.write(*map(make_sent_message, range(6)))
     packing.pack_day(plain, ROOT, MOMENT.date())
     # Not until the end of the test: the flush after it makes days of the journal by this clock.
     with monkeypatch.context() as moved:
         moved.setattr(clock, "now", lambda: MOMENT + timedelta(days=20 + days_ahead))
-        done = ingested.write(*map(sent, range(8)))
-    assert (done.stored[SOURCE], done.repeated[SOURCE], done.rejects) == (2, 6, ())
+        result = ingested.write(*map(make_sent_message, range(8)))
+    assert (result.stored[SOURCE], result.repeated[SOURCE], result.rejects) == (2, 6, ())
     place = days.locate_day(plain, TABLE, MOMENT.date())
     assert [row[1] for row in stream_versions(plain, ROOT, place.child)] == list(range(8))
 
@@ -489,17 +489,17 @@ def test_restore_keeps_rows_written_meanwhile(
 
     fill = restoring._load_archived_rows
 
-    def late(*args: Any) -> None:
+    def insert_late(*args: Any) -> None:
         fill(*args)
-        with raw() as other:
-            insert(other, f"late{len(calls)}", 1)
+        with connect_plainly() as other_session:
+            insert(other_session, f"late{len(calls)}", 1)
             if not calls:
-                other.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")
+                other_session.execute(f"DELETE FROM {TABLE} WHERE id = 'a' AND version = 0")
             calls.append(1)
 
     calls: list[int] = []
-    monkeypatch.setattr(restoring, "_load_archived_rows", late)
+    monkeypatch.setattr(restoring, "_load_archived_rows", insert_late)
     with pytest.raises(ArchiveError, match="stays as it is"):
         restore_day(plain, archive, ROOT, DAY)
     restore_day(plain, archive, ROOT, DAY)
-    assert there() == sorted([*filled, ("late0", 1), ("late1", 1)])
+    assert list_versions() == sorted([*filled, ("late0", 1), ("late1", 1)])

@@ -31,12 +31,12 @@ from history.timeline import (
     budget,
 )
 from history.timeline.sources import statements
-from tests.db.calls import got
+from tests.db.calls import get_data
 from tests.db.store import HOST, Store, minute
 
 
 @dataclass(frozen=True)
-class Made:
+class DrawnVersion:
     """A version to store. minute: when; few different ones, so that many share a moment."""
 
     version: int
@@ -45,15 +45,15 @@ class Made:
     rate: int
 
 
-MADE = st.builds(
-    Made,
+DRAWN = st.builds(
+    DrawnVersion,
     st.integers(0, 15),
     st.integers(0, 6),
     st.sampled_from(["anna", "boris"]),
     st.integers(0, 2),
 )
 HISTORY = st.lists(
-    MADE, min_size=1, max_size=25, unique_by=lambda made: (made.version, made.minute)
+    DRAWN, min_size=1, max_size=25, unique_by=lambda change: (change.version, change.minute)
 )
 FILTERS = st.builds(
     VersionFilters,
@@ -66,21 +66,21 @@ FILTERS = st.builds(
 
 
 @contextmanager
-def written(store: Store, history: list[Made]) -> Iterator[None]:
+def store_history(store: Store, history: list[DrawnVersion]) -> Iterator[None]:
     """The store has this history. It is gone afterwards, with all that came to it."""
     with transaction.atomic():
-        for made in history:
-            write(store, made)
+        for change in history:
+            write(store, change)
         yield
         transaction.set_rollback(True)
 
 
-def write(store: Store, made: Made) -> None:
-    data = {"rate": made.rate, "v": made.version}
-    store.add("A1", made.version, data, made.minute, author=made.author)
+def write(store: Store, change: DrawnVersion) -> None:
+    data = {"rate": change.rate, "v": change.version}
+    store.add("A1", change.version, data, change.minute, author=change.author)
 
 
-def shown(version: Version) -> tuple[int, int]:
+def describe_version(version: Version) -> tuple[int, int]:
     return version.version, round((version.updated_at - minute(0)).total_seconds() / 60)
 
 
@@ -104,7 +104,7 @@ relaxed = settings(
 
 
 @contextmanager
-def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None]:
+def limit_pages(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "PAGE_BYTES", page_bytes)
         patch.setattr(budget, "PAGE_SECONDS", seconds)
@@ -114,28 +114,32 @@ def limited(page_bytes: float, read_bytes: int, seconds: float) -> Iterator[None
         yield
 
 
-def pages(ask: Any, query: Any) -> list[TimelinePage]:
+def fetch_pages(ask: Any, query: Any) -> list[TimelinePage]:
     """All pages from the first one on; `ask` gets the query with the token of each."""
-    found = [ask(HOST, query)]
-    while found[-1].next_token is not None:
-        assert len(found) < 1_000, "the tokens lead in a circle"
-        found.append(ask(HOST, replace(query, page_token=found[-1].next_token)))
-    return found
+    answers = [ask(HOST, query)]
+    while answers[-1].next_token is not None:
+        assert len(answers) < 1_000, "the tokens lead in a circle"
+        answers.append(ask(HOST, replace(query, page_token=answers[-1].next_token)))
+    return answers
 
 
-def no_token_leads_nowhere(found: Sequence[TimelinePage]) -> None:
-    assert len(found) == 1 or all(page.versions for page in found)
+def check_tokens_lead_on(timeline_pages: Sequence[TimelinePage]) -> None:
+    assert len(timeline_pages) == 1 or all(page.versions for page in timeline_pages)
 
 
-def content(found: Sequence[TimelinePage]) -> list[Version]:
+def list_versions(timeline_pages: Sequence[TimelinePage]) -> list[Version]:
     """All versions, without what a smaller budget makes different in them."""
-    versions = (version for page in found for version in page.versions)
+    versions = (version for page in timeline_pages for version in page.versions)
     return [
         msgspec.structs.replace(version, listed_count=0, answer_bytes=0) for version in versions
     ]
 
 
-TWINS = [Made(1, 0, "anna", 0), Made(1, 4, "anna", 1), Made(2, 2, "anna", 2)]
+TWINS = [
+    DrawnVersion(1, 0, "anna", 0),
+    DrawnVersion(1, 4, "anna", 1),
+    DrawnVersion(2, 2, "anna", 2),
+]
 NO_LIMIT = (10**9, 10**9, 10**9)
 
 
@@ -143,7 +147,7 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 @example(TWINS, VersionFilters(), TimelineSort.VERSION, TimelineOrder.DESC, 1, NO_LIMIT)
 @example(TWINS, VersionFilters(), TimelineSort.UPDATED_AT, TimelineOrder.ASC, 1, NO_LIMIT)
 @example(
-    [Made(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
+    [DrawnVersion(version, 0, "boris", 0) for version in range(9)], VersionFilters(author="anna"),
     TimelineSort.UPDATED_AT, TimelineOrder.DESC, 1, (1, 1, 0.0),
 )  # fmt: skip
 @given(
@@ -156,7 +160,7 @@ NO_LIMIT = (10**9, 10**9, 10**9)
 )
 def test_every_version_is_on_one_page_whatever_the_budget(
     store: Store,
-    history: list[Made],
+    history: list[DrawnVersion],
     filters: VersionFilters,
     sort: TimelineSort,
     order: TimelineOrder,
@@ -164,53 +168,55 @@ def test_every_version_is_on_one_page_whatever_the_budget(
     limits: tuple[int, int, float],
 ) -> None:
     """What is on the pages without a budget: tests/oracle."""
-    with written(store, history):
+    with store_history(store, history):
         query = TimelineQuery(
             entity=ROOT, id="A1", filters=filters, sort=sort, order=order, page_size=size
         )
-        with limited(*limits):
-            found = pages(timeline.fetch_page, query)
-        whole = pages(timeline.fetch_page, query)
-        assert all(len(page.versions) <= size for page in found)
-        seen = content(found)
-        assert seen == content(whole)
+        with limit_pages(*limits):
+            timeline_pages = fetch_pages(timeline.fetch_page, query)
+        whole = fetch_pages(timeline.fetch_page, query)
+        assert all(len(page.versions) <= size for page in timeline_pages)
+        seen = list_versions(timeline_pages)
+        assert seen == list_versions(whole)
         if filters.path is None or (limits[2] and len(history) < SCAN):
-            no_token_leads_nowhere(found)
+            check_tokens_lead_on(timeline_pages)
 
 
 @relaxed
 @given(HISTORY, HISTORY, FILTERS, st.sampled_from(TimelineOrder), st.integers(1, 6), LIMITS)
 def test_every_version_of_an_application_is_on_one_page_whatever_the_budget(
     store: Store,
-    history: list[Made],
-    child: list[Made],
+    history: list[DrawnVersion],
+    child: list[DrawnVersion],
     filters: VersionFilters,
     order: TimelineOrder,
     size: int,
     limits: tuple[int, int, float],
 ) -> None:
-    with written(store, history):
-        for made in child:
-            data = {"rate": made.rate, "text": "x" * made.rate * 30}
-            store.add("P1", made.version, data, made.minute, entity=PERSON, author=made.author)
+    with store_history(store, history):
+        for change in child:
+            data = {"rate": change.rate, "text": "x" * change.rate * 30}
+            store.add(
+                "P1", change.version, data, change.minute, entity=PERSON, author=change.author
+            )
         query = TimelineQuery(id="A1", filters=filters, order=order, page_size=size)
-        with limited(*limits):
-            found = pages(timeline.fetch_page, query)
-        whole = pages(timeline.fetch_page, query)
-        seen = content(found)
-        assert seen == content(whole)
-        places = [(version.entity.name, *shown(version)) for version in seen]
+        with limit_pages(*limits):
+            timeline_pages = fetch_pages(timeline.fetch_page, query)
+        whole = fetch_pages(timeline.fetch_page, query)
+        seen = list_versions(timeline_pages)
+        assert seen == list_versions(whole)
+        places = [(version.entity.name, *describe_version(version)) for version in seen]
         assert len(places) == len(set(places))
         if filters.path is None or (limits[2] and len(history) + len(child) < SCAN):
-            no_token_leads_nowhere(found)
+            check_tokens_lead_on(timeline_pages)
 
 
 @relaxed
 @given(HISTORY, st.integers(1, 4), LIMITS)
 def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
-    store: Store, history: list[Made], size: int, limits: tuple[int, int, float]
+    store: Store, history: list[DrawnVersion], size: int, limits: tuple[int, int, float]
 ) -> None:
-    with written(store, history):
+    with store_history(store, history):
 
         def walk() -> list[timeline.FieldValue]:
             seen: list[timeline.FieldValue] = []
@@ -223,49 +229,56 @@ def test_every_value_of_a_field_is_on_one_page_whatever_the_budget(
                     return seen
             raise AssertionError("the tokens lead in a circle")
 
-        with limited(*limits):
-            found = walk()
-        assert found == walk()
+        with limit_pages(*limits):
+            values = walk()
+        assert values == walk()
 
 
-def documents(store: Store, count: int, size: int) -> None:
+def store_documents(store: Store, count: int, size: int) -> None:
     for version in range(count):
         store.add("A1", version, {"n": version, "text": str(version % 10) * size}, version)
 
 
-def test_a_page_is_no_larger_than_its_budget_and_reads_no_more(
+def test_page_and_what_it_reads_stay_within_budget(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents(store, 30, 10_000)
+    store_documents(store, 30, 10_000)
     read: list[int] = []
     plain = statements.fetch_rows
 
     def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        found = plain(statement, values)
-        read.append(sum(len(item) for row in found for item in row if isinstance(item, bytes)))
-        return found
+        rows = plain(statement, values)
+        read.append(sum(len(item) for row in rows for item in row if isinstance(item, bytes)))
+        return rows
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
-    with limited(100_000, 60_000, 10**9):
-        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500))
-    assert max(sum(version.answer_bytes for version in page.versions) for page in found) <= 100_000
+    with limit_pages(100_000, 60_000, 10**9):
+        timeline_pages = fetch_pages(
+            timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1", page_size=500)
+        )
+    assert (
+        max(sum(version.answer_bytes for version in page.versions) for page in timeline_pages)
+        <= 100_000
+    )
     assert max(read) <= 60_000
-    assert [version.version for page in found for version in page.versions] == [*range(30)][::-1]
+    assert [version.version for page in timeline_pages for version in page.versions] == [
+        *range(30)
+    ][::-1]
 
 
-def test_a_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
+def test_version_larger_than_the_budget_is_a_page_of_its_own(store: Store) -> None:
     for version, size in enumerate([10, 5_000, 10, 10]):
         store.add("A1", version, {"n": version, "text": "x" * size}, version)
-    with limited(1_000, 1_000, 10**9):
-        found = pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
-    numbers = [[version.version for version in page.versions] for page in found]
+    with limit_pages(1_000, 1_000, 10**9):
+        timeline_pages = fetch_pages(timeline.fetch_page, TimelineQuery(entity=ROOT, id="A1"))
+    numbers = [[version.version for version in page.versions] for page in timeline_pages]
     assert numbers == [[3, 2], [1], [0]]
 
 
-@pytest.mark.parametrize("what", ["A1", "A1?path=/n", "A1/fields?path=/n"])
+@pytest.mark.parametrize("address", ["A1", "A1?path=/n", "A1/fields?path=/n"])
 @pytest.mark.parametrize("read_bytes", [1, 3_000])
-def test_the_size_of_a_masked_value_ends_no_page(
-    store: Store, client: Client, what: str, read_bytes: int
+def test_size_of_masked_value_does_not_end_page(
+    store: Store, client: Client, address: str, read_bytes: int
 ) -> None:
     FieldLabel.objects.create(entity="", path="/secret", russian="Тайна", sensitive=True)
     labels.forget_catalogue()
@@ -275,20 +288,20 @@ def test_the_size_of_a_masked_value_ends_no_page(
         store.add("A1", version, {"n": version, "secret": secret * 4_000 * version}, version)
         store.add("B1", version, {"n": version, "secret": secret * version}, version)
 
-    def numbers(address: str) -> Iterator[list[int]]:
+    def fetch_numbers(address: str) -> Iterator[list[int]]:
         token = ""
         for _ in range(20):
             joint = "&" if "?" in address else "?"
-            page = got(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
+            page = get_data(client, f"{API}/{address}{joint}{token}".rstrip("?&"))
             yield [item["version"] for item in page.get("history", page.get("values"))]
             if "nextPageToken" not in page:
                 return
             token = f"pageToken={page['nextPageToken']}"
 
-    with limited(1_200, read_bytes, 10**9):
-        first, second = (list(numbers(what.replace("A1", id))) for id in ("A1", "B1"))
+    with limit_pages(1_200, read_bytes, 10**9):
+        first, second = (list(fetch_numbers(address.replace("A1", id))) for id in ("A1", "B1"))
     assert first == second
-    assert "fields" in what or len(first) > 1
+    assert "fields" in address or len(first) > 1
 
 
 @pytest.fixture
@@ -302,11 +315,11 @@ def crowd(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.mark.parametrize("call", ["A1/versions/1?", "A1/compare?from=0&to=1&"])
-def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, call: str) -> None:
+def test_further_changes_of_version_are_paged(crowd: Store, auditor: Client, call: str) -> None:
     parts = []
     after = "changesAfter=0"
     for _ in range(3):
-        part = got(auditor, f"{API}/{call}{after}")
+        part = get_data(auditor, f"{API}/{call}{after}")
         assert part["changeCount"] == 25
         assert len(part["diff"]) == 25 or part["diff"][0]["path"] == ""
         parts.append(part["changes"])
@@ -315,35 +328,35 @@ def test_the_rest_of_the_changes_is_asked_for(crowd: Store, auditor: Client, cal
     assert "nextChanges" not in part
     paths = [item["path"] for item in itertools.chain(*parts)]
     assert paths == [f"/f{n:02}" for n in range(25)]
-    assert got(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
+    assert get_data(auditor, f"{API}/{call}changesAfter=99")["changes"] == []
     wrong = auditor.get(f"{API}/{call}changesAfter=-1")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "changesAfter")
 
 
 def test_changes_that_fit_the_filter_come_first(crowd: Store, auditor: Client) -> None:
-    (found,) = got(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
-    assert [item["path"] for item in found["changes"]][:2] == ["/f21", "/f00"]
-    rest = got(auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={found['nextChanges']}")
-    assert [item["path"] for item in rest["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
+    (version,) = get_data(auditor, f"{API}/A1?path=/f21&include=changes")["history"]
+    assert [item["path"] for item in version["changes"]][:2] == ["/f21", "/f00"]
+    next_part = get_data(
+        auditor, f"{API}/A1/versions/1?path=/f21&changesAfter={version['nextChanges']}"
+    )
+    assert [item["path"] for item in next_part["changes"]] == [f"/f{n:02}" for n in range(9, 19)]
     wrong = auditor.get(f"{API}/A1/versions/1?path=f21")
     assert (wrong.status_code, wrong.json()["error"]["parameter"]) == (400, "path")
 
 
-def test_a_page_says_that_it_has_not_all_changes_of_a_version(
-    crowd: Store, auditor: Client
-) -> None:
-    newest, oldest = got(auditor, f"{API}/A1")["history"]
+def test_page_says_that_changes_of_version_are_incomplete(crowd: Store, auditor: Client) -> None:
+    newest, oldest = get_data(auditor, f"{API}/A1")["history"]
     assert (len(newest["changes"]), newest["changeCount"], newest["nextChanges"]) == (10, 25, 10)
     assert "changeCount" not in oldest
     crowd.add("A1", 2, {f"f{n:02}": n + 1 for n in range(1, 25)}, 3)
-    assert "changeCount" not in got(auditor, f"{API}/A1?pageSize=1")["history"][0]
+    assert "changeCount" not in get_data(auditor, f"{API}/A1?pageSize=1")["history"][0]
 
 
-def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> None:
+def test_further_blamed_leaves_are_paged(crowd: Store, auditor: Client) -> None:
     seen = []
     after: Any = 0
     while after is not None:
-        part = got(auditor, f"{API}/A1/blame?leavesAfter={after}")
+        part = get_data(auditor, f"{API}/A1/blame?leavesAfter={after}")
         assert part["leafCount"] == 25
         assert len(part["blame"]) <= 10
         seen += [item["path"] for item in part["blame"]]
@@ -352,9 +365,7 @@ def test_the_rest_of_the_leaves_is_asked_for(crowd: Store, auditor: Client) -> N
 
 
 @pytest.mark.parametrize("call", ["A1", "A1/versions/1", "A1/blame", "A1/compare?from=0&to=1"])
-def test_a_long_key_is_not_repeated_for_each_field(
-    store: Store, auditor: Client, call: str
-) -> None:
+def test_long_key_is_not_repeated_for_each_field(store: Store, auditor: Client, call: str) -> None:
     key = "k" * 20_000
     for version in range(2):
         fields = {f"f{n}": n + version for n in range(1_000)}
@@ -370,65 +381,67 @@ def test_numbers_with_thousands_of_zeros_come_as_short_as_they_were_sent(
     store: Store, auditor: Client
 ) -> None:
     """PostgreSQL makes 131,072 digits of 1e131071."""
-    given = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
+    numbers = ["1e131071", "-25e100000", "1e-16000", "-7e-9999"]
     for version in range(3):
-        text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(given)}]}}'
+        text = json.dumps({"v": version, "n": 0})[:-1] + f', "big": [{", ".join(numbers)}]}}'
         store.add("A1", version, text, version)
     for call in ("A1", "A1/versions/2", "A1/at?time=2100-01-01", "A1/blame"):
         answer = auditor.get(f"{API}/{call}")
         assert len(answer.content) < 10_000
-        for number in given:
+        for number in numbers:
             assert number.encode() in answer.content
-    changed = got(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
+    changed = get_data(auditor, f"{API}/A1/versions/2?include=changes")["changes"]
     assert [item["path"] for item in changed] == ["/v"]
 
 
-def test_an_application_of_a_moment_has_no_more_snapshots_than_its_budget(
+def test_snapshots_of_application_at_moment_stay_within_budget(
     store: Store, auditor: Client
 ) -> None:
     store.add("A1", 0, {"text": "a" * 900}, 0)
     for number in range(9):
         child = {"text": str(number) * 300, "createdAt": "2026-01-01"}
         store.add(f"P{number}", 0, child, 1, entity=PERSON)
-    with limited(1_900, 700, 10**9):
-        answer_data = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    with limit_pages(1_900, 700, 10**9):
+        answer_data = get_data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert answer_data["application"]["entity"]["text"] == "a" * 900
     people = answer_data["children"]["participant-role"]
     assert [item["id"] for item in people] == [f"P{number}" for number in range(9)]
     assert ["entity" in item for item in people] == [True] * 2 + [False] * 7
     assert {item["createdAt"] for item in people} == {"2026-01-01"}
-    whole = got(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
+    whole = get_data(auditor, "/api/v1/applications/A1/at?time=2100-01-01")
     assert all("entity" in item for item in whole["children"]["participant-role"])
 
 
-def test_a_part_that_came_later_is_read_in_parts_too(store: Store, auditor: Client) -> None:
+def test_children_that_came_after_moment_are_read_in_parts(store: Store, auditor: Client) -> None:
     store.add("A1", 3, {"text": "a" * 900}, 0)
     for number in range(5):
         store.add(f"P{number}", 4, {"text": str(number) * 300}, 9, entity=PERSON)
-    with limited(10**9, 700, 10**9):
-        found = timeline.fetch_application_at(HOST, "A1", minute(1))
-    assert [part.id for part in found.missing] == [f"P{number}" for number in range(5)]
+    with limit_pages(10**9, 700, 10**9):
+        state = timeline.fetch_application_at(HOST, "A1", minute(1))
+    assert [part.id for part in state.missing] == [f"P{number}" for number in range(5)]
 
 
 @relaxed
 @given(
     HISTORY,
-    st.lists(MADE, max_size=12),
+    st.lists(DRAWN, max_size=12),
     st.sampled_from(TimelineSort),
     st.sampled_from(TimelineOrder),
     st.integers(1, 4),
 )
 def test_arrivals_between_pages_lose_and_repeat_nothing(
     store: Store,
-    history: list[Made],
-    late: list[Made],
+    history: list[DrawnVersion],
+    late: list[DrawnVersion],
     sort: TimelineSort,
     order: TimelineOrder,
     size: int,
 ) -> None:
-    there = {(made.version, made.minute) for made in history}
-    arrivals = iter([made for made in late if (made.version, made.minute) not in there])
-    with written(store, history):
+    stored_keys = {(change.version, change.minute) for change in history}
+    arrivals = iter(
+        [change for change in late if (change.version, change.minute) not in stored_keys]
+    )
+    with store_history(store, history):
         seen: list[tuple[int, int]] = []
         arrived: set[tuple[int, int]] = set()
         token = None
@@ -436,14 +449,14 @@ def test_arrivals_between_pages_lose_and_repeat_nothing(
             query = TimelineQuery(entity=ROOT, id="A1", sort=sort, order=order, page_size=size,
                           page_token=token)  # fmt: skip
             page = timeline.fetch_page(HOST, query)
-            seen += [shown(version) for version in page.versions]
+            seen += [describe_version(version) for version in page.versions]
             token = page.next_token
             if token is None:
                 break
-            for made in arrivals:
-                if (made.version, made.minute) not in arrived:
-                    write(store, made)
-                    arrived.add((made.version, made.minute))
+            for change in arrivals:
+                if (change.version, change.minute) not in arrived:
+                    write(store, change)
+                    arrived.add((change.version, change.minute))
                     break
         assert len(seen) == len(set(seen))
-        assert there <= set(seen) <= there | arrived
+        assert stored_keys <= set(seen) <= stored_keys | arrived

@@ -12,55 +12,67 @@ from history.store.days import days
 from ingest.completeness.holds import find_days_to_hold, find_unsettled_days
 from ingest.messages.decode import guess_day
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import held, ledger_row
-from tests.db.partitioned import NOW, TABLE, day, execute_plans, half_dropped, policy, raw
+from tests.db.noted import create_ledger_row, create_quarantined
+from tests.db.partitioned import (
+    NOW,
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    leave_half_dropped,
+    make_policy,
+)
 
 pytestmark = pytest.mark.usefixtures("tables")
 
 TOPIC, MIGRATION = BY_NAME["product-instance"].topics
 OTHER = BY_NAME["product-car"].topics[0]
-OLD = [(TABLE, day(-5)), (TABLE, day(-4))]
+OLD = [(TABLE, get_day(-5)), (TABLE, get_day(-4))]
 
 
 @pytest.fixture(autouse=True)
 def old_days(tables: None) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         for table, of in OLD:
             days.create_partition(plain, table, of)
 
 
-def bad(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
-    return held(offset=offset, value=value, day=guess_day(value), **{"timestamp": NOW, **fields})
+def create_bad_message(value: bytes, offset: int = 0, **fields: Any) -> Quarantined:
+    return create_quarantined(
+        offset=offset, value=value, day=guess_day(value), **{"timestamp": NOW, **fields}
+    )
 
 
 def read(**fields: Any) -> Ledger:
-    return ledger_row(**{"stored": fields.get("read", 10), **fields})
+    return create_ledger_row(**{"stored": fields.get("read", 10), **fields})
 
 
-def holds(hold_days: int = 7) -> dict[date, str]:
-    table = build_plans(policy(holds=find_unsettled_days, hold_days=hold_days))[0]
+def find_holds(hold_days: int = 7) -> dict[date, str]:
+    table = build_plans(make_policy(holds=find_unsettled_days, hold_days=hold_days))[0]
     return dict(table.strategy.holds)
 
 
 def test_no_day_is_held_without_open_messages() -> None:
     read()
-    bad(b"{}", status=Quarantined.Status.DISCARDED)
-    bad(b"{}", 1, status=Quarantined.Status.RESOLVED)
-    assert holds() == {}
-    assert execute_plans(policy(holds=find_unsettled_days, hold_days=7)).dropped == [
+    create_bad_message(b"{}", status=Quarantined.Status.DISCARDED)
+    create_bad_message(b"{}", 1, status=Quarantined.Status.RESOLVED)
+    assert find_holds() == {}
+    assert execute_plans(make_policy(holds=find_unsettled_days, hold_days=7)).dropped == [
         days.build_partition_name(*place) for place in OLD
     ]
 
 
 @pytest.mark.parametrize("status", ["new", "retrying", "failed"])
 def test_quarantined_message_holds_its_day(status: str) -> None:
-    bad(f'{{"id": 7, "updatedAt" : "{day(-5)}T23:00:00.123456789"}}'.encode(), status=status)
-    assert holds() == {day(-5): "1 unresolved in quarantine"}
+    create_bad_message(
+        f'{{"id": 7, "updatedAt" : "{get_day(-5)}T23:00:00.123456789"}}'.encode(), status=status
+    )
+    assert find_holds() == {get_day(-5): "1 unresolved in quarantine"}
 
 
-def test_the_day_is_utc_whatever_the_offset() -> None:
-    bad(f'{{"updatedAt":"{day(-4)}T01:30:00+03:00"}}'.encode())
-    assert list(holds()) == [day(-5)]
+def test_day_is_utc_whatever_the_offset() -> None:
+    create_bad_message(f'{{"updatedAt":"{get_day(-4)}T01:30:00+03:00"}}'.encode())
+    assert list(find_holds()) == [get_day(-5)]
 
 
 @pytest.mark.parametrize(
@@ -73,36 +85,36 @@ def test_the_day_is_utc_whatever_the_offset() -> None:
 )
 def test_quarantined_message_without_day_holds_day_of_sending(value: bytes) -> None:
     sent = NOW - timedelta(days=4)
-    bad(value, timestamp=sent)
-    bad(value, 1, topic=OTHER, timestamp=sent)
-    assert list(holds()) == [day(-4)]
+    create_bad_message(value, timestamp=sent)
+    create_bad_message(value, 1, topic=OTHER, timestamp=sent)
+    assert list(find_holds()) == [get_day(-4)]
 
 
 def test_inconsistent_ledger_holds_all_old_days() -> None:
     read(stored=9)
-    assert holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
+    assert find_holds() == {of: f"the ledger of {TOPIC}[0] does not add up" for _, of in OLD}
 
 
 def test_unread_messages_hold_later_days() -> None:
     seen = timezone.now()
     ledger = read(high_watermark=25, newest_timestamp=NOW - timedelta(days=4), end_known_at=seen)
-    assert holds() == {day(-4): f"15 messages of {TOPIC}[0] not read yet"}
+    assert find_holds() == {get_day(-4): f"15 messages of {TOPIC}[0] not read yet"}
     # A message from the future says nothing of those that wait behind it.
     Ledger.objects.filter(pk=ledger.pk).update(newest_timestamp=seen + timedelta(days=1_000))
-    assert sorted(holds()) == [day(-5), day(-4)]
+    assert sorted(find_holds()) == [get_day(-5), get_day(-4)]
 
 
 def test_messages_deleted_by_broker_hold_no_day() -> None:
     read(read=7, lost=3)
-    assert holds() == {}
+    assert find_holds() == {}
 
 
 def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
-    bad(b"{}", timestamp=NOW - timedelta(days=5))
-    guarded = policy(holds=find_unsettled_days, hold_days=7)
+    create_bad_message(b"{}", timestamp=NOW - timedelta(days=5))
+    guarded = make_policy(holds=find_unsettled_days, hold_days=7)
     outcome = execute_plans(guarded)
-    assert outcome.held == [days.build_partition_name(TABLE, day(-5))]
-    assert outcome.dropped == [days.build_partition_name(TABLE, day(-4))]
+    assert outcome.held == [days.build_partition_name(TABLE, get_day(-5))]
+    assert outcome.dropped == [days.build_partition_name(TABLE, get_day(-4))]
     assert outcome.exit_code == 1
     reasons = {
         line.part.name: line.reason for table in build_plans(guarded) for line in table.list_lines()
@@ -115,55 +127,55 @@ def test_held_day_is_not_dropped_and_plan_shows_reason() -> None:
 @pytest.mark.parametrize("pending", [True, False])
 def test_detached_held_day_is_attached_again(pending: bool) -> None:
     """Otherwise the message for which it is held would be expired when it arrives."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         if pending:
-            with half_dropped(plain, day(-5)):
+            with leave_half_dropped(plain, get_day(-5)):
                 pass
         else:
-            name = days.build_partition_name(TABLE, day(-5))
+            name = days.build_partition_name(TABLE, get_day(-5))
             plain.execute(f"ALTER TABLE {TABLE} DETACH PARTITION {name}")
-        bad(b"{}", timestamp=NOW - timedelta(days=5))
-        outcome = execute_plans(policy(holds=find_unsettled_days, hold_days=7))
+        create_bad_message(b"{}", timestamp=NOW - timedelta(days=5))
+        outcome = execute_plans(make_policy(holds=find_unsettled_days, hold_days=7))
         assert outcome.broken == []
-        assert outcome.held == [days.build_partition_name(TABLE, day(-5))]
-        assert days.locate_day(plain, TABLE, day(-5)).state is days.DayState.ATTACHED
+        assert outcome.held == [days.build_partition_name(TABLE, get_day(-5))]
+        assert days.locate_day(plain, TABLE, get_day(-5)).state is days.DayState.ATTACHED
 
 
 def test_hold_ends_after_hold_days() -> None:
     for offset, of in enumerate((-5, -4)):
-        bad(b"{}", offset, timestamp=NOW + timedelta(days=of))
-    assert sorted(holds(hold_days=2)) == [day(-5), day(-4)]
-    assert list(holds(hold_days=1)) == [day(-4)]
-    assert holds(hold_days=0) == {}
+        create_bad_message(b"{}", offset, timestamp=NOW + timedelta(days=of))
+    assert sorted(find_holds(hold_days=2)) == [get_day(-5), get_day(-4)]
+    assert list(find_holds(hold_days=1)) == [get_day(-4)]
+    assert find_holds(hold_days=0) == {}
 
 
 def test_force_drops_held_days() -> None:
-    bad(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
-    assert len(execute_plans(policy()).dropped) == len(OLD)
+    create_bad_message(b"{}", timestamp=datetime(2026, 3, 24, tzinfo=UTC))
+    assert len(execute_plans(make_policy()).dropped) == len(OLD)
 
 
-def of_command() -> dict[date, str]:
+def find_holds_of_command() -> dict[date, str]:
     """As `partitions maintain` asks."""
-    return dict(build_plans(policy(holds=find_days_to_hold, hold_days=7))[0].strategy.holds)
+    return dict(build_plans(make_policy(holds=find_days_to_hold, hold_days=7))[0].strategy.holds)
 
 
 def test_old_days_are_held_while_unread_messages_are_unknown() -> None:
     """No consumer runs, or one of the topics was never read."""
     never = f"{TOPIC} was never read; {MIGRATION} was never read"
-    assert of_command() == {day(-5): never, day(-4): never}
+    assert find_holds_of_command() == {get_day(-5): never, get_day(-4): never}
     now = timezone.now()
     read(end_known_at=now)
     late = read(topic=MIGRATION)
-    assert set(of_command().values()) == {f"the end of {MIGRATION}[0] is not known"}
+    assert set(find_holds_of_command().values()) == {f"the end of {MIGRATION}[0] is not known"}
     # What was sent before midnight may wait for a consumer that ended before.
     yesterday = now.astimezone(UTC).replace(hour=0, minute=0) - timedelta(minutes=2)
     Ledger.objects.filter(pk=late.pk).update(end_known_at=yesterday)
     since = f"{yesterday:%Y-%m-%d %H:%M} UTC"
-    assert set(of_command().values()) == {
+    assert set(find_holds_of_command().values()) == {
         f"no consumer has seen the end of {MIGRATION}[0] since {since}"
     }
     Ledger.objects.filter(pk=late.pk).update(end_known_at=now)
-    assert of_command() == {}
+    assert find_holds_of_command() == {}
     Ledger.objects.filter(pk=late.pk).update(end_known_at=yesterday)
     RetiredTopic.objects.create(topic=MIGRATION, why="the end", retired_at=NOW)
-    assert of_command() == {}
+    assert find_holds_of_command() == {}

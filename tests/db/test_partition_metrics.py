@@ -15,7 +15,7 @@ from history.retention.plan import SPARE_DAYS
 from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
-from tests.db.noted import held
+from tests.db.noted import create_quarantined
 from tests.db.partitioned import TABLE, TABLES, insert, retire, run
 from tests.messages import get_today
 
@@ -60,7 +60,7 @@ def test_days_ahead_end_at_first_missing_day(
 def test_latest_maintain_run_is_reported(few_days: None, plain: Connection) -> None:
     assert list(metrics_page.report_last_run()) == []
     days.create_partition(plain, TABLE, get_today() - timedelta(days=5))
-    message = held(day=get_today() - timedelta(days=5))
+    message = create_quarantined(day=get_today() - timedelta(days=5))
     retire()
     assert run("maintain")[0] == 1
     actual = get_values(list(metrics_page.report_last_run()))

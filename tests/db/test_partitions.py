@@ -19,21 +19,21 @@ from history.retention.runs import StepResult, UnsealedDay, load_statuses
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import build_partition_name
-from tests.db.commands import command
+from tests.db.commands import run_command
 from tests.db.partitioned import (
     TABLE,
     TABLES,
     TODAY,
-    advisory_locks,
-    day,
+    connect_plainly,
+    count_advisory_locks,
+    count_stored,
     execute_plans,
+    get_day,
     insert,
-    names,
-    policy,
-    raw,
+    list_partition_names,
+    make_policy,
     retire,
     run,
-    stored,
 )
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -43,8 +43,8 @@ pytestmark = pytest.mark.usefixtures("tables")
 DAYS = 3 + 1 + 2 + SPARE_DAYS
 
 
-def expected(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
-    return [build_partition_name(table, day(number)) for number in numbers]
+def build_names(numbers: Iterator[int] | range, table: str = TABLE) -> list[str]:
+    return [build_partition_name(table, get_day(number)) for number in numbers]
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_maintain_creates_window_once() -> None:
-    first = execute_plans(policy())
+    first = execute_plans(make_policy())
     assert len(first.created) == 6 * len(TABLES)
     for table in TABLES:
-        assert names(table) == expected(range(-3, 3), table)
-    assert execute_plans(policy()) == StepResult()
+        assert list_partition_names(table) == build_names(range(-3, 3), table)
+    assert execute_plans(make_policy()) == StepResult()
 
 
 def test_no_field_of_a_step_is_lost_in_the_result_of_the_run() -> None:
@@ -93,32 +93,32 @@ def test_no_field_of_a_step_is_lost_in_the_result_of_the_run() -> None:
 
 
 def test_unmarked_partition_is_kept_with_reason(plain: Connection) -> None:
-    foreign = build_partition_name(TABLE, day(-30))
+    foreign = build_partition_name(TABLE, get_day(-30))
     plain.execute(
         f"CREATE TABLE {foreign} PARTITION OF {TABLE}"
-        f" FOR VALUES FROM ('{day(-30)} 00:00+00') TO ('{day(-29)} 00:00+00')"
+        f" FOR VALUES FROM ('{get_day(-30)} 00:00+00') TO ('{get_day(-29)} 00:00+00')"
     )
     plain.execute(
         f"CREATE TABLE {TABLE}_march PARTITION OF {TABLE}"
-        f" FOR VALUES FROM ('{day(1)} 00:00+00') TO ('{day(9)} 00:00+00')"
+        f" FOR VALUES FROM ('{get_day(1)} 00:00+00') TO ('{get_day(9)} 00:00+00')"
     )
-    outcome = execute_plans(policy())
+    outcome = execute_plans(make_policy())
     assert outcome.exit_code == 0
-    assert foreign in names()
-    assert expected(range(1, 2))[0] not in names()
-    lines = [line for table in build_plans(policy()) for line in table.list_lines()]
+    assert foreign in list_partition_names()
+    assert build_names(range(1, 2))[0] not in list_partition_names()
+    lines = [line for table in build_plans(make_policy()) for line in table.list_lines()]
     reasons = {line.part.name: line.reason for line in lines}
     assert reasons[foreign] == "not made by Annals, never dropped"
 
 
 def test_tables_named_like_partitions_are_not_changed(plain: Connection) -> None:
-    lookalikes = [build_partition_name(TABLE, day(-50)), f"{TABLE}_backup", "other_20250101"]
+    lookalikes = [build_partition_name(TABLE, get_day(-50)), f"{TABLE}_backup", "other_20250101"]
     for name in lookalikes:
         plain.execute(f"CREATE TABLE {name} (LIKE {TABLE})")
     try:
-        assert execute_plans(policy()).exit_code == 0
+        assert execute_plans(make_policy()).exit_code == 0
         for name in lookalikes:
-            assert stored(plain, name) == 0
+            assert count_stored(plain, name) == 0
     finally:
         for name in lookalikes:
             plain.execute(f"DROP TABLE {name}")
@@ -126,23 +126,23 @@ def test_tables_named_like_partitions_are_not_changed(plain: Connection) -> None
 
 def test_open_transaction_delays_only_drops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.3)
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in (-5, -4):
-            days.create_partition(plain, TABLE, day(number))
-    with raw() as reader, reader.transaction():
-        stored(reader)
-        outcome = execute_plans(policy())
-        assert outcome.busy == expected(range(-5, -4))
+            days.create_partition(plain, TABLE, get_day(number))
+    with connect_plainly() as reader, reader.transaction():
+        count_stored(reader)
+        outcome = execute_plans(make_policy())
+        assert outcome.busy == build_names(range(-5, -4))
         assert outcome.exit_code == 1
-        assert set(expected(range(-3, 3))) <= set(names())
-    assert execute_plans(policy()).dropped == expected(range(-5, -3))
+        assert set(build_names(range(-3, 3))) <= set(list_partition_names())
+    assert execute_plans(make_policy()).dropped == build_names(range(-5, -3))
 
 
 def test_failure_of_one_day_is_reported_and_stops_no_other(plain: Connection) -> None:
     name = build_partition_name(TABLE, TODAY)
     plain.execute(f"CREATE TABLE {name} (id text)")
     try:
-        outcome = execute_plans(policy())
+        outcome = execute_plans(make_policy())
     finally:
         plain.execute(f"DROP TABLE {name}")
     assert [broken for broken, _ in outcome.broken] == [name]
@@ -155,7 +155,7 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
 
     class Fatal:
         def archive(self, plain: days.Connection, table: str, of: date) -> None:
-            if (table, of) == (TABLE, day(-5)):
+            if (table, of) == (TABLE, get_day(-5)):
                 plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
         def confirm(self, plain: days.Connection, table: str, of: date) -> None:
@@ -163,15 +163,15 @@ def test_lost_connection_stops_no_other_day(plain: Connection) -> None:
 
     for table in TABLES[:2]:
         for number in (-6, -5, -4):
-            days.create_partition(plain, table, day(number))
-    outcome = execute_plans(policy(), archiver=Fatal())
+            days.create_partition(plain, table, get_day(number))
+    outcome = execute_plans(make_policy(), archiver=Fatal())
     assert outcome.exit_code == 2
-    [(name, said)] = outcome.broken
-    assert name == build_partition_name(TABLE, day(-5))
-    assert "terminating connection" in said
-    dropped = expected(iter((-6, -4))) + expected(range(-6, -3), TABLES[1])
+    [(name, reason)] = outcome.broken
+    assert name == build_partition_name(TABLE, get_day(-5))
+    assert "terminating connection" in reason
+    dropped = build_names(iter((-6, -4))) + build_names(range(-6, -3), TABLES[1])
     assert outcome.dropped == dropped
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) -> None:
@@ -182,17 +182,17 @@ def test_default_partition_with_rows_is_reported_with_remedy(plain: Connection) 
         insert(plain, clock.now())
         with pytest.raises(days.DefaultPartitionError) as caught:
             days.create_partition(plain, TABLE, today)
-        said = str(caught.value)
-        assert f"the default partition public.product_default of public.{TABLE} has rows" in said
-        ran = command("partitions", "maintain")
+        message = str(caught.value)
+        assert f"the default partition public.product_default of public.{TABLE} has rows" in message
+        ran = run_command("partitions", "maintain")
         assert ran.code != 0
         assert "public.product_default" in ran.out + ran.err
         assert "SQLSTATE" not in ran.out + ran.err
-        commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", said)
+        commands = re.findall(r"(?:ALTER TABLE|INSERT INTO) [^;,]*", message)
         plain.execute(commands[0])
         assert days.create_partition(plain, TABLE, today)
         plain.execute(commands[1])
-        assert stored(plain, days.build_partition_name(TABLE, today)) == 1
+        assert count_stored(plain, days.build_partition_name(TABLE, today)) == 1
     finally:
         plain.execute("DROP TABLE product_default")
 
@@ -210,7 +210,7 @@ def test_missing_table_is_reported(small: Any, plain: Connection) -> None:
 @contextmanager
 def _database_zone(zone: str) -> Iterator[None]:
     name = connection.settings_dict["NAME"]
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute(f"ALTER DATABASE \"{name}\" SET timezone = '{zone}'")
         try:
             yield
@@ -220,24 +220,26 @@ def _database_zone(zone: str) -> Iterator[None]:
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/Los_Angeles"])
 def test_days_are_utc_in_every_server_zone(zone: str) -> None:
-    with _database_zone(zone), raw() as plain:
+    with _database_zone(zone), connect_plainly() as plain:
         assert plain.execute("SHOW timezone").fetchone() == (zone,)
         for number in range(-5, 3):
-            days.create_partition(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, get_day(number))
         connection.close()
-        outcome = execute_plans(policy())
-        assert outcome.dropped == expected(range(-5, -3))
-        assert outcome.created[:1] != expected(range(1))
-        assert names() == expected(range(-3, 3))
+        outcome = execute_plans(make_policy())
+        assert outcome.dropped == build_names(range(-5, -3))
+        assert outcome.created[:1] != build_names(range(1))
+        assert list_partition_names() == build_names(range(-3, 3))
 
 
 def test_partition_status_equals_metrics(plain: Connection) -> None:
     for number in (-9, -1, 0, 1):
-        days.create_partition(plain, TABLE, day(number))
-    found = load_statuses(policy(holds=lambda _: {(TABLE, day(-9)): "held"}, hold_days=9))[0]
-    assert (found.table, found.ahead, found.missing, found.overdue) == (TABLE, 1, 2, 0)
-    assert found.bytes > 0
-    assert load_statuses(policy())[1].ahead == -1
+        days.create_partition(plain, TABLE, get_day(number))
+    status = load_statuses(
+        make_policy(holds=lambda _: {(TABLE, get_day(-9)): "held"}, hold_days=9)
+    )[0]
+    assert (status.table, status.ahead, status.missing, status.overdue) == (TABLE, 1, 2, 0)
+    assert status.bytes > 0
+    assert load_statuses(make_policy())[1].ahead == -1
 
 
 def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
@@ -248,19 +250,19 @@ def test_partitions_command_lists_plans_and_maintains(small: Any) -> None:
     code, out, _ = run("maintain", "--dry-run")
     assert code == 0
     assert f"{DAYS * len(TABLES)} to create, 0 to drop" in out
-    assert names() == []
+    assert list_partition_names() == []
     code, out, _ = run("maintain")
     assert (code, out.startswith(f"Created {DAYS * len(TABLES)}, dropped 0")) == (0, True)
     listed = json.loads(run("list", "--json")[1])
-    assert [part["name"] for part in listed if part["table"] == TABLE] == names()
+    assert [part["name"] for part in listed if part["table"] == TABLE] == list_partition_names()
     today = datetime.now(UTC).date()
-    ours = next(part for part in listed if part["day"] == str(today))
-    assert ours["from"] == f"{today}T00:00:00+00:00"
+    todays_partition = next(part for part in listed if part["day"] == str(today))
+    assert todays_partition["from"] == f"{today}T00:00:00+00:00"
     small("1")
     code, out, _ = run("maintain", "--json")
-    done = json.loads(out)
-    assert (code, len(done["dropped"]), done["exitCode"]) == (0, 2 * len(TABLES), 0)
-    assert names()[0] in run("list")[1]
+    result = json.loads(out)
+    assert (code, len(result["dropped"]), result["exitCode"]) == (0, 2 * len(TABLES), 0)
+    assert list_partition_names()[0] in run("list")[1]
     assert "inside the window" in run("plan", "--each")[1]
 
 
@@ -269,14 +271,19 @@ def test_run_with_fast_clock_does_not_stay_latest(
 ) -> None:
     """The alerts and the removal of search keys would look at it until that day comes."""
     now = clock.now().replace(hour=12)  # an hour later is the same day
-    for at in (now, now + timedelta(days=300), now + timedelta(hours=1), now + timedelta(hours=2)):
-        move(at)
-        done = run("maintain")
-        assert done[0] == 0, done
+    for moment in (
+        now,
+        now + timedelta(days=300),
+        now + timedelta(hours=1),
+        now + timedelta(hours=2),
+    ):
+        move(moment)
+        outcome = run("maintain")
+        assert outcome[0] == 0, outcome
         latest = runs.load_latest_run()
         assert latest is not None
-        assert latest.started_at == at
-        assert latest.search_keys_before == (at - timedelta(days=3)).date()
+        assert latest.started_at == moment
+        assert latest.search_keys_before == (moment - timedelta(days=3)).date()
 
 
 @pytest.mark.parametrize("wrong", [timedelta(days=1000), timedelta(hours=-2)])
@@ -285,10 +292,10 @@ def test_maintain_refuses_wrong_clock(
 ) -> None:
     """A clock that is ahead would drop every day."""
     run("maintain")
-    there, right = names(), clock.now()
+    names_before, right = list_partition_names(), clock.now()
     monkeypatch.setattr(clock, "now", lambda: right + wrong)
     code, _, err = run("maintain", "--force")
-    assert (code, names()) == (2, there)
+    assert (code, list_partition_names()) == (2, names_before)
     assert f"the clock of this machine says {right + wrong:%Y-%m-%d %H}" in err
     latest = runs.load_latest_run()
     assert latest is not None

@@ -16,7 +16,16 @@ from django.db import connection, transaction
 from history.retention.plan import PartitionPolicy
 from history.store.days import days
 from history.store.days.window import Window
-from tests.db.partitioned import TABLE, TODAY, day, execute_plans, insert, names, raw, stored
+from tests.db.partitioned import (
+    TABLE,
+    TODAY,
+    connect_plainly,
+    count_stored,
+    execute_plans,
+    get_day,
+    insert,
+    list_partition_names,
+)
 
 MOST_MS = 200
 
@@ -28,13 +37,16 @@ class Ingest:
 
     longest: float = 0.0
     written: int = 0
-    made: int = 0
+    created_days: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, span: range) -> None:
-        with raw(options=f"-c lock_timeout={MOST_MS}") as plain, raw() as other:
+        with (
+            connect_plainly(options=f"-c lock_timeout={MOST_MS}") as plain,
+            connect_plainly() as other_session,
+        ):
             while not self.stop.is_set():
-                of = day(span[self.written % len(span)])
+                of = get_day(span[self.written % len(span)])
                 moment = datetime.combine(of, clock(12), UTC) + timedelta(seconds=self.written)
                 try:
                     with plain.transaction():
@@ -43,7 +55,7 @@ class Ingest:
                         self.longest = max(self.longest, time.perf_counter() - begun)
                         insert(plain, moment, f"id{self.written}")
                 except psycopg.errors.CheckViolation:
-                    self.made += days.create_partition(other, TABLE, of)
+                    self.created_days += days.create_partition(other_session, TABLE, of)
                 else:
                     self.written += 1
 
@@ -51,19 +63,19 @@ class Ingest:
 def read_on(stop: threading.Event) -> int:
     """Read the whole table again and again, holding each snapshot open for a while."""
     rounds = 0
-    with raw() as plain:
+    with connect_plainly() as plain:
         while not stop.is_set():
             with plain.transaction():
                 plain.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                stored(plain)
+                count_stored(plain)
                 time.sleep(0.15)
-                stored(plain)
+                count_stored(plain)
             rounds += 1
     return rounds
 
 
 @contextmanager
-def running(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
+def run_around(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None]:
     """Keep the acts going around a block; what one of them raises fails the test."""
     with ThreadPoolExecutor(len(acts)) as pool:
         futures = [pool.submit(act) for act in acts]
@@ -79,25 +91,26 @@ def running(*acts: Callable[[], object], stop: threading.Event) -> Iterator[None
 
 @pytest.mark.usefixtures("tables")
 def test_ingest_never_waits_and_the_reader_never_fails() -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in range(-30, -10):
-            days.create_partition(plain, TABLE, day(number))
+            days.create_partition(plain, TABLE, get_day(number))
     ingest = Ingest()
     stop = ingest.stop
     dropped: list[str] = []
-    with running(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
+    with run_around(lambda: ingest.run(range(-3, 12)), lambda: read_on(stop), stop=stop):
         for keep, ahead in ((25, 3), (20, 6), (15, 9), (12, 14)):
             window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
             outcome = execute_plans(PartitionPolicy(window, TODAY))
             assert outcome.exit_code == 0, outcome
             dropped += outcome.dropped
     assert len(dropped) >= 18
-    with raw() as plain:
-        assert stored(plain) == ingest.written > 0
-    assert len(names()) == 27
+    with connect_plainly() as plain:
+        assert count_stored(plain) == ingest.written > 0
+    assert len(list_partition_names()) == 27
     print(
-        f"\n{ingest.written} rows written, {ingest.made} days made by ingest, {len(dropped)} days"
-        f" dropped meanwhile; longest wait for a lock {ingest.longest * 1000:.1f} ms"
+        f"\n{ingest.written} rows written, {ingest.created_days} days made by ingest,"
+        f" {len(dropped)} days dropped meanwhile;"
+        f" longest wait for a lock {ingest.longest * 1000:.1f} ms"
         f" (allowed {MOST_MS} ms)"
     )
 
@@ -105,27 +118,27 @@ def test_ingest_never_waits_and_the_reader_never_fails() -> None:
 @pytest.mark.usefixtures("tables")
 def test_all_days_of_a_year_take_few_locks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run holds the locks of one day at a time, however many it makes and drops."""
-    most = 0
+    maximum = 0
     real = days.attach_table
 
-    def counting(plain: days.Connection, place: days.DayTable, of: object) -> None:
-        nonlocal most
+    def count_locks(plain: days.Connection, place: days.DayTable, of: object) -> None:
+        nonlocal maximum
         real(plain, place, of)  # type: ignore[arg-type]
         row = plain.execute(
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
         ).fetchone()
         assert row is not None
-        most = max(most, row[0])
+        maximum = max(maximum, row[0])
 
-    monkeypatch.setattr(days, "attach_table", counting)
+    monkeypatch.setattr(days, "attach_table", count_locks)
     execute_plans(PartitionPolicy(Window(TODAY - timedelta(days=40), TODAY), TODAY))
-    assert 0 < most < 40
+    assert 0 < maximum < 40
     connection.close()
 
 
 @pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("table, of_each_day", [(TABLE, 5), ("product_task_aud", 6)])
-def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None:
+def test_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None:
     window = Window(TODAY - timedelta(days=25), TODAY + timedelta(days=14))
     execute_plans(PartitionPolicy(window, TODAY))
     with transaction.atomic(), connection.cursor() as cursor:
@@ -134,5 +147,5 @@ def test_a_timeline_over_all_days_has_room(table: str, of_each_day: int) -> None
             "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
             " AND relation NOT IN ('pg_locks'::regclass)"
         )
-        [held] = cursor.fetchone() or ()
-    assert 40 < held <= (len(list(window.iterate_days())) + 1) * of_each_day
+        [lock_count] = cursor.fetchone() or ()
+    assert 40 < lock_count <= (len(list(window.iterate_days())) + 1) * of_each_day

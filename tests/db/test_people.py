@@ -37,7 +37,7 @@ def test_people_import_adds_changes_and_leaves_unchanged(
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, sentence",
     [
         ("", "line 1: the header must be login,full_name,kind; it is nothing"),
         ("login,name\n", "line 1: the header must be login,full_name,kind; it is login,name"),
@@ -58,13 +58,13 @@ def test_people_import_adds_changes_and_leaves_unchanged(
     ],
 )
 def test_wrong_people_file_changes_nothing_and_names_line(
-    tmp_path: Path, text: str, said: str
+    tmp_path: Path, text: str, sentence: str
 ) -> None:
     file = tmp_path / "people.csv"
     file.write_text(text)
     with pytest.raises(CommandError) as refused:
         call_command("people", "import", str(file))
-    assert said in str(refused.value)
+    assert sentence in str(refused.value)
     assert not Person.objects.exists()
 
 

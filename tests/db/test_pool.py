@@ -14,7 +14,7 @@ from django.test import Client
 from annals.embedded import process
 from annals.operations import metrics_page
 from history.store.database import base
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import Store
 
 # Tests of a pool empty the database; those with `transactional_db` clean up what they fill.
@@ -26,19 +26,19 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A connection of its own to the tests' database, with a pool of its own."""
     connection.ensure_connection()  # from the pool of all tests
     monkeypatch.setattr(base.DatabaseWrapper, "_connection_pools", {})
-    own = connections["default"].copy()
-    yield own
-    own.close()
-    own.close_pool()
+    wrapper = connections["default"].copy()
+    yield wrapper
+    wrapper.close()
+    wrapper.close_pool()
 
 
-def backend(pooled: Any) -> int:
+def get_backend(pooled: Any) -> int:
     with pooled.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])
 
 
-def traced(pooled: Any, file: Path) -> str:
+def trace_checkout(pooled: Any, file: Path) -> str:
     """What is sent for taking the connection out of the pool."""
     pooled.ensure_connection()
     server = pooled.connection.pgconn
@@ -51,42 +51,42 @@ def traced(pooled: Any, file: Path) -> str:
 
 
 @emptied
-def test_one_that_worked_a_moment_ago_is_not_asked(pooled: Any, tmp_path: Path) -> None:
-    assert traced(pooled, tmp_path / "trace") == ""
+def test_pooled_connection_used_a_moment_ago_is_not_checked(pooled: Any, tmp_path: Path) -> None:
+    assert trace_checkout(pooled, tmp_path / "trace") == ""
 
 
 @emptied
-def test_one_that_was_idle_is_asked(
+def test_idle_pooled_connection_is_checked(
     pooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection.ensure_connection()  # from the pool of all tests
     monkeypatch.setattr(base, "TRUSTED_S", 0.0)
-    assert "Query" in traced(pooled, tmp_path / "trace")
+    assert "Query" in trace_checkout(pooled, tmp_path / "trace")
 
 
 @emptied
-def test_one_that_the_server_ended_is_not_given(pooled: Any) -> None:
-    before = backend(pooled)
-    own: psycopg.Connection[Any] = pooled.connection
+def test_pooled_connection_ended_by_server_is_replaced(pooled: Any) -> None:
+    before = get_backend(pooled)
+    session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [before])
         assert cursor.fetchone() == (True,)
-    assert not own.closed
-    assert backend(pooled) != before
+    assert not session.closed
+    assert get_backend(pooled) != before
 
 
 @emptied
-def test_one_that_was_closed_on_this_side_is_not_given(pooled: Any) -> None:
-    before = backend(pooled)
-    own: psycopg.Connection[Any] = pooled.connection
+def test_pooled_connection_closed_by_client_is_replaced(pooled: Any) -> None:
+    before = get_backend(pooled)
+    session: psycopg.Connection[Any] = pooled.connection
     pooled.close()
-    own.close()
-    assert backend(pooled) != before
+    session.close()
+    assert get_backend(pooled) != before
 
 
 @emptied
-def test_a_server_that_is_away_is_not_waited_for(
+def test_server_that_is_away_is_not_waited_for(
     pooled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = process.choose_free_ports([None])
@@ -103,15 +103,15 @@ def test_a_server_that_is_away_is_not_waited_for(
 
 
 @emptied
-def test_the_page_says_so_and_names_the_request(
+def test_page_says_that_database_is_away_and_names_request(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.force_login(User.objects.get(username="ops"))
 
-    def away(*_: object) -> None:
+    def raise_away(*_: object) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr(metrics_page.STORE_COLLECTOR, "collect", away)
+    monkeypatch.setattr(metrics_page.STORE_COLLECTOR, "collect", raise_away)
     client.raise_request_exception = False
     page = client.get("/admin/operations/", headers={"X-Request-ID": "night-7"})
     assert page.status_code == 503
@@ -129,8 +129,8 @@ TYPES = [
 @pytest.fixture
 def migrator(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
     """Another session, as a migration has."""
-    with raw() as own:
-        yield own
+    with connect_plainly() as session:
+        yield session
 
 
 @pytest.mark.parametrize(("table", "column", "type"), TYPES)
@@ -143,15 +143,15 @@ def test_requests_after_a_column_has_another_type(
     client.force_login(User.objects.get(username="support"))
     addresses = ("/api/v1/history/product-instance/A1", "/api/v1/history/product-instance/A1/blame")
 
-    def answers() -> list[bytes]:
-        found = [client.get(address) for address in addresses]
-        assert [item.status_code for item in found] == [200, 200]
-        return [item.content for item in found]
+    def fetch_answers() -> list[bytes]:
+        responses = [client.get(address) for address in addresses]
+        assert [item.status_code for item in responses] == [200, 200]
+        return [item.content for item in responses]
 
-    before = answers()
+    before = fetch_answers()
     try:
         migrator.execute(f"ALTER TABLE {table} ALTER {column} TYPE varchar(2000)")
-        assert answers() == before
+        assert fetch_answers() == before
     finally:
         migrator.execute(f"ALTER TABLE {table} ALTER {column} TYPE {type}")
-    assert answers() == before
+    assert fetch_answers() == before

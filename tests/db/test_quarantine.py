@@ -23,16 +23,16 @@ from ingest.quarantine import messages
 from ingest.quarantine.messages import UNSETTLED, MessageSelection, retry_messages
 from ingest.store import retry_store
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import (
     TWIN_SOURCE,
     Ingested,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
     query,
-    retried,
+    read_counts,
+    retry_quarantined,
 )
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, make_value, make_value_with_data
 
@@ -45,12 +45,12 @@ def quarantine_messages_from_the_future(ingested: Ingested, *bodies: bytes) -> N
     """Put messages into quarantine because they are dated after the newest day; later they are
     good."""
     ingested.write(*bodies, window=EARLIER)
-    assert {message_row["reason"] for message_row in quarantined()} == {"in_the_future"}
+    assert {message_row["reason"] for message_row in list_quarantined()} == {"in_the_future"}
 
 
 def retry_selected(**selected: Any) -> Counter[str]:
     with open_connection() as plain:
-        return retried(plain, **selected)
+        return retry_quarantined(plain, **selected)
 
 
 def select_message(id: int) -> dict[str, Any]:
@@ -59,17 +59,17 @@ def select_message(id: int) -> dict[str, Any]:
 
 
 def list_statuses() -> Counter[str]:
-    return Counter(message_row["status"] for message_row in quarantined())
+    return Counter(message_row["status"] for message_row in list_quarantined())
 
 
 def test_retry_stores_and_counts_message_that_is_good_by_now(ingested: Ingested) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a"), make_value(id="b"))
     ingested.write(b"bad", make_value(id="c"))
     assert retry_selected() == {"stored": 2, "retrying": 1}
-    assert ids() == ["a", "b", "c"]
+    assert list_ids() == ["a", "b", "c"]
     assert list_statuses() == {"resolved": 2, "retrying": 1}
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
+    assert find_faults() == []
     assert retry_selected() == {"retrying": 1}
 
 
@@ -77,37 +77,37 @@ def test_retry_counts_message_stored_meanwhile_as_repeated(ingested: Ingested) -
     quarantine_messages_from_the_future(ingested, make_value(id="a"))
     ingested.write(make_value(id="a"))
     assert retry_selected() == {"repeated": 1}
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "repeated": 1}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "repeated": 1}
+    assert find_faults() == []
 
 
 def test_retry_keeps_message_that_differs_from_stored_version(ingested: Ingested) -> None:
     quarantine_messages_from_the_future(ingested, make_value(id="a", author="x"))
     ingested.write(make_value(id="a"))
     assert retry_selected() == {"retrying": 1}
-    assert quarantined()[0]["reason"] == "divergent_duplicate"
-    assert faults() == []
+    assert list_quarantined()[0]["reason"] == "divergent_duplicate"
+    assert find_faults() == []
 
 
 def test_first_reason_is_kept_when_retry_fails_for_another(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
-    [came] = quarantined()
-    assert (came["reason"], came["first_reason"]) == ("bad_data", "")
+    [row] = list_quarantined()
+    assert (row["reason"], row["first_reason"]) == ("bad_data", "")
 
-    def undeclared(*_: Any) -> Record:
+    def raise_undeclared(*_: Any) -> Record:
         raise RejectedMessageError(
             Reason.UNKNOWN_TOPIC, Explanation(Code.UNDECLARED_TOPIC, topic="t")
         )
 
-    for failing in (undeclared, decode, undeclared):
+    for failing in (raise_undeclared, decode, raise_undeclared):
         monkeypatch.setattr(retry_store, "decode", failing)
         retry_selected()
-        [quarantine_rows] = quarantined()
+        [quarantine_rows] = list_quarantined()
         assert (quarantine_rows["first_reason"], quarantine_rows["first_detail"]) == (
             "bad_data",
-            came["detail"],
+            row["detail"],
         )
     assert (quarantine_rows["reason"], quarantine_rows["detail"]) == (
         "unknown_topic",
@@ -115,7 +115,7 @@ def test_first_reason_is_kept_when_retry_fails_for_another(
     )
     output = command("show", str(quarantine_rows["id"]))
     assert "reason: unknown_topic" in output
-    assert f"first reason: bad_data\nfirst detail: {came['detail']}\n" in output
+    assert f"first reason: bad_data\nfirst detail: {row['detail']}\n" in output
     assert json.loads(command("list", "--ids", "--json"))[0]["first_reason"] == "bad_data"
 
 
@@ -123,14 +123,14 @@ def test_retry_keeps_version_of_message_when_its_kind_is_gone(
     ingested: Ingested, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingested.write(make_value_with_data(b"[]", id="a"))
-    labels = {name: quarantined()[0][name] for name in ("entity", "entity_id", "version")}
+    labels = {name: list_quarantined()[0][name] for name in ("entity", "entity_id", "version")}
     assert labels["entity_id"] == "a"
     # Its own copy: an entry that is put back comes last, and other tests see the order.
-    others = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
+    other_topics = {topic: entity for topic, entity in BY_TOPIC.items() if topic != TOPIC}
     for module in ("messages.decode", "messages.identity"):
-        monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", others)
+        monkeypatch.setattr(f"ingest.{module}.BY_TOPIC", other_topics)
     assert retry_selected() == {"retrying": 1}
-    [quarantine_rows] = quarantined()
+    [quarantine_rows] = list_quarantined()
     assert (quarantine_rows["reason"], quarantine_rows["first_reason"]) == (
         "unknown_topic",
         "bad_data",
@@ -152,10 +152,10 @@ def test_retry_keeps_bad_message_and_stores_its_neighbours(ingested: Ingested) -
         make_value(id="c"),
     )
     assert retry_selected() == {"stored": 2, "retrying": 1}
-    assert ids() == ["a", "c"]
-    [quarantine_rows] = [row for row in quarantined() if row["status"] == "retrying"]
+    assert list_ids() == ["a", "c"]
+    [quarantine_rows] = [row for row in list_quarantined() if row["status"] == "retrying"]
     assert quarantine_rows["reason"] == "number_out_of_range"
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_retry_pauses_grow_until_message_fails(ingested: Ingested) -> None:
@@ -173,7 +173,7 @@ def test_retry_pauses_grow_until_message_fails(ingested: Ingested) -> None:
     assert all(float(longer / shorter) > 1.9 for shorter, longer in pairwise(pauses))
     assert retry_selected() == {}
     assert retry_selected(**select_message(quarantine_rows["id"])) == {"failed": 1}
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_retry_takes_only_due_messages(ingested: Ingested) -> None:
@@ -182,26 +182,26 @@ def test_retry_takes_only_due_messages(ingested: Ingested) -> None:
     with open_connection("test") as plain:
         plain.execute('UPDATE ingest_quarantine SET next_attempt = now() WHERE "offset" = 1')
     assert retry_selected(due_only=True) == {"retrying": 1}
-    assert [message_row["attempts"] for message_row in quarantined()] == [0, 1]
+    assert [message_row["attempts"] for message_row in list_quarantined()] == [0, 1]
 
 
 def test_retry_takes_only_selected_messages(ingested: Ingested) -> None:
     ingested.write(b"bad", make_value(id=""), b"bad")
     assert retry_selected(reason="bad_field") == {"retrying": 1}
     assert retry_selected(topic="another") == {}
-    assert retry_selected(**select_message(quarantined()[0]["id"])) == {"retrying": 1}
-    assert [message_row["attempts"] for message_row in quarantined()] == [1, 1, 0]
+    assert retry_selected(**select_message(list_quarantined()[0]["id"])) == {"retrying": 1}
+    assert [message_row["attempts"] for message_row in list_quarantined()] == [1, 1, 0]
 
 
 def test_two_workers_never_lock_the_same_message(ingested: Ingested) -> None:
     ingested.write(*[b"bad"] * 10)
     with open_connection() as first_connection, open_connection() as second_connection:
         with first_connection.transaction():
-            own_ids = {held.id for held in messages.lock_messages(first_connection, ANY, 6)}
+            own_ids = {row.id for row in messages.lock_messages(first_connection, ANY, 6)}
             with second_connection.transaction():
-                theirs = {held.id for held in messages.lock_messages(second_connection, ANY, 100)}
-            assert (len(own_ids), len(theirs)) == (6, 4)
-            assert not own_ids & theirs
+                other_ids = {row.id for row in messages.lock_messages(second_connection, ANY, 100)}
+            assert (len(own_ids), len(other_ids)) == (6, 4)
+            assert not own_ids & other_ids
         assert len(messages.lock_messages(second_connection, ANY, 100)) == 10
 
 
@@ -233,7 +233,7 @@ def test_concurrent_retries_do_not_deadlock(
         ]
     assert sum(outcomes, Counter()) == {"stored": 50, "repeated": 150}
     assert list_statuses() == {"resolved": 200}
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_retry_commits_in_batches(ingested: Ingested) -> None:
@@ -244,30 +244,30 @@ def test_retry_commits_in_batches(ingested: Ingested) -> None:
         few = [group.total() for group in retry_messages(plain, ANY, lambda: WINDOW)]
     assert sum(few) == 250
     assert len(few) == 3
-    assert len(ids()) == 250
-    assert faults() == []
+    assert len(list_ids()) == 250
+    assert find_faults() == []
 
 
 def test_discarded_messages_are_settled_and_stay_counted(ingested: Ingested) -> None:
     ingested.write(b"bad", b"bad", make_value(id="a"))
-    first = quarantined()[0]["id"]
+    first = list_quarantined()[0]["id"]
     with open_connection() as plain:
         for item, discarded in (("a test of theirs", 1), ("again", 0)):
             assert (
                 messages.discard_messages(plain, MessageSelection(**select_message(first)), item)
                 == discarded
             )
-    quarantine_rows = quarantined()[0]
+    quarantine_rows = list_quarantined()[0]
     assert (quarantine_rows["status"], quarantine_rows["outcome"]) == (
         "discarded",
         "a test of theirs",
     )
     assert retry_selected() == {"retrying": 1}
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
+    assert find_faults() == []
 
 
-command = partial(printed, "quarantine")
+command = partial(read_output, "quarantine")
 
 
 def test_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:
@@ -278,7 +278,7 @@ def test_command_lists_by_reason_and_shows_bytes(ingested: Ingested) -> None:
         (TOPIC, "bad_field", 1),
         (TOPIC, "not_json", 2),
     ]
-    first = str(quarantined()[0]["id"])
+    first = str(list_quarantined()[0]["id"])
     output = command("show", first)
     assert "offset: 0" in output
     assert r"value (5 bytes): \xff bad" in output
@@ -307,13 +307,13 @@ def test_command_retries_and_discards(ingested: Ingested) -> None:
     ingested.write(b"bad")
     assert "No message is due" in command("retry")
     assert "1 stored" in command("retry", "--now", "--reason", "in_the_future")
-    assert ids() == ["a"]
+    assert list_ids() == ["a"]
     with pytest.raises(CommandError, match="Select messages"):
         command("discard", "--why", "all")
     assert "1 discarded" in command("discard", "--topic", TOPIC, "--why", "no such loan")
     assert list_statuses() == {"resolved": 1, "discarded": 1}
-    assert faults() == []
-    assert counts(SOURCE)["quarantined"] == 1
+    assert find_faults() == []
+    assert read_counts(SOURCE)["quarantined"] == 1
 
 
 # Good, bad, discarded, too early at first, resolved by a retry, bad.
@@ -329,16 +329,16 @@ BODIES = [
 
 def quarantine_first_reading(ingested: Ingested) -> dict[int, int]:
     """The ids in quarantine by offset, after the first reading."""
-    batch = ingested.batch(*BODIES[:3])
+    batch = ingested.make_batch(*BODIES[:3])
     ingested.fill(batch, *BODIES[3:], window=EARLIER)
     ingested.store(batch)
-    result = {message_row["offset"]: message_row["id"] for message_row in quarantined()}
+    result = {message_row["offset"]: message_row["id"] for message_row in list_quarantined()}
     with open_connection() as plain:
         messages.discard_messages(plain, MessageSelection(**select_message(result[2])), "agreed")
     assert retry_selected(**select_message(result[4])) == {"stored": 1}
     retry_selected(**select_message(result[1]))
-    assert counts() == {"next_offset": 6, "read": 6, "stored": 2, "quarantined": 4}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 6, "read": 6, "stored": 2, "quarantined": 4}
+    assert find_faults() == []
     return result
 
 
@@ -350,15 +350,17 @@ def restart_reading(ingested: Ingested) -> None:
 
 
 def get_statuses_by_offset() -> dict[int, tuple[str, str, int]]:
-    return {row["offset"]: (row["status"], row["reason"], row["attempts"]) for row in quarantined()}
+    return {
+        row["offset"]: (row["status"], row["reason"], row["attempts"]) for row in list_quarantined()
+    }
 
 
 def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested) -> None:
     ids_before = quarantine_first_reading(ingested)
     restart_reading(ingested)
     ingested.write(*BODIES)
-    assert ids() == ["a", "later", "tried"]
-    assert counts() == {
+    assert list_ids() == ["a", "later", "tried"]
+    assert read_counts() == {
         "next_offset": 6,
         "read": 6,
         "stored": 1,
@@ -372,12 +374,14 @@ def test_message_that_is_read_again_keeps_its_quarantine_row(ingested: Ingested)
         4: ("resolved", "in_the_future", 1),
         5: ("new", "not_json", 0),
     }
-    assert {message_row["offset"]: message_row["id"] for message_row in quarantined()} == ids_before
     assert {
-        message_row["outcome"] for message_row in quarantined() if message_row["offset"] == 3
+        message_row["offset"]: message_row["id"] for message_row in list_quarantined()
+    } == ids_before
+    assert {
+        message_row["outcome"] for message_row in list_quarantined() if message_row["offset"] == 3
     } == {"read again"}
     # The ledger of this test is newer than the table; all other sums add up.
-    assert [fault for fault in faults() if "says the ledger" not in fault] == []
+    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
 def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
@@ -387,8 +391,8 @@ def test_resolved_message_that_is_bad_again_is_new(ingested: Ingested) -> None:
     result = get_statuses_by_offset()
     assert result[4] == ("new", "in_the_future", 0)
     assert result[2] == ("discarded", "not_json", 0)
-    assert counts()["quarantined"] == 6
-    assert [fault for fault in faults() if "says the ledger" not in fault] == []
+    assert read_counts()["quarantined"] == 6
+    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []
 
 
 def test_retry_before_message_is_read_again_moves_no_count(ingested: Ingested) -> None:
@@ -397,8 +401,8 @@ def test_retry_before_message_is_read_again_moves_no_count(ingested: Ingested) -
     restart_reading(ingested)
     ingested.write(*BODIES[:2])
     assert retry_selected(**select_message(result[3])) == {"stored": 1}
-    assert counts() == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
+    assert read_counts() == {"next_offset": 2, "read": 2, "repeated": 1, "quarantined": 1}
     ingested.write(*BODIES[2:])
-    assert counts()["quarantined"] == 3
-    assert counts()["repeated"] == 3
-    assert [fault for fault in faults() if "says the ledger" not in fault] == []
+    assert read_counts()["quarantined"] == 3
+    assert read_counts()["repeated"] == 3
+    assert [fault for fault in find_faults() if "says the ledger" not in fault] == []

@@ -14,9 +14,9 @@ from annals.access.grants import CONSUMER, WEB
 from ingest.models import JobRun, QuarantineRequest
 from ingest.quarantine.requests import execute_requests
 from ingest.store.session import open_connection
-from tests.db.as_role import acting_as, refused
-from tests.db.ingested import Ingested, faults, ids, quarantined
-from tests.db.screens import text
+from tests.db.as_role import act_as, is_refused
+from tests.db.ingested import Ingested, find_faults, list_ids, list_quarantined
+from tests.db.screens import read_text
 from tests.db.test_quarantine import quarantine_messages_from_the_future
 from tests.messages import WINDOW, make_value
 
@@ -37,11 +37,11 @@ def web_and_consumer_roles(django_db_setup: None, django_db_blocker: DjangoDbBlo
         call_command("grants", apply=True)
 
 
-def make_group_query(**given: Any) -> dict[str, Any]:
+def make_group_query(**query: Any) -> dict[str, Any]:
     """The query of a group: a wrong version of one service."""
-    [topic] = {message_row["topic"] for message_row in quarantined()}
+    [topic] = {message_row["topic"] for message_row in list_quarantined()}
     wrong = {"reason": "bad_field", "client_id": "crm", "field": "version", "topic": topic}
-    return {"action": "discard", **wrong, **given}
+    return {"action": "discard", **wrong, **query}
 
 
 def make_bad_message(id: str, client: str = "crm") -> bytes:
@@ -49,11 +49,11 @@ def make_bad_message(id: str, client: str = "crm") -> bytes:
 
 
 def list_statuses() -> list[tuple[str, str]]:
-    return [(message_row["entity_id"], message_row["status"]) for message_row in quarantined()]
+    return [(message_row["entity_id"], message_row["status"]) for message_row in list_quarantined()]
 
 
 def run_retry() -> dict[str, int]:
-    with acting_as(CONSUMER) as plain:
+    with act_as(CONSUMER) as plain:
         return dict(execute_requests(plain, lambda: WINDOW))
 
 
@@ -71,14 +71,14 @@ def test_quarantine_page_groups_by_reason_service_and_field(
     assert [(g.reason, g.client_id, g.field, g.count) for g in groups] == [
         ("bad_field", "crm", "version", 2),
         ("bad_field", "web", "version", 1),
-        ("bad_updated_at", quarantined()[3]["client_id"], "updatedAt", 1),
+        ("bad_updated_at", list_quarantined()[3]["client_id"], "updatedAt", 1),
         ("not_json", "", "", 1),
     ]
-    assert "x" not in {message_row["detail"] for message_row in quarantined()}
+    assert "x" not in {message_row["detail"] for message_row in list_quarantined()}
     page = operator.get("/admin/quarantine/")
-    assert "Messages that are not in the history: 5." in text(page)
-    assert "Retry…" in text(page)
-    assert "version is a text; it must be a whole number from 0 to 2147483647" in text(page)
+    assert "Messages that are not in the history: 5." in read_text(page)
+    assert "Retry…" in read_text(page)
+    assert "version is a text; it must be a whole number from 0 to 2147483647" in read_text(page)
     [*links] = re.findall(r'href="([^"]*\?group=[^"]*)"', page.content.decode())
     listed = [operator.get(link).context["cl"].result_count for link in links]
     assert listed == [2, 1, 1, 1]
@@ -88,7 +88,7 @@ def test_quarantine_page_groups_by_reason_service_and_field(
 def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Client) -> None:
     ingested.write(make_bad_message("a"), make_bad_message("b"), make_bad_message("c", "web"))
     page = operator.get(ASK, make_group_query())
-    assert "Messages: 2" in text(page)
+    assert "Messages: 2" in read_text(page)
     hidden = {f.name: f.value() or "" for f in page.context["form"].hidden_fields()}
     # Without a reason it is not recorded.
     assert operator.post(ASK, {**hidden, "why": "  .. "}).status_code == 200
@@ -96,7 +96,7 @@ def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Cl
     ingested.write(make_bad_message("late"))  # nobody saw it
     assert operator.post(ASK, {**hidden, "why": "told"}).status_code == 302
     assert {status for _, status in list_statuses()} == {"new"}
-    assert "waits for the next" in text(operator.get("/admin/quarantine/"))
+    assert "waits for the next" in read_text(operator.get("/admin/quarantine/"))
     assert run_retry() == {"discarded": 2}
     assert list_statuses() == [
         ("a", "discarded"),
@@ -104,24 +104,24 @@ def test_discarded_group_keeps_reason_and_login(ingested: Ingested, operator: Cl
         ("c", "new"),
         ("late", "new"),
     ]
-    assert quarantined()[0]["outcome"] == "told (ops)"
+    assert list_quarantined()[0]["outcome"] == "told (ops)"
     assert run_retry() == {}
     operator.post(ASK, {**hidden, "action": "retry", "last_id": 10**9, "why": "again"})
     assert run_retry() == {"retrying": 1}
-    page = text(operator.get("/admin/quarantine/"))
+    page = read_text(operator.get("/admin/quarantine/"))
     assert "discarded: 2" in page
     assert page.count("tried, still wrong: 1") == 2  # at the group, and in the list
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_group_with_open_request_has_no_buttons(ingested: Ingested, operator: Client) -> None:
     ingested.write(make_bad_message("a"), make_bad_message("b", "web"))
-    operator.post(ASK, make_group_query(last_id=quarantined()[-1]["id"], why="told"))
-    page = text(operator.get("/admin/quarantine/"))
+    operator.post(ASK, make_group_query(last_id=list_quarantined()[-1]["id"], why="told"))
+    page = read_text(operator.get("/admin/quarantine/"))
     assert page.count("discard · told ops") == 1
     assert page.count("Retry…") == 1  # of the other group
     ingested.write(make_bad_message("late"))
-    page = text(operator.get("/admin/quarantine/"))
+    page = read_text(operator.get("/admin/quarantine/"))
     assert page.count("discard · told ops") == 1
     assert page.count("Retry…") == 2
 
@@ -133,15 +133,15 @@ def test_requested_messages_are_retried_by_cron_job(ingested: Ingested, operator
     )
     with open_connection() as plain:
         plain.execute("UPDATE ingest_quarantine SET next_attempt = now() + interval '1 day'")
-    chosen = [message_row["id"] for message_row in quarantined()[:2]]
-    action = {"action": "ask_retry", "_selected_action": chosen}
+    message_ids = [message_row["id"] for message_row in list_quarantined()[:2]]
+    action = {"action": "ask_retry", "_selected_action": message_ids}
     to = operator.post("/admin/ingest/quarantined/", action)
     assert to.status_code == 302
     page = operator.get(to.url)
     hidden = {f.name: f.value() or "" for f in page.context["form"].hidden_fields()}
     assert operator.post(ASK, {**hidden, "why": "the clock is right now"}).status_code == 302
     call_command("quarantine", "retry")
-    assert ids() == ["a", "b"]
+    assert list_ids() == ["a", "b"]
     request = QuarantineRequest.objects.get()
     assert (request.outcome, request.login) == ("stored 2", "ops")
     assert JobRun.objects.get().outcome == "stored 2"
@@ -182,9 +182,9 @@ def test_database_rights_of_web_and_consumer_on_requests(ingested: Ingested) -> 
         " last_id, why, login, asked_at, outcome)"
         " VALUES ('retry', '', '', '', '', '{1}', 1, 'told', 'ops', now(), '')"
     )
-    with acting_as(CONSUMER) as plain:
-        assert refused(plain, insert)
-        assert refused(plain, "UPDATE ingest_quarantine_request SET why = 'x'")
-    with acting_as(WEB) as plain:
-        assert not refused(plain, insert)
-        assert refused(plain, "UPDATE ingest_quarantine_request SET outcome = 'x'")
+    with act_as(CONSUMER) as plain:
+        assert is_refused(plain, insert)
+        assert is_refused(plain, "UPDATE ingest_quarantine_request SET why = 'x'")
+    with act_as(WEB) as plain:
+        assert not is_refused(plain, insert)
+        assert is_refused(plain, "UPDATE ingest_quarantine_request SET outcome = 'x'")

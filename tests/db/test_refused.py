@@ -24,16 +24,16 @@ from ingest.store.transaction import BatchWriter
 from scripts import contract_page
 from scripts.contract_page import BREACHES
 from tests.consuming import wait_until
-from tests.db.as_role import PASSWORD, url_of
+from tests.db.as_role import PASSWORD, build_url
 from tests.db.ingested import (
     CHILD_SOURCE,
     Ingested,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
     query,
-    searched,
+    read_counts,
+    search_ids,
 )
 from tests.messages import (
     CHILD_TOPIC,
@@ -50,7 +50,7 @@ ROLE_SOURCE = TopicPartition(PARTICIPANT_TOPIC, "id-of-participants", 0)
 
 
 @contextmanager
-def refusing(table: str, column: str, code: str) -> Iterator[None]:
+def refuse_rows(table: str, column: str, code: str) -> Iterator[None]:
     """Refuse rows with "refused" in a column, with this SQLSTATE."""
     with open_connection("test") as plain:
         plain.execute(
@@ -72,42 +72,46 @@ BODIES = [make_value(id="a"), make_value(id="b", author="refused"), make_value(i
 
 
 @pytest.mark.parametrize("name", NOTABLE[ErrorCause.BATCH].split())
-def test_a_row_at_fault_is_found_and_the_others_are_stored(ingested: Ingested, name: str) -> None:
-    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+def test_row_at_fault_is_quarantined_and_the_others_are_stored(
+    ingested: Ingested, name: str
+) -> None:
+    with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         ingested.write(*BODIES)
-    assert ids() == ["a", "c"]
-    assert [held["offset"] for held in quarantined()] == [1, 3]
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
-    assert faults() == []
+    assert list_ids() == ["a", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [1, 3]
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 2, "quarantined": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
     "name", [*NOTABLE[ErrorCause.OUTAGE].split(), *NOTABLE[ErrorCause.INSTALLATION].split()]
 )
-def test_no_other_error_costs_a_message(ingested: Ingested, name: str) -> None:
-    batch = ingested.batch(*BODIES)
-    with refusing("product_instance_aud", "author", getattr(errors, name).sqlstate):
+def test_outage_or_wrong_installation_costs_no_message(ingested: Ingested, name: str) -> None:
+    batch = ingested.make_batch(*BODIES)
+    with refuse_rows("product_instance_aud", "author", getattr(errors, name).sqlstate):
         for _ in range(2):
             with pytest.raises(getattr(errors, name)):
                 ingested.store(batch)
-    assert (ids(), quarantined(), counts()) == ([], [], {})
+    assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
     ingested.store(batch)
-    assert ids() == ["a", "b", "c"]
-    assert [held["offset"] for held in quarantined()] == [3]
-    assert faults() == []
+    assert list_ids() == ["a", "b", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [3]
+    assert find_faults() == []
 
 
-def test_an_outage_while_a_bad_row_is_looked_for_quarantines_nothing(ingested: Ingested) -> None:
-    batch = ingested.batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
+def test_outage_during_search_for_bad_row_quarantines_nothing(ingested: Ingested) -> None:
+    batch = ingested.make_batch(make_value_with_data(b'{"a":1e400000}', id="z"), *BODIES)
     with (
-        refusing("product_instance_aud", "author", errors.DiskFull.sqlstate),
+        refuse_rows("product_instance_aud", "author", errors.DiskFull.sqlstate),
         pytest.raises(errors.DiskFull),
     ):
         ingested.store(batch)
-    assert (ids(), quarantined(), counts()) == ([], [], {})
+    assert (list_ids(), list_quarantined(), read_counts()) == ([], [], {})
 
 
-def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) -> None:
+def test_participant_of_two_applications_in_one_batch_is_found_in_newest(
+    ingested: Ingested,
+) -> None:
     with open_connection() as plain:
         ingested.claims[ROLE_SOURCE] = ledger.claim_partition(plain, ROLE_SOURCE, 0)
     ingested.next[ROLE_SOURCE] = 0
@@ -118,29 +122,29 @@ def test_one_participant_of_two_applications_in_one_batch(ingested: Ingested) ->
         ),
         source=ROLE_SOURCE,
     )
-    assert ids(ROLE) == ["p", "p"]
-    assert quarantined() == []
+    assert list_ids(ROLE) == ["p", "p"]
+    assert list_quarantined() == []
     [key] = query("SELECT value, id FROM search_key")
     assert [*key.values()] == ["77", "p"]
-    assert searched("77") == ["A2"]
+    assert search_ids("77") == ["A2"]
 
 
 @pytest.mark.parametrize("code", ["22000", "21000", "54000", "23505"])
-def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: str) -> None:
-    with refusing("search_key", "value", code):
+def test_row_with_refused_search_key_is_quarantined(ingested: Ingested, code: str) -> None:
+    with refuse_rows("search_key", "value", code):
         ingested.write(
             make_value(id="a", data={"number": "1"}),
             make_value(id="b", data={"number": "refused"}),
             make_value(id="c", data={"number": "3"}),
         )
-    assert ids() == ["a", "c"]
-    assert [held["offset"] for held in quarantined()] == [1]
+    assert list_ids() == ["a", "c"]
+    assert [row["offset"] for row in list_quarantined()] == [1]
     assert [row["value"] for row in query("SELECT value FROM search_key ORDER BY 1")] == ["1", "3"]
-    assert faults() == []
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
-    "make, drop, named",
+    "make, drop, constraint",
     [
         (
             "ALTER TABLE product_instance_aud ADD CONSTRAINT theirs CHECK (author <> 'refused')",
@@ -156,8 +160,8 @@ def test_a_row_whose_search_key_is_refused_is_found(ingested: Ingested, code: st
     ],
     ids=["check", "unique"],
 )
-def test_a_constraint_that_somebody_added(
-    ingested: Ingested, make: str, drop: str, named: str
+def test_row_refused_by_added_constraint_is_quarantined_with_its_name(
+    ingested: Ingested, make: str, drop: str, constraint: str
 ) -> None:
     same = {"author": "refused", "version": 0}
     with open_connection("test") as plain:
@@ -168,17 +172,17 @@ def test_a_constraint_that_somebody_added(
             )
         finally:
             plain.execute(drop)
-    found = quarantined()
-    assert named in found[0]["detail"]
-    assert len(ids()) + len(found) == 4
-    assert ids()[0] == "a"
-    assert faults() == []
+    rows = list_quarantined()
+    assert constraint in rows[0]["detail"]
+    assert len(list_ids()) + len(rows) == 4
+    assert list_ids()[0] == "a"
+    assert find_faults() == []
 
 
-def test_a_missing_privilege_is_reported_and_waited_for(
+def test_missing_privilege_is_reported_and_waited_for(
     ingested: Ingested, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def without_privilege() -> Connection:
+    def connect_without_privilege() -> Connection:
         connection = open_connection()
         connection.execute("SET ROLE nobody_special")
         return connection
@@ -191,15 +195,15 @@ def test_a_missing_privilege_is_reported_and_waited_for(
         plain.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO nobody_special")
         ingested.write(make_value(id="a"))
         plain.execute("REVOKE INSERT ON product_instance_aud FROM nobody_special")
-        batch = ingested.batch(make_value(id="b"), b"bad")
-        writer = RetryingWriter(BatchWriter(without_privilege))
+        batch = ingested.make_batch(make_value(id="b"), b"bad")
+        writer = RetryingWriter(BatchWriter(connect_without_privilege))
         writing = threading.Thread(target=writer.write, args=(batch, ingested.claims, {}))
         try:
             with caplog.at_level(logging.WARNING):
                 writing.start()
                 writing.join(0.5)
                 assert writing.is_alive()
-                assert (ids(), quarantined()) == (["a"], [])
+                assert (list_ids(), list_quarantined()) == (["a"], [])
                 plain.execute("GRANT INSERT ON product_instance_aud TO nobody_special")
                 writing.join(120)
         finally:
@@ -208,12 +212,12 @@ def test_a_missing_privilege_is_reported_and_waited_for(
             writer.writer.close()
             plain.execute("DROP OWNED BY nobody_special")
             plain.execute("DROP ROLE nobody_special")
-    assert ids() == ["a", "b"]
-    assert len(quarantined()) == 1
-    [said] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
-    assert "run `annals grants --apply` as the owner of the tables" in said
-    assert "permission denied for table product_instance_aud" in said
-    assert faults() == []
+    assert list_ids() == ["a", "b"]
+    assert len(list_quarantined()) == 1
+    [message] = {record.getMessage() for record in caplog.records if record.levelname == "ERROR"}
+    assert "run `annals grants --apply` as the owner of the tables" in message
+    assert "permission denied for table product_instance_aud" in message
+    assert find_faults() == []
 
 
 POISON = make_value_with_data(b'{"a":1e400000}', id="a")
@@ -233,47 +237,49 @@ POISON = make_value_with_data(b'{"a":1e400000}', id="a")
         ),
     ],
 )
-def test_thousands_of_bad_rows_in_one_batch(ingested: Ingested, bodies: list[bytes]) -> None:
+def test_thousands_of_bad_rows_in_one_batch_are_quarantined(
+    ingested: Ingested, bodies: list[bytes]
+) -> None:
     ingested.write(*bodies, make_value(id="a"), make_value(id="a"), make_value(id="b"))
-    assert ids() == ["a", "b"]
+    assert list_ids() == ["a", "b"]
     expected = {"next_offset": 1_503, "read": 1_503, "stored": 2, "repeated": 1}
-    assert counts() == {**expected, "quarantined": 1_500}
-    assert {held["reason"] for held in quarantined()} == {"number_out_of_range"}
-    assert faults() == []
+    assert read_counts() == {**expected, "quarantined": 1_500}
+    assert {row["reason"] for row in list_quarantined()} == {"number_out_of_range"}
+    assert find_faults() == []
 
 
-def test_a_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
+def test_good_row_among_bad_ones_of_its_key_is_stored(ingested: Ingested) -> None:
     """The first good one is stored, what equals it is a repeat, what differs is divergent; also
     next to a version that was stored before and is repeated and contradicted."""
     ingested.write(make_value(id="x"))
-    other = make_value(id="a", author="other")
+    other_row = make_value(id="a", author="other")
     ingested.write(
         make_value(id="x", author="other"),
         *[POISON] * 40,
         make_value(id="a"),
         POISON,
-        other,
+        other_row,
         make_value(id="a"),
         make_value(id="x"),
     )
-    assert ids() == ["a", "x"]
+    assert list_ids() == ["a", "x"]
     expected = {"next_offset": 47, "read": 47, "stored": 2, "repeated": 2}
-    assert counts() == {**expected, "quarantined": 43}
-    differing = [held for held in quarantined() if held["reason"] == "divergent_duplicate"]
-    assert [held["offset"] for held in differing] == [1, 44]
-    assert faults() == []
+    assert read_counts() == {**expected, "quarantined": 43}
+    differing = [row for row in list_quarantined() if row["reason"] == "divergent_duplicate"]
+    assert [row["offset"] for row in differing] == [1, 44]
+    assert find_faults() == []
 
 
-def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
+def test_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> None:
     """The metric annals_database_up; with whole processes in system/test_stuck_consumer."""
 
-    def away() -> Connection:
+    def raise_away() -> Connection:
         raise psycopg.OperationalError("away")
 
-    writer = RetryingWriter(BatchWriter(away))
+    writer = RetryingWriter(BatchWriter(raise_away))
     assert not writer.failing
     with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(writer.write, ingested.batch(make_value()), ingested.claims, {})
+        writing = pool.submit(writer.write, ingested.make_batch(make_value()), ingested.claims, {})
         try:
             wait_until(lambda: writer.failing, "it fails")
         finally:
@@ -283,54 +289,61 @@ def test_a_writer_fails_only_while_a_write_is_repeated(ingested: Ingested) -> No
     assert not writer.failing
 
 
-def refused() -> float:
+def read_refused_metric() -> float:
     [family] = metrics.LOGIN_REFUSED.collect()
     [value] = [sample.value for sample in family.samples if sample.labels["server"] == "postgresql"]
     return value
 
 
-def test_a_login_that_is_refused_is_waited_for(db: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_consumer_waits_for_login_that_is_refused(
+    db: None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its password was changed under a running consumer, which says so, and goes on."""
     login = f"refused_{os.getpid()}"
     with open_connection("test") as plain, ThreadPoolExecutor(1) as thread:
         plain.execute(f"CREATE ROLE {login} LOGIN PASSWORD '{PASSWORD}'")
         try:
             writer = RetryingWriter(
-                BatchWriter(lambda: psycopg.connect(url_of(login), autocommit=True))
+                BatchWriter(lambda: psycopg.connect(build_url(login), autocommit=True))
             )
             assert writer.claim({}) == []  # it works
             writer.writer.close()
             plain.execute(f"ALTER ROLE {login} PASSWORD 'another'")
             claiming = thread.submit(writer.claim, {})
-            wait_until(refused, "the refusal is in no metric")
+            wait_until(read_refused_metric, "the refusal is in no metric")
             assert writer.failing
             plain.execute(f"ALTER ROLE {login} PASSWORD '{PASSWORD}'")
             assert claiming.result(120) == []
             writer.writer.close()
         finally:
             plain.execute(f"DROP ROLE {login}")
-    assert refused() == 0
-    said = next(record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
-    assert said.startswith("PostgreSQL at ")
-    assert "refuses the login" in said
-    assert said.endswith("Nothing is lost; trying again")
+    assert read_refused_metric() == 0
+    message = next(
+        record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
+    )
+    assert message.startswith("PostgreSQL at ")
+    assert "refuses the login" in message
+    assert message.endswith("Nothing is lost; trying again")
     assert PASSWORD not in caplog.text
 
 
 @pytest.mark.parametrize(
-    "reason", [reason for reason, each in BREACHES.items() if each.by_database and each.example]
+    "reason",
+    [reason for reason, breach in BREACHES.items() if breach.by_database and breach.example],
 )
-def test_the_example_has_its_reason(ingested: Ingested, reason: Reason) -> None:
+def test_documented_example_is_quarantined_with_its_reason(
+    ingested: Ingested, reason: Reason
+) -> None:
     breach = BREACHES[reason]
-    sent = [each for each in (breach.before, breach.example) if each is not None]
-    today = [each.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for each in sent]
+    sent = [body for body in (breach.before, breach.example) if body is not None]
+    today = [body.replace("2026-11-22", f"{NOW:%Y-%m-%d}") for body in sent]
     ingested.write(
         *(
-            make_message(contract_page.expand_example(each), number, CHILD_TOPIC)
-            for number, each in enumerate(today)
+            make_message(contract_page.expand_example(body), number, CHILD_TOPIC)
+            for number, body in enumerate(today)
         ),
         source=CHILD_SOURCE,
     )
-    [held] = quarantined()
-    assert (held["reason"], held["offset"]) == (reason, len(sent) - 1)
-    assert held["detail"].startswith(("a number in `data` has more", "another content is stored"))
+    [row] = list_quarantined()
+    assert (row["reason"], row["offset"]) == (reason, len(sent) - 1)
+    assert row["detail"].startswith(("a number in `data` has more", "another content is stored"))

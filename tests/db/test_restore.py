@@ -22,7 +22,16 @@ from history.retention.run_lock import RUN_LOCK
 from history.store.days import days
 from history.store.days.canonical import Connection
 from history.store.days.days import DayState
-from tests.db.partitioned import TABLE, day, execute_plans, half_dropped, insert, policy, raw, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    leave_half_dropped,
+    make_policy,
+    run,
+)
 from tests.db.test_archive_generations import NAME, NOON, OLD, PRODUCT, fill
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -35,44 +44,44 @@ def store(tmp_path: Path, tables: None, plain: Connection) -> ArchiveStore:
     """An archive that has ROWS of OLD; the table has none."""
     store = ArchiveStore(str(tmp_path))
     fill(plain, *ROWS)
-    assert NAME in execute_plans(policy(), archiver=DayArchiver(store)).dropped
+    assert NAME in execute_plans(make_policy(), archiver=DayArchiver(store)).dropped
     return store
 
 
-def ids(plain: Connection, table: str = TABLE) -> list[str]:
+def list_ids(plain: Connection, table: str = TABLE) -> list[str]:
     return [id_ for (id_,) in plain.execute(f"SELECT id FROM {table} ORDER BY id")]
 
 
-def of_day(plain: Connection) -> list[str]:
+def list_tables_of_day(plain: Connection) -> list[str]:
     """All tables of the day, also unfinished ones."""
-    found = plain.execute(
+    rows = plain.execute(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"{NAME}%"]
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 @contextmanager
-def in_background(act: Any) -> Iterator[Future[Any]]:
+def run_in_background(act: Any) -> Iterator[Future[Any]]:
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(act)
 
 
 def test_restore_keeps_row_in_flight(store: ArchiveStore) -> None:
     """Somebody has inserted into the empty day, and commits after the restore has looked at it."""
-    with raw() as plain, raw() as writer:
+    with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         writer.execute("BEGIN")
         insert(writer, NOON, "in flight")
-        with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
+        with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
             time.sleep(0.5)
-            assert not done.done()
+            assert not future.done()
             writer.execute("COMMIT")
-            assert done.result().rows == len(ROWS)
-        assert ids(writer) == [*ROWS, "in flight"]
-        assert ids(writer, NAME) == [*ROWS, "in flight"]
+            assert future.result().rows == len(ROWS)
+        assert list_ids(writer) == [*ROWS, "in flight"]
+        assert list_ids(writer, NAME) == [*ROWS, "in flight"]
         assert days.locate_day(plain, TABLE, OLD).comment == days.RESTORED
-        kept = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
-        assert plain.execute(kept, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
+        query = "SELECT reloptions FROM pg_class WHERE oid = %s::regclass"
+        assert plain.execute(query, [NAME]).fetchone() == (["toast_tuple_target=8160"],)
 
 
 def test_restore_blocks_no_writer_or_reader_while_filling(
@@ -83,81 +92,81 @@ def test_restore_blocks_no_writer_or_reader_while_filling(
     arrived: list[str] = []
 
     def write() -> None:
-        with raw(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
+        with connect_plainly(options="-c lock_timeout=200ms -c statement_timeout=500ms") as writer:
             days.create_partition(writer, TABLE, OLD, wait_s=0.2)
             for moment in (NOON, NOON + timedelta(days=5)):
                 arrived.append(f"new {len(arrived):02}")
                 insert(writer, moment, arrived[-1])
-            seen.append(ids(writer))
+            seen.append(list_ids(writer))
 
     read = manifest.read_checked_rows
 
-    def rows(*given: Any) -> Iterator[Any]:
-        for number, row in enumerate(read(*given)):
+    def write_between_rows(*args: Any) -> Iterator[Any]:
+        for number, row in enumerate(read(*args)):
             if number % 5 == 0:
                 write()
             yield row
         write()
 
-    monkeypatch.setattr(manifest, "read_checked_rows", rows)
-    days.create_partition(plain, TABLE, day(0))
+    monkeypatch.setattr(manifest, "read_checked_rows", write_between_rows)
+    days.create_partition(plain, TABLE, get_day(0))
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == [*ROWS, *arrived]
+    assert list_ids(plain) == [*ROWS, *arrived]
     assert not any(set(item) & set(ROWS) for item in seen), "rows were visible before the end"
     assert len(seen) >= 4
 
 
-@pytest.mark.parametrize("there", [["a003", "b"], [*ROWS, "b"]])
+@pytest.mark.parametrize("row_ids", [["a003", "b"], [*ROWS, "b"]])
 def test_restore_keeps_rows_of_the_table(
-    store: ArchiveStore, there: list[str], plain: Connection
+    store: ArchiveStore, row_ids: list[str], plain: Connection
 ) -> None:
     days.create_partition(plain, TABLE, OLD)
-    for id_ in there:
+    for id_ in row_ids:
         number = ROWS.index(id_) if id_ in ROWS else 0
         insert(plain, NOON + timedelta(seconds=number), id_)
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == sorted({*ROWS, "b"})
+    assert list_ids(plain) == sorted({*ROWS, "b"})
 
 
 def test_restore_refuses_differing_row(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, ROWS[0])
         plain.execute(f"UPDATE {TABLE} SET author = 'another'")
         with pytest.raises(ArchiveError, match=f"{ROWS[0]} version 1 differs"):
             restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [ROWS[0]]
-        assert of_day(plain) == [NAME]
+        assert list_ids(plain) == [ROWS[0]]
+        assert list_tables_of_day(plain) == [NAME]
 
 
 def test_restore_completes_pending_detach(store: ArchiveStore) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
-        with half_dropped(plain, OLD):
+        with leave_half_dropped(plain, OLD):
             pass
         assert days.locate_day(plain, TABLE, OLD).state is DayState.PENDING
         restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == [*ROWS, "b"]
+        assert list_ids(plain) == [*ROWS, "b"]
 
 
 def test_restore_gives_up_when_transaction_stays_open(
     store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.4)
-    with raw() as plain, raw() as writer:
+    with connect_plainly() as plain, connect_plainly() as writer:
         days.create_partition(plain, TABLE, OLD)
         insert(plain, NOON, "b")
-        with raw() as reader, reader.transaction():
-            ids(reader)
-            with in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as done:
-                while not done.done():
+        with connect_plainly() as reader, reader.transaction():
+            list_ids(reader)
+            with run_in_background(lambda: restore_day(plain, store, PRODUCT, OLD)) as future:
+                while not future.done():
                     insert(writer, NOON, f"c{time.monotonic()}")
-            assert "stays open" in str(done.exception())
-        assert of_day(plain) == [NAME]
-        written = ids(plain)
+            assert "stays open" in str(future.exception())
+        assert list_tables_of_day(plain) == [NAME]
+        written = list_ids(plain)
         restore_day(plain, store, PRODUCT, OLD)
-        assert ids(plain) == sorted([*ROWS, *written])
+        assert list_ids(plain) == sorted([*ROWS, *written])
 
 
 def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None:
@@ -165,8 +174,8 @@ def test_restore_can_be_repeated(store: ArchiveStore, plain: Connection) -> None
     restore_day(plain, store, PRODUCT, OLD)
     plain.execute(f"DELETE FROM {TABLE} WHERE id < 'a010'")
     restore_day(plain, store, PRODUCT, OLD)
-    assert ids(plain) == ROWS
-    assert of_day(plain) == [NAME]
+    assert list_ids(plain) == ROWS
+    assert list_tables_of_day(plain) == [NAME]
     partitions = catalog.read_partitions(django_connection, [TABLE])
     assert next(part for part in partitions if part.name == NAME).restored
 
@@ -190,19 +199,19 @@ def test_restored_day_has_index_names_of_new_day(store: ArchiveStore, plain: Con
 
 
 def index_names(plain: Connection) -> list[str]:
-    found = plain.execute(
+    rows = plain.execute(
         "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass ORDER BY 1",
         [NAME],
     )
-    return [name for (name,) in found]
+    return [name for (name,) in rows]
 
 
 @pytest.mark.parametrize("action", ["restore", "release", "forget"])
 def test_restore_commands_refuse_during_another_run(with_archive: None, action: str) -> None:
     more = ["--why", "a test"] if action == "forget" else []
     words = [action, str(OLD), "--entity", PRODUCT.name, *more]
-    with raw() as other, other.transaction():
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
+    with connect_plainly() as other_session, other_session.transaction():
+        other_session.execute("SELECT pg_advisory_xact_lock(%s)", [RUN_LOCK])
         code, _, err = run(*words)
         assert (code, "another run" in err) == (1, True)
     if action == "release":
@@ -217,8 +226,8 @@ def test_restore_command_reports_obstacle(
     monkeypatch.setattr(days, "LOCK_WAIT_S", 0.2)
     words = ["restore", str(OLD), "--entity", PRODUCT.name]
     days.create_partition(plain, TABLE, OLD)
-    with raw() as reader, reader.transaction():
-        ids(reader)
+    with connect_plainly() as reader, reader.transaction():
+        list_ids(reader)
         code, _, err = run(*words)
         assert (code, "transaction" in err) == (2, True)
     days.drop_partition(plain, TABLE, OLD)

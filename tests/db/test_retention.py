@@ -15,7 +15,7 @@ from history.store.days.window import Window
 from ingest.quarantine import messages
 from ingest.quarantine.messages import MessageSelection
 from ingest.store.session import open_connection
-from tests.db.ingested import Ingested, counts, faults, quarantined, query
+from tests.db.ingested import Ingested, find_faults, list_quarantined, query, read_counts
 from tests.db.partitioned import retire, run
 from tests.db.test_quarantine import retry_selected, select_message
 from tests.messages import NOW, SOURCE, make_value
@@ -24,7 +24,7 @@ HOLD = 7
 EARLIER = Window.at(NOW - timedelta(days=30), 30, 1)
 
 
-def later(days_later: int) -> datetime:
+def get_moment_after(days_later: int) -> datetime:
     return NOW + timedelta(days=days_later, hours=1)
 
 
@@ -32,35 +32,40 @@ def remove(days_later: int) -> int:
     """What maintain removes from the quarantine this number of days from now."""
     window = Window.at(NOW + timedelta(days=days_later), 90, 14)
     with open_connection() as plain:
-        return messages.remove_old_messages(plain, window, HOLD, later(days_later))
+        return messages.remove_old_messages(plain, window, HOLD, get_moment_after(days_later))
 
 
-def four_fates(ingested: Ingested) -> None:
+def store_four_fates(ingested: Ingested) -> None:
     """Offsets 0 to 3: stored by a retry, discarded, given up, waiting."""
-    batch = ingested.batch()
+    batch = ingested.make_batch()
     ingested.fill(batch, make_value(id="secret"), window=EARLIER)
     ingested.fill(batch, b"discarded", b"failed", make_value(id=""))
     ingested.store(batch)
-    stored, discarded, failed, _ = (held["id"] for held in quarantined())
+    stored, discarded, failed, _ = (row["id"] for row in list_quarantined())
     assert retry_selected(**select_message(stored)) == {"stored": 1}
     with open_connection() as plain:
         messages.discard_messages(plain, MessageSelection(**select_message(discarded)), "agreed")
     for _ in range(messages.MAX_ATTEMPTS):
         retry_selected(**select_message(failed))
-    assert [held["status"] for held in quarantined()] == ["resolved", "discarded", "failed", "new"]
+    assert [row["status"] for row in list_quarantined()] == [
+        "resolved",
+        "discarded",
+        "failed",
+        "new",
+    ]
 
 
 def test_quarantine_removes_documents_and_keeps_counts(ingested: Ingested) -> None:
-    four_fates(ingested)
-    before = counts()
+    store_four_fates(ingested)
+    before = read_counts()
     assert remove(90) == 0
     assert remove(91) == 2
-    assert [held["offset"] for held in quarantined()] == [2, 3]
+    assert [row["offset"] for row in list_quarantined()] == [2, 3]
     assert remove(97) == 0
     assert remove(98) == 2
-    assert quarantined() == []
-    assert counts() == before
-    assert faults() == []
+    assert list_quarantined() == []
+    assert read_counts() == before
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -77,11 +82,11 @@ def test_quarantined_message_is_removed_with_day_of_its_version(
     ingested: Ingested, moment: str | int, version: int, leaves: int
 ) -> None:
     """moment: also in days from now."""
-    at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
-    ingested.write(make_value(updatedAt=at, version=version))
+    updated_at = moment if isinstance(moment, str) else (NOW + timedelta(days=moment)).isoformat()
+    ingested.write(make_value(updatedAt=updated_at, version=version))
     assert remove(leaves - 1) == 0
     assert remove(leaves) == 1
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -> None:
@@ -90,10 +95,10 @@ def test_retention_removes_thousands_in_short_transactions(ingested: Ingested) -
     with open_connection() as worker, worker.transaction():
         assert len(messages.lock_messages(worker, MessageSelection(), 10)) == 10
         assert remove(98) == 2_490
-    assert len(quarantined()) == 10
+    assert len(list_quarantined()) == 10
     assert remove(98) == 10
-    assert counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 2_500, "read": 2_500, "quarantined": 2_500}
+    assert find_faults() == []
 
 
 def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
@@ -104,42 +109,46 @@ def test_reread_topic_counts_only_what_it_has_read(ingested: Ingested) -> None:
     ingested.next[SOURCE] = 0
     ingested.write(b"bad")
     assert remove(98) == 3
-    assert faults() == []
+    assert find_faults() == []
     ingested.write(b"bad", b"bad")
-    assert counts()["quarantined"] == 3
-    assert faults() == []
+    assert read_counts()["quarantined"] == 3
+    assert find_faults() == []
 
 
-def keys() -> list[str]:
+def list_keys() -> list[str]:
     return [row["value"] for row in query("SELECT value FROM search_key ORDER BY value")]
 
 
-def numbered(number: str, days_ago: int) -> bytes:
+def make_numbered_message(number: str, days_ago: int) -> bytes:
     moment = NOW - timedelta(days=days_ago)
     return make_value(id=f"id-{number}", updatedAt=moment.isoformat(), data={"number": number})
 
 
 def test_search_key_is_removed_with_its_last_version(ingested: Ingested) -> None:
-    ingested.write(numbered("old", 30), numbered("kept", 20), numbered("young", 3))
+    ingested.write(
+        make_numbered_message("old", 30),
+        make_numbered_message("kept", 20),
+        make_numbered_message("young", 3),
+    )
     before = (NOW - timedelta(days=20)).date()
     with open_connection() as plain:
         assert search_retention.remove_old_keys(plain, before) == 1
-    assert keys() == ["kept", "young"]
+    assert list_keys() == ["kept", "young"]
 
 
 def test_search_key_stored_meanwhile_stays(ingested: Ingested) -> None:
-    ingested.write(*(numbered(name, 30) for name in ("a", "b", "c")))
+    ingested.write(*(make_numbered_message(name, 30) for name in ("a", "b", "c")))
     before = (NOW - timedelta(days=20)).date()
     with open_connection() as plain, ingested.writer.connection.transaction():
         ingested.writer.connection.execute("UPDATE search_key SET day = now() WHERE value = 'b'")
         assert search_retention.remove_old_keys(plain, before) == 2
-    assert keys() == ["b"]
+    assert list_keys() == ["b"]
 
 
 def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
     """The consumer waits for the removal and stores the key again."""
-    ingested.write(numbered("a", 30))
-    batch = ingested.batch(make_value(id="id-a", data={"number": "a"}))
+    ingested.write(make_numbered_message("a", 30))
+    batch = ingested.make_batch(make_value(id="id-a", data={"number": "a"}))
     storing = threading.Thread(target=ingested.store, args=(batch,))
     with open_connection() as plain:
         with plain.transaction():
@@ -148,7 +157,7 @@ def test_consumer_stores_search_key_during_removal(ingested: Ingested) -> None:
             storing.join(0.3)
             assert storing.is_alive()
         storing.join(120)
-    assert keys() == ["a"]
+    assert list_keys() == ["a"]
 
 
 def test_search_keys_are_removed_in_portions(
@@ -162,39 +171,43 @@ def test_search_keys_are_removed_in_portions(
         )
         removed = search_retention.remove_old_keys(plain, (NOW - timedelta(days=50)).date())
     assert removed == len([n for n in range(1, 3001) if n % 100 > 50])
-    assert len(keys()) == 3_000 - removed
+    assert len(list_keys()) == 3_000 - removed
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_maintain_removes_messages_and_reads_search_keys_once_a_day(
     ingested: Ingested, move: Callable[[datetime], None]
 ) -> None:
-    ingested.write(numbered("old", 80), b"bad")
+    ingested.write(make_numbered_message("old", 10), b"bad")
     four: dict[str, Any] = {"number": "new"}
     ingested.write(make_value(id="new", data=four))
     retire()
-    move(later(98))
-    said = run("maintain").out
-    assert "removed: 2 search keys, 1 message in quarantine" in said
-    assert (keys(), quarantined()) == ([], [])
-    assert faults() == [] or all("says the ledger" in item for item in faults())
+    move(get_moment_after(22))
+    output = run("maintain").out
+    assert "removed: 2 search keys, 1 message in quarantine" in output
+    assert (list_keys(), list_quarantined()) == ([], [])
+    assert find_faults() == [] or all("says the ledger" in item for item in find_faults())
     with open_connection("test") as plain:
         plain.execute("INSERT INTO search_key VALUES ('x', 'number', 'y', 'z', '2001-01-01')")
     run("maintain")
-    assert keys() == ["x"]
-    move(later(99))
+    assert list_keys() == ["x"]
+    move(get_moment_after(23))
     run("maintain")
-    assert keys() == []
+    assert list_keys() == []
     MaintainRun.objects.all().delete()
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("few_days")
 def test_search_keys_of_held_day_stay(ingested: Ingested, move: Callable[[datetime], None]) -> None:
-    ingested.write(numbered("held", 0), numbered("gone", 5), make_value(id=""))
+    ingested.write(
+        make_numbered_message("held", 0), make_numbered_message("gone", 5), make_value(id="")
+    )
     retire()
-    move(later(92))
+    move(get_moment_after(16))
     assert run("maintain").code == 1
-    assert keys() == ["held"]
+    assert list_keys() == ["held"]
     with open_connection("test") as plain:
         assert days.locate_day(plain, ROOT.table, NOW.date()).state is days.DayState.ATTACHED
     MaintainRun.objects.all().delete()

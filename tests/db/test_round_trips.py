@@ -15,7 +15,7 @@ SECRET = base64.b64encode(b"support:support").decode()
 
 
 @pytest.fixture
-def asked(store: Store, client: Client, tmp_path: Path) -> Callable[..., int]:
+def count_trips(store: Store, client: Client, tmp_path: Path) -> Callable[..., int]:
     """How many round trips a page of three versions takes, when all is warm."""
     for version in range(3):
         store.add("A1", version, {"rate": str(version)}, version)
@@ -28,39 +28,43 @@ def asked(store: Store, client: Client, tmp_path: Path) -> Callable[..., int]:
         def get() -> None:
             answers.append(client.get(address, headers=headers).status_code)
 
-        found = count_round_trips(get, tmp_path)
+        count = count_round_trips(get, tmp_path)
         assert answers == [200]
-        return found
+        return count
 
     return ask
 
 
-def test_the_api_with_a_password(asked: Callable[..., int]) -> None:
+def test_api_page_with_password_takes_four_round_trips(count_trips: Callable[..., int]) -> None:
     """The login, the ledger, the versions with their people, and the access journal."""
-    found = asked("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
-    assert found == 4
+    trips = count_trips("/api/v1/history/product-instance/A1", authorization=f"Basic {SECRET}")
+    assert trips == 4
 
 
-def test_the_api_with_a_session(asked: Callable[..., int], client: Client) -> None:
+def test_api_page_with_session_takes_five_round_trips(
+    count_trips: Callable[..., int], client: Client
+) -> None:
     """The session too."""
     client.force_login(User.objects.get(username="support"))
-    assert asked("/api/v1/history/product-instance/A1") == 5
+    assert count_trips("/api/v1/history/product-instance/A1") == 5
 
 
-def test_the_screen(asked: Callable[..., int], client: Client) -> None:
+def test_timeline_screen_takes_seven_round_trips(
+    count_trips: Callable[..., int], client: Client
+) -> None:
     """Versions for the page, and for its head; the keys of all, for the picture of its days; no
     permission within its 5 seconds."""
     client.force_login(User.objects.get(username="support"))
-    assert asked("/admin/history/product-instance/A1/") == 7
+    assert count_trips("/admin/history/product-instance/A1/") == 7
 
 
 @pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_a_call(store: Store, tmp_path: Path, name: str) -> None:
+def test_timeline_call_takes_expected_round_trips(store: Store, tmp_path: Path, name: str) -> None:
     for version in range(3):
         store.add("A1", version, {"rate": version}, version)
         store.add("T1", version, {"status": version}, version, entity=TASK)
     call, expected = ROUND_TRIPS[name]
-    asked = RoundTripQuestion("A1", "T1", minute(60))
-    call(asked)
-    call(asked)
-    assert count_round_trips(lambda: call(asked), tmp_path) == expected
+    question = RoundTripQuestion("A1", "T1", minute(60))
+    call(question)
+    call(question)
+    assert count_round_trips(lambda: call(question), tmp_path) == expected

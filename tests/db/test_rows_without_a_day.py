@@ -24,8 +24,16 @@ from ingest.store.session import open_connection
 from ingest.store.sqlstate import ErrorCause, classify_error
 from ingest.store.transaction import BatchWriter
 from tests.db.as_role import as_consumer
-from tests.db.ingested import Ingested, counts, faults, ids, quarantined, query, retried
-from tests.db.partitioned import execute_plans, half_dropped
+from tests.db.ingested import (
+    Ingested,
+    find_faults,
+    list_ids,
+    list_quarantined,
+    query,
+    read_counts,
+    retry_quarantined,
+)
+from tests.db.partitioned import execute_plans, leave_half_dropped
 from tests.messages import NOW, SOURCE, WINDOW, make_message, make_value
 
 TODAY = NOW.date()
@@ -34,7 +42,7 @@ OLD = OLDEST - timedelta(days=1)
 TOMORROW = Window.at(NOW + timedelta(days=1), 90, 14)
 
 
-def at(day: date, **fields: Any) -> bytes:
+def make_noon_message(day: date, **fields: Any) -> bytes:
     """A message of noon of a day."""
     return make_value(updatedAt=f"{day}T12:00:00", **fields)
 
@@ -45,38 +53,50 @@ def plain(ingested: Ingested) -> Iterator[Connection]:
         yield connection
 
 
-def state(plain: Connection, day: date) -> DayState:
+def find_state(plain: Connection, day: date) -> DayState:
     return days.locate_day(plain, ROOT.table, day).state
 
 
-def test_a_row_older_than_the_window_is_stored_while_its_day_exists(
+def test_row_older_than_the_window_is_stored_while_its_day_exists(
     ingested: Ingested, plain: Connection
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    gone = OLD - timedelta(days=1)
-    ingested.write(at(OLD, id="late"), at(gone, id="gone"), at(TODAY, id="today"))
-    assert ids() == ["late", "today"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
-    assert state(plain, gone) is DayState.ABSENT
-    assert faults() == []
+    removed_day = OLD - timedelta(days=1)
+    ingested.write(
+        make_noon_message(OLD, id="late"),
+        make_noon_message(removed_day, id="gone"),
+        make_noon_message(TODAY, id="today"),
+    )
+    assert list_ids() == ["late", "today"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "expired": 1}
+    assert find_state(plain, removed_day) is DayState.ABSENT
+    assert find_faults() == []
 
 
-def test_a_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
+def test_late_row_is_found_by_its_business_key(ingested: Ingested, plain: Connection) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="late", data={"number": "7"}))
+    ingested.write(make_noon_message(OLD, id="late", data={"number": "7"}))
     assert query("SELECT id, day FROM search_key WHERE value = '7'") == [{"id": "late", "day": OLD}]
 
 
-def test_a_repeated_late_row_is_a_repeat(ingested: Ingested, plain: Connection) -> None:
+def test_late_row_that_comes_again_counts_as_repeated(
+    ingested: Ingested, plain: Connection
+) -> None:
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="a"), at(OLD, id="a"))
-    ingested.write(at(OLD, id="a"), b"bad")
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 1, "repeated": 2, "quarantined": 1}
-    assert faults() == []
+    ingested.write(make_noon_message(OLD, id="a"), make_noon_message(OLD, id="a"))
+    ingested.write(make_noon_message(OLD, id="a"), b"bad")
+    assert read_counts() == {
+        "next_offset": 4,
+        "read": 4,
+        "stored": 1,
+        "repeated": 2,
+        "quarantined": 1,
+    }
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_batch_that_was_decoded_before_midnight(
+def test_batch_decoded_before_midnight_does_not_recreate_dropped_day(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
     """At midnight maintain drops the oldest day: the batch must not create it again."""
@@ -84,19 +104,23 @@ def test_a_batch_that_was_decoded_before_midnight(
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"), at(OLDEST, id="second"))
+    batch = ingested.make_batch(
+        make_noon_message(OLDEST, id="oldest"),
+        make_noon_message(TODAY, id="today"),
+        make_noon_message(OLDEST, id="second"),
+    )
     if not exists:
         days.drop_partition(plain, ROOT.table, OLDEST)
     ingested.store(batch)
     stored = ["oldest", "second", "today"] if exists else ["today"]
-    assert ids() == stored
-    assert counts()["stored"] == len(stored)
-    assert counts().get("expired", 0) == 3 - len(stored)
-    assert state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
-    assert faults() == []
+    assert list_ids() == stored
+    assert read_counts()["stored"] == len(stored)
+    assert read_counts().get("expired", 0) == 3 - len(stored)
+    assert find_state(plain, OLDEST) is (DayState.ATTACHED if exists else DayState.ABSENT)
+    assert find_faults() == []
 
 
-def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
+def test_late_row_expires_when_its_day_is_dropped_after_it_was_accepted(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     days.create_partition(plain, ROOT.table, OLD)
@@ -107,10 +131,10 @@ def test_a_day_that_is_dropped_after_its_late_row_was_accepted(
         days.drop_partition(plain, ROOT.table, OLD)
 
     monkeypatch.setattr(missing_days, "admit_expired", admit_and_drop)
-    ingested.write(at(OLD, id="late"), at(TODAY, id="today"))
-    assert ids() == ["today"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
-    assert faults() == []
+    ingested.write(make_noon_message(OLD, id="late"), make_noon_message(TODAY, id="today"))
+    assert list_ids() == ["today"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert find_faults() == []
 
 
 def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_comparison(
@@ -118,7 +142,7 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
 ) -> None:
     """It has another content than the stored version, which is gone when the two are compared."""
     days.create_partition(plain, ROOT.table, OLD)
-    ingested.write(at(OLD, id="late"))
+    ingested.write(make_noon_message(OLD, id="late"))
     real = slow_path.split_new_and_known
 
     def split_and_detach(*arguments: Any) -> Any:
@@ -129,56 +153,58 @@ def test_message_does_not_count_as_repeated_when_its_day_is_detached_before_the_
         return rows
 
     monkeypatch.setattr(slow_path, "split_new_and_known", split_and_detach)
-    written = ingested.write(at(OLD, id="late", data={"other": 1}))
+    written = ingested.write(make_noon_message(OLD, id="late", data={"other": 1}))
     assert (written.repeated[SOURCE], written.rejects) == (0, ())
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
 
 
-def test_a_day_that_is_being_dropped_makes_nobody_wait(
-    ingested: Ingested, plain: Connection
-) -> None:
+def test_day_that_is_being_dropped_makes_nobody_wait(ingested: Ingested, plain: Connection) -> None:
     """A long transaction keeps the detach pending, for hours perhaps."""
     for day in (OLDEST, TODAY):
         days.create_partition(plain, ROOT.table, day)
     ingested.writer.close()
     ingested.writer = BatchWriter(open_connection, lambda _: TOMORROW)
-    batch = ingested.batch(at(OLDEST, id="oldest"), at(TODAY, id="today"))
-    with half_dropped(plain, OLDEST):
-        assert state(plain, OLDEST) is DayState.PENDING
+    batch = ingested.make_batch(
+        make_noon_message(OLDEST, id="oldest"), make_noon_message(TODAY, id="today")
+    )
+    with leave_half_dropped(plain, OLDEST):
+        assert find_state(plain, OLDEST) is DayState.PENDING
         ingested.store(batch)
-        ingested.write(at(OLDEST, id="later"))
-    assert ids() == ["today"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
+        ingested.write(make_noon_message(OLDEST, id="later"))
+    assert list_ids() == ["today"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 1, "expired": 2}
 
 
-def later(number: int) -> Window:
+def shift_window(number: int) -> Window:
     return Window.at(NOW + timedelta(days=number), 90, 14)
 
 
 @pytest.mark.parametrize("exists", [True, False])
-def test_a_retry_stores_a_row_while_its_day_exists(
+def test_retry_stores_a_row_while_its_day_exists(
     ingested: Ingested, plain: Connection, exists: bool
 ) -> None:
-    ingested.write(at(TODAY, id="a"), window=later(-60))
-    assert [item["reason"] for item in quarantined()] == ["in_the_future"]
+    ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
+    assert [item["reason"] for item in list_quarantined()] == ["in_the_future"]
     if exists:
         days.create_partition(plain, ROOT.table, TODAY)
-    assert retried(plain, lambda: later(200)) == {"stored" if exists else "expired": 1}
-    assert ids() == (["a"] if exists else [])
-    assert faults() == []
+    assert retry_quarantined(plain, lambda: shift_window(200)) == {
+        "stored" if exists else "expired": 1
+    }
+    assert list_ids() == (["a"] if exists else [])
+    assert find_faults() == []
 
 
-def test_a_retry_that_lasts_past_midnight_creates_no_dropped_day(
+def test_retry_that_lasts_past_midnight_creates_no_dropped_day(
     ingested: Ingested, plain: Connection
 ) -> None:
-    ingested.write(at(TODAY, id="a"), window=later(-60))
-    windows = chain([later(90)], repeat(later(91)))
-    assert retried(plain, lambda: next(windows)) == {"expired": 1}
-    assert state(plain, TODAY) is DayState.ABSENT
+    ingested.write(make_noon_message(TODAY, id="a"), window=shift_window(-60))
+    windows = chain([shift_window(90)], repeat(shift_window(91)))
+    assert retry_quarantined(plain, lambda: next(windows)) == {"expired": 1}
+    assert find_state(plain, TODAY) is DayState.ABSENT
 
 
 @contextmanager
-def restricted(ingested: Ingested) -> Iterator[Connection]:
+def restrict_rights(ingested: Ingested) -> Iterator[Connection]:
     """The writer, and a connection, with the rights that `annals grants` gives the consumer."""
     call_command("grants", apply=True)
     ingested.writer.close()
@@ -188,64 +214,73 @@ def restricted(ingested: Ingested) -> Iterator[Connection]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_day_that_the_consumer_may_not_create_stops_no_other_row(
+def test_day_that_the_consumer_may_not_create_stops_no_other_row(
     ingested: Ingested, plain: Connection
 ) -> None:
     missing = TODAY + timedelta(days=14)
     days.create_partition(plain, ROOT.table, TODAY)
-    with restricted(ingested) as consumer:
+    with restrict_rights(ingested) as consumer:
         written = ingested.write(
-            at(TODAY, id="a"), at(missing, id="ahead"), at(TODAY, id="a"), at(TODAY, id="b")
+            make_noon_message(TODAY, id="a"),
+            make_noon_message(missing, id="ahead"),
+            make_noon_message(TODAY, id="a"),
+            make_noon_message(TODAY, id="b"),
         )
         assert [reject.message.offset for reject in written.rejects] == [1]
-        [held] = quarantined()
-        assert (held["reason"], held["offset"]) == ("no_partition", 1)
-        assert days.build_partition_name(ROOT.table, missing) in held["detail"]
-        assert ids() == ["a", "b"]
-        assert counts() == {
+        [row] = list_quarantined()
+        assert (row["reason"], row["offset"]) == ("no_partition", 1)
+        assert days.build_partition_name(ROOT.table, missing) in row["detail"]
+        assert list_ids() == ["a", "b"]
+        assert read_counts() == {
             "next_offset": 4, "read": 4, "stored": 2, "repeated": 1, "quarantined": 1
         }  # fmt: skip
-        assert retried(consumer) == {"retrying": 1}
+        assert retry_quarantined(consumer) == {"retrying": 1}
         days.create_partition(plain, ROOT.table, missing)
-        assert retried(consumer) == {"stored": 1}
-    assert ids() == ["a", "ahead", "b"]
-    assert faults() == []
+        assert retry_quarantined(consumer) == {"stored": 1}
+    assert list_ids() == ["a", "ahead", "b"]
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("number", [1, 0, -1, -89])
-def test_a_day_that_only_maintain_may_create_is_waited_for(
+def test_day_that_only_maintain_may_create_is_waited_for(
     ingested: Ingested, plain: Connection, number: int
 ) -> None:
     """That it is missing is not the message's fault: nothing goes to quarantine, nothing moves."""
     missing, ahead = TODAY + timedelta(days=number), TODAY + timedelta(days=14)
-    with restricted(ingested):
-        batch = ingested.batch(at(missing, id="a"), at(ahead, id="ahead"), b"bad")
+    with restrict_rights(ingested):
+        batch = ingested.make_batch(
+            make_noon_message(missing, id="a"), make_noon_message(ahead, id="ahead"), b"bad"
+        )
         for _ in range(2):
             with pytest.raises(missing_days.MissingDayError, match="partitions maintain") as raised:
                 ingested.store(batch)
             assert days.build_partition_name(ROOT.table, missing) in str(raised.value)
             assert classify_error(raised.value) is ErrorCause.INSTALLATION
-            assert (ids(), counts(), quarantined()) == ([], {}, [])
+            assert (list_ids(), read_counts(), list_quarantined()) == ([], {}, [])
         days.create_partition(plain, ROOT.table, missing)
         ingested.store(batch)
-    assert ids() == ["a"]
-    assert [item["reason"] for item in quarantined()] == ["no_partition", "not_json"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
-    assert faults() == []
+    assert list_ids() == ["a"]
+    assert [item["reason"] for item in list_quarantined()] == ["no_partition", "not_json"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 1, "quarantined": 2}
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("passed", [1, SPARE_DAYS])
-def test_the_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
+def test_newest_day_that_is_accepted_exists_also_when_maintain_did_not_run_since(
     ingested: Ingested, passed: int
 ) -> None:
     execute_plans(PartitionPolicy.at(clock.now()))
-    newest = later(passed).newest
-    with restricted(ingested):
-        ingested.write(at(newest, id="newest"), at(TODAY, id="today"), window=later(passed))
-    assert ids() == ["newest", "today"]
-    assert quarantined() == []
+    newest = shift_window(passed).newest
+    with restrict_rights(ingested):
+        ingested.write(
+            make_noon_message(newest, id="newest"),
+            make_noon_message(TODAY, id="today"),
+            window=shift_window(passed),
+        )
+    assert list_ids() == ["newest", "today"]
+    assert list_quarantined() == []
 
 
 def spoil_columns(plain: Connection, name: str) -> None:
@@ -262,7 +297,7 @@ def spoil_bounds(plain: Connection, name: str) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_columns, spoil_bounds])
-def test_a_day_that_cannot_be_attached_stops_no_other_row(
+def test_day_that_cannot_be_attached_stops_no_other_row(
     ingested: Ingested, plain: Connection, spoil: Any
 ) -> None:
     name = days.build_partition_name(ROOT.table, TODAY)
@@ -274,24 +309,26 @@ def test_a_day_that_cannot_be_attached_stops_no_other_row(
     )
     spoil(plain, name)
     try:
-        ingested.write(at(TODAY, id="a"), at(TODAY - timedelta(days=1), id="b"))
-        assert ids() == ["b"]
-        [held] = quarantined()
-        assert (held["reason"], name in held["detail"]) == ("no_partition", True)
-        assert retried(plain) == {"retrying": 1}
+        ingested.write(
+            make_noon_message(TODAY, id="a"), make_noon_message(TODAY - timedelta(days=1), id="b")
+        )
+        assert list_ids() == ["b"]
+        [row] = list_quarantined()
+        assert (row["reason"], name in row["detail"]) == ("no_partition", True)
+        assert retry_quarantined(plain) == {"retrying": 1}
     finally:
         plain.execute(f"DROP TABLE IF EXISTS {name}")
-    assert retried(plain) == {"stored": 1}
-    assert faults() == []
+    assert retry_quarantined(plain) == {"stored": 1}
+    assert find_faults() == []
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_day_is_held_for_is_stored_when_it_comes(
+def test_unread_message_for_which_day_is_held_is_stored_when_it_comes(
     ingested: Ingested, plain: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten days pass with a message unread: its day is held, and takes the message."""
     days.create_partition(plain, ROOT.table, OLDEST)
-    ingested.write(at(OLDEST, id="read"))
+    ingested.write(make_noon_message(OLDEST, id="read"))
     plain.execute(
         "UPDATE ingest_ledger SET high_watermark = 2, newest_timestamp = %s WHERE topic = %s",
         [datetime.combine(OLDEST, datetime.min.time(), NOW.tzinfo), SOURCE.topic],
@@ -301,9 +338,9 @@ def test_what_a_day_is_held_for_is_stored_when_it_comes(
     name = days.build_partition_name(ROOT.table, OLDEST)
     outcome = execute_plans(policy)
     assert (outcome.held, outcome.dropped) == ([name], [])
-    ingested.write(make_message(at(OLDEST, id="unread"), 1), window=later(5))
-    assert ids() == ["read", "unread"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 2}
+    ingested.write(make_message(make_noon_message(OLDEST, id="unread"), 1), window=shift_window(5))
+    assert list_ids() == ["read", "unread"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 2}
     assert execute_plans(policy).dropped == [name]
 
 
@@ -318,18 +355,20 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> Window:
 def test_no_version_expires_by_a_clock_that_is_ahead(
     ingested: Ingested, ahead: Window, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ingested.write(at(TODAY, id="now"), at(OLD, id="old"), window=ahead)
-    assert ids() == ["now"]
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
+    ingested.write(
+        make_noon_message(TODAY, id="now"), make_noon_message(OLD, id="old"), window=ahead
+    )
+    assert list_ids() == ["now"]
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "expired": 1}
     assert "the clock of this machine says" in caplog.text
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_no_message_in_quarantine_expires_by_a_clock_that_is_ahead(
     ingested: Ingested, plain: Connection, ahead: Window
 ) -> None:
     early = Window.at(NOW - timedelta(days=30), 30, 1)  # today was in the future
-    ingested.write(at(TODAY, id="now"), window=early)
+    ingested.write(make_noon_message(TODAY, id="now"), window=early)
     call_command("quarantine", "retry", "--now")
-    assert ids() == ["now"]
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert list_ids() == ["now"]
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}

@@ -14,8 +14,8 @@ from history.retention.run_lock import (
     reconnect,
     retake_lost_lock,
 )
-from tests.db.partitioned import advisory_locks, raw
-from tests.db.test_archive_origin import archive_rows_of_day, decide, ids, place, store
+from tests.db.partitioned import connect_plainly, count_advisory_locks
+from tests.db.test_archive_origin import archive_rows_of_day, decide, make_ids, place, store
 
 __all__ = ["place", "store"]
 pytestmark = pytest.mark.usefixtures("tables")
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.usefixtures("tables")
 @pytest.fixture
 def sessions() -> None:
     """Two sessions are in the pool, so that the next one is not the last one."""
-    both = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     def use() -> None:
         connection.ensure_connection()
-        both.wait(120)
+        barrier.wait(120)
         connection.close()
 
     connection.close()
@@ -37,16 +37,16 @@ def sessions() -> None:
             item.result()
 
 
-def until_free() -> None:
+def wait_until_free() -> None:
     """Wait until nobody has the lock: a session that was closed ends a moment later."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         plain.execute("SET lock_timeout = '20s'")
         plain.execute("SELECT pg_advisory_lock(%s)", [RUN_LOCK])
 
 
 def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> None:
-    with raw() as plain:
-        archive_rows_of_day(store, *ids("b", 3))
+    with connect_plainly() as plain:
+        archive_rows_of_day(store, *make_ids("b", 3))
         plain.execute("ALTER TABLE access_journal RENAME TO taken_away")
         try:
             with pytest.raises(DatabaseError):
@@ -54,57 +54,57 @@ def test_run_lock_is_freed_when_journal_refuses(store: Any, sessions: None) -> N
             assert decide("restore")[0] == 2
         finally:
             plain.execute("ALTER TABLE taken_away RENAME TO access_journal")
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def test_pooled_session_keeps_no_run_lock(sessions: None) -> None:
     with hold_run_lock():
         connection.close()
-    until_free()
+    wait_until_free()
 
 
 def test_run_lock_is_freed_after_broken_transaction() -> None:
     with pytest.raises(DatabaseError), hold_run_lock(), transaction.atomic():
         connection.cursor().execute("SELECT 1 FROM no_such_table")
-    until_free()
+    wait_until_free()
 
 
 def test_run_lock_is_freed_in_transaction_that_rolls_back() -> None:
     """Django takes no statement there, PostgreSQL does."""
     with transaction.atomic(), hold_run_lock():
         transaction.set_rollback(True)
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
     with hold_run_lock():
-        assert advisory_locks() == 1
-    assert advisory_locks() == 0
+        assert count_advisory_locks() == 1
+    assert count_advisory_locks() == 0
 
 
 def test_lost_run_lock_is_retaken_until_block_ends(sessions: None) -> None:
     with hold_run_lock():
         retake_lost_lock()
-        assert advisory_locks() == 1
+        assert count_advisory_locks() == 1
         connection.connection.close()
         retake_lost_lock()
-        assert advisory_locks() == 1
+        assert count_advisory_locks() == 1
         reconnect()
-        assert advisory_locks() == 1
+        assert count_advisory_locks() == 1
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(_try)
+            attempt = pool.submit(_try)
             with pytest.raises(NoRunLockError):
-                other.result()
-    assert advisory_locks() == 0
+                attempt.result()
+    assert count_advisory_locks() == 0
 
 
 def test_nested_run_lock_is_refused() -> None:
     """The end of the inner block would free the lock of the outer one."""
     with hold_run_lock(), pytest.raises(RuntimeError, match="already"), hold_run_lock():
         pass
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def test_lock_is_not_taken_where_it_was_not_held() -> None:
     retake_lost_lock()
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def _try() -> None:

@@ -22,10 +22,18 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import DayDigest
 from tests.command_shapes import parse_shaped
-from tests.db.partitioned import TABLE, day, execute_plans, insert, policy, raw, run
+from tests.db.partitioned import (
+    TABLE,
+    connect_plainly,
+    execute_plans,
+    get_day,
+    insert,
+    make_policy,
+    run,
+)
 from tests.db.test_export import fill
 
-FIRST, MIDDLE, LAST = day(-7), day(-6), day(-5)
+FIRST, MIDDLE, LAST = get_day(-7), get_day(-6), get_day(-5)
 
 
 @pytest.fixture(autouse=True)
@@ -34,63 +42,63 @@ def archive(tables: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ar
     changed = msgspec.structs.replace(settings.ANNALS, archive_url=str(tmp_path))
     monkeypatch.setattr(settings, "ANNALS", changed)
     fill(FIRST, MIDDLE, LAST)
-    with raw() as plain:
+    with connect_plainly() as plain:
         for item in (FIRST, MIDDLE):
             seal_day(plain, ROOT, item)
     leave(ArchiveStore(str(tmp_path)))
     return ArchiveStore(str(tmp_path))
 
 
-def evening(of: date) -> datetime:
+def get_evening(of: date) -> datetime:
     return datetime(of.year, of.month, of.day, 23, tzinfo=UTC)
 
 
 def leave(archive: ArchiveStore, accept_changed: date | None = None) -> None:
     """Let maintain archive and drop what is before retention."""
-    result = execute_plans(policy(keep=3), DayArchiver(archive), accept_changed)
+    result = execute_plans(make_policy(keep=3), DayArchiver(archive), accept_changed)
     assert result.exit_code == 0
 
 
-def results(archive: ArchiveStore) -> dict[date, str | None]:
+def find_faults(archive: ArchiveStore) -> dict[date, str | None]:
     """The fault of each day."""
-    return {found.day: found.fault for found in scrub_days(archive, list_days_to_check())}
+    return {verdict.day: verdict.fault for verdict in scrub_days(archive, list_days_to_check())}
 
 
-def file_of(path: Path, of: date) -> Path:
-    (found,) = (path / TABLE / str(of)).glob("*.parquet")
-    return found
+def find_file(path: Path, of: date) -> Path:
+    (file,) = (path / TABLE / str(of)).glob("*.parquet")
+    return file
 
 
 def test_scrub_finds_no_fault_in_sound_archive(archive: ArchiveStore) -> None:
-    found = list(scrub_days(archive, list_days_to_check()))
-    assert [(item.day, item.rows, item.fault, item.note) for item in found] == [
+    verdicts = list(scrub_days(archive, list_days_to_check()))
+    assert [(item.day, item.rows, item.fault, item.note) for item in verdicts] == [
         (FIRST, 4, None, "1 file, manifest and seal"),
         (MIDDLE, 4, None, "1 file, manifest and seal"),
         (LAST, 4, None, "1 file, manifest; the day has no seal"),
     ]
     assert not ArchivedDay.objects.filter(checked_at=None).exists()
-    assert [item.bytes for item in found] == [
-        kept.file_bytes for kept in ArchivedDay.objects.order_by("day")
+    assert [item.bytes for item in verdicts] == [
+        archived_day.file_bytes for archived_day in ArchivedDay.objects.order_by("day")
     ]
 
 
-def flip(path: Path) -> None:
-    file = file_of(path, MIDDLE)
+def flip_bit(path: Path) -> None:
+    file = find_file(path, MIDDLE)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
 
 
 def remove(path: Path) -> None:
-    file_of(path, MIDDLE).unlink()
+    find_file(path, MIDDLE).unlink()
 
 
-def manifest_of(path: Path) -> Path:
+def get_manifest_path(path: Path) -> Path:
     return path / TABLE / str(MIDDLE) / "manifest.json"
 
 
-def become_a_folder(path: Path) -> None:
-    file = file_of(path, MIDDLE)
+def replace_by_folder(path: Path) -> None:
+    file = find_file(path, MIDDLE)
     file.unlink()
     file.mkdir()
 
@@ -98,27 +106,27 @@ def become_a_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     "damage, fault",
     [
-        (flip, "has other bytes than its manifest says"),
+        (flip_bit, "has other bytes than its manifest says"),
         (remove, "is missing"),
-        (become_a_folder, "cannot be read"),
-        (lambda path: manifest_of(path).unlink(), "the archive has no manifest of the day"),
-        (lambda path: manifest_of(path).write_text("{"), "cannot be read"),
+        (replace_by_folder, "cannot be read"),
+        (lambda path: get_manifest_path(path).unlink(), "the archive has no manifest of the day"),
+        (lambda path: get_manifest_path(path).write_text("{"), "cannot be read"),
     ],
 )
 def test_scrub_finds_damage_and_reads_other_days(
     archive: ArchiveStore, tmp_path: Path, damage: Callable[[Path], None], fault: str
 ) -> None:
     damage(tmp_path)
-    found = results(archive)
-    assert fault in str(found.pop(MIDDLE))
-    assert found == {FIRST: None, LAST: None}
+    faults = find_faults(archive)
+    assert fault in str(faults.pop(MIDDLE))
+    assert faults == {FIRST: None, LAST: None}
 
 
 def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     """Another author in each archived row of a day, with a manifest for these rows."""
-    known = manifest.load_manifest(archive, TABLE, MIDDLE)
-    assert known is not None
-    (file,) = known.files
+    day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
+    assert day_manifest is not None
+    (file,) = day_manifest.files
     with archive.open(file.name) as opened:
         rows = [(*row[:4], "forged", *row[5:]) for row in parquet.read_rows(opened)]
     with archive.write(file.name) as sink:
@@ -134,48 +142,48 @@ def forge(archive: ArchiveStore, **changed: Any) -> Manifest:
     forged = msgspec.structs.replace(
         file, sha256=sha256, bytes=size, digest=changed.get("file_digest", whole.ranges[0].digest)
     )
-    made = msgspec.structs.replace(
-        known, files=(forged,), digest=changed.get("digest", digest), rows=len(rows)
+    new_manifest = msgspec.structs.replace(
+        day_manifest, files=(forged,), digest=changed.get("digest", digest), rows=len(rows)
     )
-    manifest.save_manifest(archive, made)
-    return made
+    manifest.save_manifest(archive, new_manifest)
+    return new_manifest
 
 
 def test_scrub_finds_forged_rows(archive: ArchiveStore) -> None:
-    known = manifest.load_manifest(archive, TABLE, MIDDLE)
-    assert known is not None
-    kept = {"file_digest": known.files[0].digest, "digest": known.digest}
-    forge(archive, **kept)
-    assert "has other rows than its manifest says" in str(results(archive)[MIDDLE])
-    forge(archive, digest=known.digest)
-    assert results(archive)[MIDDLE] == "the rows of the files are not those of the manifest"
+    day_manifest = manifest.load_manifest(archive, TABLE, MIDDLE)
+    assert day_manifest is not None
+    digests = {"file_digest": day_manifest.files[0].digest, "digest": day_manifest.digest}
+    forge(archive, **digests)
+    assert "has other rows than its manifest says" in str(find_faults(archive)[MIDDLE])
+    forge(archive, digest=day_manifest.digest)
+    assert find_faults(archive)[MIDDLE] == "the rows of the files are not those of the manifest"
     forged = forge(archive)
-    assert results(archive)[MIDDLE] == (
+    assert find_faults(archive)[MIDDLE] == (
         "the manifest names 4 rows, the database 4; their digests differ"
     )
     ArchivedDay.objects.filter(day=MIDDLE).update(digest=forged.digest)
-    assert results(archive)[MIDDLE] == "the archived rows are not the sealed rows"
+    assert find_faults(archive)[MIDDLE] == "the archived rows are not the sealed rows"
 
 
 def test_scrub_continues_after_previous_run(archive: ArchiveStore, tmp_path: Path) -> None:
     remove(tmp_path)
     words = ("verify", "--archive", "--seconds", "0", "--json")
 
-    def once() -> tuple[int, str]:
+    def verify_once() -> tuple[int, str]:
         code, out, _ = run(*words)
-        (found,) = parse_shaped("partitions verify --archive", out)["days"]
-        return code, found["day"]
+        (entry,) = parse_shaped("partitions verify --archive", out)["days"]
+        return code, entry["day"]
 
-    assert once() == (0, str(FIRST))
-    assert once() == (1, str(MIDDLE))
+    assert verify_once() == (0, str(FIRST))
+    assert verify_once() == (1, str(MIDDLE))
     # A day with a fault comes first until it is sound, and the exit code stays 1.
-    assert once() == (1, str(MIDDLE))
+    assert verify_once() == (1, str(MIDDLE))
     code, _, err = run("verify", "--archive", "--seconds", "0", str(LAST))
     assert (code, err) == (0, "")
     ArchivedDay.objects.filter(day=MIDDLE).delete()
-    assert once() == (0, str(FIRST))
-    assert once() == (0, str(LAST))
-    assert once() == (0, str(FIRST))
+    assert verify_once() == (0, str(FIRST))
+    assert verify_once() == (0, str(LAST))
+    assert verify_once() == (0, str(FIRST))
 
 
 def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_path: Path) -> None:
@@ -184,7 +192,7 @@ def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_p
         0,
         "0 archived days read (0 bytes). Of 0 days, 0 have a fault, 0 were never read.\n",
     )
-    flip(tmp_path)
+    flip_bit(tmp_path)
     code, out, err = run("verify", "--archive")
     assert (code, "3 archived days read" in out, "1 has a fault" in out) == (1, True, True)
     assert out.startswith(f"{TABLE} {MIDDLE}: {TABLE}/{MIDDLE}/")
@@ -192,10 +200,10 @@ def test_verify_archive_command_prints_what_it_read(archive: ArchiveStore, tmp_p
 
 
 def test_scrub_skips_day_forgotten_meanwhile(archive: ArchiveStore) -> None:
-    found = scrub_days(archive, list_days_to_check())
-    assert next(found).day == FIRST
+    verdicts = scrub_days(archive, list_days_to_check())
+    assert next(verdicts).day == FIRST
     ArchivedDay.objects.filter(day=MIDDLE).delete()
-    assert [item.day for item in found] == [LAST]
+    assert [item.day for item in verdicts] == [LAST]
 
 
 def test_scrub_accepts_generation_replaced_meanwhile(
@@ -203,71 +211,71 @@ def test_scrub_accepts_generation_replaced_meanwhile(
 ) -> None:
     real = scrubbing.find_damage
 
-    def replace_first(store: ArchiveStore, *rest: Any) -> str | None:
+    def replace_first(store: ArchiveStore, *args: Any) -> str | None:
         monkeypatch.setattr(scrubbing, "find_damage", real)
         fill(FIRST)
-        with raw() as plain:
-            insert(plain, evening(FIRST), "new")
+        with connect_plainly() as plain:
+            insert(plain, get_evening(FIRST), "new")
         leave(archive, accept_changed=FIRST)
-        return real(store, *rest)
+        return real(store, *args)
 
     monkeypatch.setattr(scrubbing, "find_damage", replace_first)
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
     # The rows of the second generation came without a message, so its seal does not fit.
-    assert found[FIRST].rows == 5
-    assert found[FIRST].fault == "the archived rows are not the sealed rows"
-    assert found[MIDDLE].fault is None
+    assert verdicts[FIRST].rows == 5
+    assert verdicts[FIRST].fault == "the archived rows are not the sealed rows"
+    assert verdicts[MIDDLE].fault is None
 
 
 def test_scrub_accepts_generation_of_interrupted_run(
     archive: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(LAST)
-    with raw() as plain:
-        insert(plain, evening(LAST), "new")
+    with connect_plainly() as plain:
+        insert(plain, get_evening(LAST), "new")
 
-    def killed(*_: Any) -> None:
+    def raise_killed(*_: Any) -> None:
         raise OSError("killed")
 
-    monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", killed)
-    assert execute_plans(policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
-    assert (found[LAST].fault, "interrupted" in found[LAST].note) == (None, True)
-    with raw() as plain:
+    monkeypatch.setattr("history.retention.archive.write.seal_archived_rows", raise_killed)
+    assert execute_plans(make_policy(keep=3), archiver=DayArchiver(archive)).exit_code == 2
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    assert (verdicts[LAST].fault, "interrupted" in verdicts[LAST].note) == (None, True)
+    with connect_plainly() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, LAST)}")
-    assert "the manifest names 5 rows, the database 4" in str(results(archive)[LAST])
+    assert "the manifest names 5 rows, the database 4" in str(find_faults(archive)[LAST])
 
 
 def test_scrub_accepts_further_rows_of_resealed_day(archive: ArchiveStore) -> None:
     fill(FIRST)
-    with raw() as plain:
-        insert(plain, evening(FIRST), "new")
+    with connect_plainly() as plain:
+        insert(plain, get_evening(FIRST), "new")
         seal_day(plain, ROOT, FIRST)
-    found = {each.day: each for each in scrub_days(archive, list_days_to_check())}
-    assert found[FIRST].fault is None
-    assert "an earlier seal" in found[FIRST].note
-    with raw() as plain:
+    verdicts = {verdict.day: verdict for verdict in scrub_days(archive, list_days_to_check())}
+    assert verdicts[FIRST].fault is None
+    assert "an earlier seal" in verdicts[FIRST].note
+    with connect_plainly() as plain:
         plain.execute(f"DROP TABLE {days.build_partition_name(TABLE, FIRST)}")
-    assert results(archive)[FIRST] == "the archived rows are not the sealed rows"
+    assert find_faults(archive)[FIRST] == "the archived rows are not the sealed rows"
     assert DaySeal.objects.filter(day=FIRST).count() == 2
 
 
 def test_scrub_metrics_count_days_with_fault(archive: ArchiveStore, tmp_path: Path) -> None:
-    def values() -> dict[str, float]:
+    def read_values() -> dict[str, float]:
         return {
             sample.name: sample.value
             for family in metrics_page.report_archive()
             for sample in family.samples
         }
 
-    assert values() == {"annals_archive_days_faulty": 0}
-    flip(tmp_path)
-    results(archive)
+    assert read_values() == {"annals_archive_days_faulty": 0}
+    flip_bit(tmp_path)
+    find_faults(archive)
     oldest = ArchivedDay.objects.order_by("checked_at").first()
     assert oldest is not None
-    assert values() == {
+    assert read_values() == {
         "annals_archive_days_faulty": 1,
         "annals_archive_oldest_check_timestamp_seconds": oldest.checked_at.timestamp(),
     }
     ArchivedDay.objects.all().delete()
-    assert values() == {"annals_archive_days_faulty": 0}
+    assert read_values() == {"annals_archive_days_faulty": 0}

@@ -22,11 +22,11 @@ from history.store.days.canonical import Connection
 from tests.db import simulated
 from tests.db.partitioned import (
     TABLE,
-    day,
+    connect_plainly,
     execute_plans,
+    get_day,
     insert,
-    policy,
-    raw,
+    make_policy,
     read_all_to_end,
     run,
 )
@@ -34,7 +34,7 @@ from tests.db.partitioned import (
 pytestmark = pytest.mark.usefixtures("tables")
 
 PRODUCT = BY_NAME["product-instance"]
-OLD = day(-5)
+OLD = get_day(-5)
 NAME = days.build_partition_name(TABLE, OLD)
 ROWS = 950
 
@@ -53,13 +53,13 @@ def filled(tables: None, monkeypatch: pytest.MonkeyPatch, plain: Connection) -> 
     )
 
 
-def faults() -> list[str | None]:
-    with raw() as plain:
-        return [found.fault for found in verify_days(plain, PRODUCT)]
+def find_faults() -> list[str | None]:
+    with connect_plainly() as plain:
+        return [verdict.fault for verdict in verify_days(plain, PRODUCT)]
 
 
 def change(statement: str) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         assert plain.execute(statement).rowcount == 1
 
 
@@ -70,7 +70,7 @@ def sealed(filled: None, plain: Connection) -> DaySeal:
 
 def test_unchanged_day_verifies(sealed: DaySeal) -> None:
     assert (sealed.rows, len(sealed.ranges), sealed.previous) == (ROWS, 10, GENESIS)
-    assert faults() == [None]
+    assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
     assert load_newest_seal(PRODUCT) == sealed.seal
 
@@ -89,24 +89,24 @@ def test_unchanged_day_verifies(sealed: DaySeal) -> None:
 )
 def test_verify_names_range_of_changed_byte(sealed: DaySeal, assignment: str) -> None:
     change(f"UPDATE {TABLE} SET {assignment} WHERE id = 'id042' AND version = 7")
-    assert faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
+    assert find_faults() == ["rows 401 to 500 differ, between id040 v0 and id049 v9"]
 
 
 def test_verify_finds_deleted_and_added_rows(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id093' AND version = 9")
-    assert faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
+    assert find_faults() == ["rows 901 to 950 differ, between id090 v0 and id094 v9, 1 row fewer"]
     change(
         f"INSERT INTO {TABLE} SELECT 'id000', 0, data, updated_at + interval '1 ms', client_id,"
         f" author, type FROM {TABLE} WHERE id = 'id001' AND version = 0".replace(
             "SELECT", "(id, version, data, updated_at, client_id, author, type) SELECT", 1
         )
     )
-    assert faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
+    assert find_faults() == ["rows 1 to 100 differ, between id000 v0 and id009 v9"]
 
 
 def test_verify_reports_missing_ranges(sealed: DaySeal, plain: Connection) -> None:
     plain.execute(f"DELETE FROM {TABLE} WHERE id >= 'id080'")
-    assert faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
+    assert find_faults() == ["rows from row 801 on are missing, from id080 v0, 150 rows fewer"]
 
 
 def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -> None:
@@ -114,20 +114,20 @@ def test_verify_reports_rows_after_last_range(filled: None, plain: Connection) -
     seal_day(plain, PRODUCT, OLD)
     noon = datetime(OLD.year, OLD.month, OLD.day, 12, tzinfo=UTC)
     insert(plain, noon, "id095")
-    assert faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
+    assert find_faults() == ["rows after row 900 are new, from id095 v1, 1 row more"]
 
 
 def test_chain_keeps_both_seals_of_resealed_day(sealed: DaySeal) -> None:
     change(f"DELETE FROM {TABLE} WHERE id = 'id000' AND version = 0")
-    with raw() as plain:
+    with connect_plainly() as plain:
         again = seal_day(plain, PRODUCT, OLD)
     assert again.previous == sealed.seal
-    assert faults() == [None]
+    assert find_faults() == [None]
     assert find_chain_fault(PRODUCT) is None
     assert DaySeal.objects.count() == 2
 
 
-@pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", day(-6))])
+@pytest.mark.parametrize("field, value", [("rows", 1), ("digest", "f" * 64), ("day", get_day(-6))])
 def test_changed_seal_breaks_chain(sealed: DaySeal, field: str, value: object) -> None:
     DaySeal.objects.update(**{field: value})
     assert "does not match" in str(find_chain_fault(PRODUCT))
@@ -140,9 +140,11 @@ def test_removed_seal_breaks_chain(sealed: DaySeal, plain: Connection) -> None:
 
 
 def test_seal_does_not_depend_on_session_settings(filled: None) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         first = seal_day(plain, PRODUCT, OLD)
-    with raw(options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0") as plain:
+    with connect_plainly(
+        options="-c timezone=Asia/Tokyo -c datestyle=German -c extra_float_digits=0"
+    ) as plain:
         assert seal_day(plain, PRODUCT, OLD).digest == first.digest
 
 
@@ -157,12 +159,12 @@ def test_seal_freezes_day(sealed: DaySeal, plain: Connection) -> None:
 
 
 def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Path) -> None:
-    execute_plans(policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
-    kept = ArchivedDay.objects.get()
-    assert (kept.digest, kept.rows) == (sealed.digest, sealed.rows)
-    with raw() as plain:
-        (found,) = verify_days(plain, PRODUCT, OLD)
-        assert (found.fault, found.note) == (None, "archived; the digests are equal")
+    execute_plans(make_policy(), archiver=DayArchiver(ArchiveStore(str(tmp_path))))
+    archived_day = ArchivedDay.objects.get()
+    assert (archived_day.digest, archived_day.rows) == (sealed.digest, sealed.rows)
+    with connect_plainly() as plain:
+        (verdict,) = verify_days(plain, PRODUCT, OLD)
+        assert (verdict.fault, verdict.note) == (None, "archived; the digests are equal")
         ArchivedDay.objects.update(digest="0" * 64)
         assert next(verify_days(plain, PRODUCT)).fault is not None
         ArchivedDay.objects.all().delete()
@@ -172,8 +174,8 @@ def test_verify_compares_dropped_day_with_manifest(sealed: DaySeal, tmp_path: Pa
 def test_partitions_command_seals_and_verifies(
     monkeypatch: pytest.MonkeyPatch, plain: Connection
 ) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     read_all_to_end()
     old = datetime.now(UTC).date() - timedelta(days=7)
     simulated.load(plain, old, applications=20)
@@ -201,8 +203,8 @@ def test_partitions_command_seals_and_verifies(
     assert (code, "Sealed product_instance_aud" in out) == (0, True)
     code, out, _ = run("verify")
     assert (code, f"chain whole, newest seal {load_newest_seal(PRODUCT)}" in out) == (0, True)
-    nothing = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
-    assert nothing in out.splitlines()
+    summary = "access_journal: 0 days read, 0 differ, 0 late rows; no day has a seal yet"
+    assert summary in out.splitlines()
     assert run("seal", "2001-01-01")[0] == 2
 
 
@@ -212,19 +214,23 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], date]:
     and is now older than retention."""
 
     def make(archive: str | None) -> date:
-        given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-        given["ANNALS_PACK_AFTER_DAYS"] = "0"
+        variables = {
+            "ANNALS_RETENTION_DAYS": "9",
+            "ANNALS_AHEAD_DAYS": "1",
+            "ANNALS_SEAL_DAYS": "5",
+        }
+        variables["ANNALS_PACK_AFTER_DAYS"] = "0"
         if archive is not None:
-            given["ANNALS_ARCHIVE_URL"] = archive
-        monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+            variables["ANNALS_ARCHIVE_URL"] = archive
+        monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
         read_all_to_end()
         old = datetime.now(UTC).date() - timedelta(days=7)
         name = days.build_partition_name(TABLE, old)
-        with raw() as plain:
+        with connect_plainly() as plain:
             simulated.load(plain, old, applications=20)
         assert "sealed 5" in run("maintain")[1]
         change(f"UPDATE {name} SET data = '{{}}' WHERE ctid = (SELECT min(ctid) FROM {name})")
-        shorter = env.read_settings(given | {"ANNALS_RETENTION_DAYS": "5"})
+        shorter = env.read_settings(variables | {"ANNALS_RETENTION_DAYS": "5"})
         monkeypatch.setattr(settings, "ANNALS", shorter)
         return old
 

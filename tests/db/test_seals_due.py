@@ -22,12 +22,12 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection
 from ingest.models import Ledger, Quarantined
-from tests.db.noted import held
+from tests.db.noted import create_quarantined
 from tests.db.partitioned import (
     TABLE,
-    advisory_locks,
+    connect_plainly,
+    count_advisory_locks,
     insert,
-    raw,
     read_all_to_end,
     read_to_end,
     run,
@@ -43,37 +43,37 @@ TOPICS = [topic for entity in ENTITIES for topic in entity.topics]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine days of retention; a day is finished five days after its end."""
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
-    given["ANNALS_PACK_AFTER_DAYS"] = "0"
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "5"}
+    variables["ANNALS_PACK_AFTER_DAYS"] = "0"
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
 
 
-def ago(number: int) -> datetime:
+def get_noon_ago(number: int) -> datetime:
     """Noon of the UTC day `number` days before today."""
     return clock.now().replace(hour=12, minute=0, second=0, microsecond=0) - timedelta(days=number)
 
 
 def fill(*numbers: int) -> None:
     """One application on each of the days."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in numbers:
-            days.create_partition(plain, TABLE, ago(number).date())
-            insert(plain, ago(number))
+            days.create_partition(plain, TABLE, get_noon_ago(number).date())
+            insert(plain, get_noon_ago(number))
 
 
-def sealed() -> list[Any]:
+def list_sealed_days() -> list[Any]:
     return sorted(DaySeal.objects.values_list("day", flat=True))
 
 
 def test_new_installation_seals_nothing_and_backfill_verifies() -> None:
     assert run("maintain")[0] == 0
-    assert sealed() == []
+    assert list_sealed_days() == []
     read_all_to_end()
     assert run("maintain")[0] == 0  # everything read, and still no row
     fill(8)
     assert run("verify")[0] == 0
     assert run("maintain")[0] == 0
-    assert sealed() == [ago(8).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date()]
     assert run("verify")[0] == 0
 
 
@@ -83,40 +83,40 @@ def test_only_finished_days_with_rows_and_without_a_seal_are_sealed() -> None:
     code, out, _ = run("maintain", "--json")
     assert code == 0
     assert json.loads(out)["sealed"] == [
-        days.build_partition_name(TABLE, ago(number).date()) for number in (8, 6)
+        days.build_partition_name(TABLE, get_noon_ago(number).date()) for number in (8, 6)
     ]
-    assert sealed() == [ago(8).date(), ago(6).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
     assert json.loads(run("maintain", "--json")[1])["sealed"] == []
 
 
 def test_day_with_only_dead_rows_is_not_sealed() -> None:
     read_all_to_end()
-    with raw() as plain:
+    with connect_plainly() as plain:
         for number in (8, 7):
-            days.create_partition(plain, TABLE, ago(number).date())
+            days.create_partition(plain, TABLE, get_noon_ago(number).date())
         with plain.transaction(force_rollback=True):  # what a killed consumer leaves
-            insert(plain, ago(8))
-        insert(plain, ago(7))
+            insert(plain, get_noon_ago(8))
+        insert(plain, get_noon_ago(7))
         plain.execute(f"DELETE FROM {TABLE}")
     for _ in range(2):
         code, out, err = run("maintain")
-        assert (code, err, "broken 0" in out, sealed()) == (0, "", True, [])
+        assert (code, err, "broken 0" in out, list_sealed_days()) == (0, "", True, [])
     fill(8)
     assert run("maintain")[0] == 0
-    assert sealed() == [ago(8).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
-    monkeypatch.setattr(settings, "ANNALS", env.read_settings(given))
+    variables = {"ANNALS_RETENTION_DAYS": "9", "ANNALS_AHEAD_DAYS": "1", "ANNALS_SEAL_DAYS": "0"}
+    monkeypatch.setattr(settings, "ANNALS", env.read_settings(variables))
     read_all_to_end()
     fill(8)
     assert run("maintain")[0] == 0
-    assert sealed() == []
+    assert list_sealed_days() == []
 
 
 @pytest.mark.parametrize(
-    "migration, why",
+    "migration, reason",
     [
         (None, f"{MIGRATION} was never read"),
         ({"high_watermark": 12}, f"2 messages of {MIGRATION}[0] not read yet"),
@@ -124,7 +124,7 @@ def test_no_day_is_sealed_without_seal_days(monkeypatch: pytest.MonkeyPatch) -> 
         ({"stored": 9}, f"the ledger of {MIGRATION}[0] does not add up"),
     ],
 )
-def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, why: str) -> None:
+def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, reason: str) -> None:
     for topic in TOPICS:
         if topic != MIGRATION:
             read_to_end(topic)
@@ -132,39 +132,39 @@ def test_day_that_may_get_rows_is_not_sealed(migration: dict[str, Any] | None, w
         read_to_end(MIGRATION, newest_timestamp=clock.now(), **migration)
     fill(8)
     code, out, _ = run("maintain")
-    assert (code, sealed()) == (0, [])
-    assert f"{TABLE}: 1 day not sealed: {why}" in out
+    assert (code, list_sealed_days()) == (0, [])
+    assert f"{TABLE}: 1 day not sealed: {reason}" in out
     Ledger.objects.filter(topic=MIGRATION).delete()
     read_to_end(MIGRATION)
     assert run("maintain")[0] == 0
-    assert sealed() == [ago(8).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_day_with_quarantined_message_is_not_sealed() -> None:
     read_all_to_end()
     fill(8, 7)
-    held(day=ago(8).date(), status=Quarantined.Status.FAILED)
+    create_quarantined(day=get_noon_ago(8).date(), status=Quarantined.Status.FAILED)
     # Days that drop out of retention may go with --force, but a seal is never forced.
     assert run("maintain", "--force")[0] == 0
-    assert sealed() == [ago(7).date()]
+    assert list_sealed_days() == [get_noon_ago(7).date()]
 
 
 def test_seal_command_refuses_empty_or_unfinished_day(plain: Connection) -> None:
-    days.create_partition(plain, TABLE, ago(7).date())
+    days.create_partition(plain, TABLE, get_noon_ago(7).date())
     fill(1, 0)
-    for number, why in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
-        code, _, err = run("seal", str(ago(number).date()), "--entity", "product-instance")
-        assert (code, why in err) == (2, True)
-    assert sealed() == []
+    for number, reason in ((7, "has no rows"), (1, "is not finished"), (0, "is not finished")):
+        code, _, err = run("seal", str(get_noon_ago(number).date()), "--entity", "product-instance")
+        assert (code, reason in err) == (2, True)
+    assert list_sealed_days() == []
 
 
 def swell(number: int) -> None:
     """Make the document of a day one whose text exceeds PostgreSQL's limit of 1 GB."""
-    with raw() as plain:
+    with connect_plainly() as plain:
         changed = plain.execute(
             f"UPDATE {TABLE} SET data = ('[' || repeat('1e131071,', 9000) || '1]')::jsonb"
             " WHERE updated_at = %s",
-            [ago(number)],
+            [get_noon_ago(number)],
         )
         assert changed.rowcount == 1
 
@@ -174,22 +174,22 @@ def test_day_with_too_large_document_fails_alone(plain: Connection) -> None:
     fill(8, 7, 6)
     swell(7)
     code, out, err = run("maintain")
-    name = days.build_partition_name(TABLE, ago(7).date())
+    name = days.build_partition_name(TABLE, get_noon_ago(7).date())
     assert (code, "sealed 2" in out, "broken 1" in out) == (2, True, True)
     assert f"{name}: {TOO_LARGE} maximum allowed length" in out
-    assert sealed() == [ago(8).date(), ago(6).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date(), get_noon_ago(6).date()]
     swell(8)
     code, out, err = run("verify", "--entity", "product-instance")
     assert (code, "2 days read, 1 differs" in out) == (1, True)
-    assert f"{TABLE} {ago(8).date()}: cannot be read: {TOO_LARGE}" in out
+    assert f"{TABLE} {get_noon_ago(8).date()}: cannot be read: {TOO_LARGE}" in out
     for entity in CHILDREN:
-        days.create_partition(plain, entity.table, ago(7).date())
+        days.create_partition(plain, entity.table, get_noon_ago(7).date())
         plain.execute(
             f"INSERT INTO {entity.table} (id, version, data, updated_at, client_id, type,"
             " product_instance_id) VALUES ('a', 1, '{}', %s, 'test', 1, 'a')",
-            [ago(7)],
+            [get_noon_ago(7)],
         )
-    code, out, err = run("seal", str(ago(7).date()))
+    code, out, err = run("seal", str(get_noon_ago(7).date()))
     assert (code, out.count("Sealed")) == (2, len(CHILDREN))
     assert err.startswith("product-instance: PostgreSQL at ")
     assert TOO_LARGE in err
@@ -200,24 +200,24 @@ def test_lost_connection_while_sealing_stops_no_other_day(
 ) -> None:
     """As if the server had killed the backend because of one document."""
 
-    def fatal(plain: Connection, rows: DayRows, day: date) -> DaySeal:
-        if day == ago(8).date():
+    def seal_or_lose_connection(plain: Connection, rows: DayRows, day: date) -> DaySeal:
+        if day == get_noon_ago(8).date():
             plain.execute("SELECT pg_terminate_backend(pg_backend_pid())")
         return seal_day(plain, rows, day)
 
-    monkeypatch.setattr(seal, "seal_day", fatal)
+    monkeypatch.setattr(seal, "seal_day", seal_or_lose_connection)
     read_all_to_end()
     fill(8, 7)
     code, out, _ = run("maintain", "--json")
     assert code == 2
     answer = json.loads(out)
-    [(name, said)] = answer["broken"]
-    assert name == days.build_partition_name(TABLE, ago(8).date())
-    assert "terminating connection" in said
-    assert answer["sealed"] == [days.build_partition_name(TABLE, ago(7).date())]
-    assert sealed() == [ago(7).date()]
+    [(name, reason)] = answer["broken"]
+    assert name == days.build_partition_name(TABLE, get_noon_ago(8).date())
+    assert "terminating connection" in reason
+    assert answer["sealed"] == [days.build_partition_name(TABLE, get_noon_ago(7).date())]
+    assert list_sealed_days() == [get_noon_ago(7).date()]
     assert MaintainRun.objects.get().exit_code == 2
-    assert advisory_locks() == 0
+    assert count_advisory_locks() == 0
 
 
 def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,19 +225,21 @@ def test_run_lock_is_held_between_steps(monkeypatch: pytest.MonkeyPatch) -> None
     read_all_to_end()
     fill(8)
     attempts = []
-    with raw() as other:
+    with connect_plainly() as other_session:
 
         def try_lock(_: nightly.NightContext) -> StepResult:
-            attempts.append(other.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone())
+            attempts.append(
+                other_session.execute("SELECT pg_try_advisory_lock(%s)", [RUN_LOCK]).fetchone()
+            )
             return StepResult()
 
         steps = nightly.STEPS
         probed_steps = tuple(probed for step in steps for probed in (try_lock, step))
         monkeypatch.setattr(nightly, "STEPS", probed_steps)
-        code, _, said = run("maintain")
-    assert (code, said) == (0, "")
+        code, _, errors = run("maintain")
+    assert (code, errors) == (0, "")
     assert attempts == [(False,)] * len(steps)
-    assert sealed() == [ago(8).date()]
+    assert list_sealed_days() == [get_noon_ago(8).date()]
 
 
 def test_night_reads_catalogue_again_only_after_days_changed(
@@ -268,8 +270,8 @@ def test_lost_connection_between_steps_loses_neither_lock_nor_step(
         connection.connection.close()
         return StepResult()
 
-    first, *others = nightly.STEPS
-    monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *others))
+    first, *other_steps = nightly.STEPS
+    monkeypatch.setattr(nightly, "STEPS", (first, lose_connection, *other_steps))
     assert run("maintain").code == 0
-    assert sealed() == [ago(8).date()]
-    assert advisory_locks() == 0
+    assert list_sealed_days() == [get_noon_ago(8).date()]
+    assert count_advisory_locks() == 0

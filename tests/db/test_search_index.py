@@ -17,7 +17,7 @@ from history.retention import search_keys
 from history.store.search_index import keys
 from ingest.messages.message import Message
 from tests.db.ingested import Ingested, query
-from tests.db.partitioned import raw
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST, T0, Store, minute
 from tests.messages import make_value
 
@@ -33,10 +33,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_search_command(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, int]:
     capsys.readouterr()
     call_command("search", "index", "--json", *options)
-    found: dict[str, int] = json.loads(capsys.readouterr().out)
+    counts: dict[str, int] = json.loads(capsys.readouterr().out)
     # Tests before this one may have left pages without a row in partitions of other days.
-    assert found.pop("partitions") >= 4
-    return found
+    assert counts.pop("partitions") >= 4
+    return counts
 
 
 def find_ids(text: str) -> list[str]:
@@ -125,11 +125,11 @@ def test_keys_of_interrupted_backfill_stay(
         documents_without_keys.add(
             "A1", version, {"number": f"N{version}", "text": "x" * 200}, version
         )
-    plain, left = search_keys._index_pages, [3]
+    plain, remaining = search_keys._index_pages, [3]
 
     def index(*args: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise OperationalError("server closed the connection")
         return plain(*args)
 
@@ -148,13 +148,13 @@ def test_backfill_goes_on_when_day_leaves_meanwhile(
 ) -> None:
     plain = search_keys.list_targets
 
-    def targets() -> list[search_keys.BackfillTarget]:
-        chosen = plain()
+    def list_targets() -> list[search_keys.BackfillTarget]:
+        result = plain()
         with connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE participant_role_aud_{T0:%Y%m%d}")
-        return chosen
+        return result
 
-    monkeypatch.setattr("history.retention.search_keys.list_targets", targets)
+    monkeypatch.setattr("history.retention.search_keys.list_targets", list_targets)
     assert run_search_command(capsys)["rows"] == 4
 
 
@@ -162,14 +162,14 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     """Both write the same keys of the same entities, again and again: nobody fails, and at the end
     every key has its newest day."""
 
-    def bodies(version: int) -> list[Message | bytes]:
+    def make_bodies(version: int) -> list[Message | bytes]:
         return [
             make_value(id=f"{n:03}", version=version, data={"number": f"N{n % 40}", "x": "y" * 300})
             for n in range(200)
         ]
 
-    ingested.write(*bodies(0))
-    with raw() as plain:
+    ingested.write(*make_bodies(0))
+    with connect_plainly() as plain:
         plain.execute("DELETE FROM search_key")
 
     def index() -> int:
@@ -186,7 +186,7 @@ def test_backfill_runs_next_to_consumer(ingested: Ingested) -> None:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(index)
         for version in range(1, 15):
-            ingested.write(*bodies(version))
+            ingested.write(*make_bodies(version))
         assert running.result(timeout=300) >= 6 * 200
     assert len(query("SELECT 1 FROM search_key")) == 200
 
@@ -203,7 +203,7 @@ def test_backfill_waits_for_lock_of_consumer(ingested: Ingested) -> None:
         finally:
             connection.close()
 
-    with raw() as plain, ThreadPoolExecutor(1) as pool:
+    with connect_plainly() as plain, ThreadPoolExecutor(1) as pool:
         with plain.transaction():
             plain.execute("UPDATE search_key SET day = day - 1")
             running = pool.submit(index)

@@ -36,7 +36,7 @@ def copy(plain: Plain, data: str) -> None:
         rows.write(f"a\t1\t{data}\t{NOW.isoformat()}\tclient\t1\n")
 
 
-def twice(plain: Plain) -> None:
+def insert_twice(plain: Plain) -> None:
     """Two rows of one primary key, whose id is the marker."""
     row = "(%s, 1, '{}', %s, 'client', 1)"
     plain.execute(
@@ -45,7 +45,7 @@ def twice(plain: Plain) -> None:
     )
 
 
-def deadline(plain: Plain) -> None:
+def exceed_deadline(plain: Plain) -> None:
     plain.execute("SET statement_timeout = '50ms'")
     plain.execute("SELECT pg_sleep(5), %s", [MARKER])
 
@@ -58,7 +58,7 @@ FAULTS: dict[str, Callable[[Plain], object]] = {
         " VALUES (%s, 1, '{}', '1999-01-01', 'client', 1)",
         [MARKER],
     ),
-    "a primary key twice": twice,
+    "a primary key twice": insert_twice,
     "a constant of another type": lambda plain: plain.execute(f"SELECT '{MARKER}'::integer"),
     "the syntax": lambda plain: plain.execute(f"SELECT '{MARKER}' FROM WHERE"),
     "a missing right": lambda plain: plain.execute(
@@ -67,7 +67,7 @@ FAULTS: dict[str, Callable[[Plain], object]] = {
     "a warning of a function": lambda plain: plain.execute(
         f"DO $$ BEGIN RAISE WARNING '{MARKER}'; PERFORM 1 / 0; END $$"
     ),
-    "a deadline": deadline,
+    "a deadline": exceed_deadline,
 }
 
 
@@ -79,10 +79,10 @@ def log(ingested: Ingested) -> Callable[[], str]:
     path = HOME / "postgres" / "server.log"
     began = path.stat().st_size
 
-    def written() -> str:
+    def read_log() -> str:
         return path.read_bytes()[began:].decode()
 
-    return written
+    return read_log
 
 
 @pytest.mark.parametrize("role", [None, WEB, CONSUMER], ids=["owner", "web", "consumer"])

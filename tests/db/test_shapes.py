@@ -14,8 +14,8 @@ from history.kinds.entities import ROOT
 from ingest.models import Ledger
 from ingest.store.batch import OffsetGap
 from tests.command_shapes import load_shapes, parse_shaped
-from tests.db.commands import command
-from tests.db.ingested import Ingested, quarantined
+from tests.db.commands import run_command
+from tests.db.ingested import Ingested, list_quarantined
 from tests.messages import SOURCE, make_value
 
 pytestmark = pytest.mark.usefixtures("tables")
@@ -35,29 +35,29 @@ ELSEWHERE = {
 }
 
 
-def actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
+def list_actions(parser: ArgumentParser, words: str) -> Iterator[tuple[str, ArgumentParser]]:
     """A command and its actions."""
     yield words, parser
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):
             for word, sub in action.choices.items():
-                yield from actions(sub, f"{words} {word}")
+                yield from list_actions(sub, f"{words} {word}")
 
 
-def with_json() -> set[str]:
-    found = set()
+def list_json_commands() -> set[str]:
+    commands = set()
     apps = get_commands()
     for name in sorted(app for app in apps if apps[app] in OURS):
-        made = load_command_class(apps[name], name).create_parser("annals", name)
-        for words, parser in actions(made, name):
+        root_parser = load_command_class(apps[name], name).create_parser("annals", name)
+        for words, parser in list_actions(root_parser, name):
             if "--json" in parser._option_string_actions:
-                found.add(words)
-    return found
+                commands.add(words)
+    return commands
 
 
 def test_every_command_with_json_has_a_shape() -> None:
-    known = {words.partition(" --")[0] for words in load_shapes()}
-    assert with_json() == known
+    command_names = {words.partition(" --")[0] for words in load_shapes()}
+    assert list_json_commands() == command_names
 
 
 def test_every_shape_is_compared() -> None:
@@ -76,11 +76,11 @@ def filled(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> int:
     ingested.write(b"no json")
     few = msgspec.structs.replace(settings.ANNALS, retention_days=9, ahead_days=1)
     monkeypatch.setattr(settings, "ANNALS", few)
-    return int(quarantined()[0]["id"])
+    return int(list_quarantined()[0]["id"])
 
 
-def test_shapes(filled: int) -> None:
-    asked = {
+def test_json_output_of_commands_has_recorded_shape(filled: int) -> None:
+    command_words = {
         "capacity": ("capacity", "--rps", "10"),
         "gaps": ("gaps",),
         "ledger": ("ledger", "--offline"),
@@ -94,6 +94,6 @@ def test_shapes(filled: int) -> None:
         "search index": ("search", "index"),
         "trace": ("trace", *TRACED),
     }
-    assert asked.keys() == load_shapes().keys() - ELSEWHERE.keys()
-    for name, words in asked.items():
-        parse_shaped(name, command(*words, "--json").out)
+    assert command_words.keys() == load_shapes().keys() - ELSEWHERE.keys()
+    for name, words in command_words.items():
+        parse_shaped(name, run_command(*words, "--json").out)

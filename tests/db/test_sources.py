@@ -37,7 +37,7 @@ from history.timeline.query import TimelineOrder, TimelineQuery, TimelineSort, V
 from history.timeline.sources.archive import ArchiveSource
 from history.timeline.sources.merged import MergedSource, SupplementSource
 from history.timeline.sources.old_service import OldServiceSource
-from tests.db.partitioned import execute_plans, raw
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import Store, minute
 
 TASK = BY_NAME["product-task"]
@@ -83,40 +83,45 @@ def make_history(seed: int) -> list[ModelVersion]:
 
 def drop_repeated_numbers(history: list[ModelVersion]) -> list[ModelVersion]:
     """The old service has one version of a number."""
-    return list({(made.id, made.key.version): made for made in history}.values())
+    return list({(version.id, version.key.version): version for version in history}.values())
 
 
 def store_in_tables(store: Store, history: list[ModelVersion]) -> None:
-    for made in history:
-        data = {"of": made.id, "version": made.key.version}
+    for version in history:
+        data = {"of": version.id, "version": version.key.version}
         store.add(
-            *(made.id, made.key.version, data, made.key.updated_at),
-            entity=made.entity,
-            author=made.author,
+            *(version.id, version.key.version, data, version.key.updated_at),
+            entity=version.entity,
+            author=version.author,
             application="A1",
         )
 
 
 def store_in_old_service(history: list[ModelVersion]) -> OldServiceSource:
     """An old service has these versions, and was asked for the application."""
-    found = [
+    rows = [
         SourceRow(
-            *made.key,
-            int(ChangeType.UPDATE if made.key.version else ChangeType.CREATE),
-            *("top-crm", made.author, None if made.entity is ROOT else "A1", b'{"of": "old"}'),
-            *(made.id, made.entity, True),
+            *version.key,
+            int(ChangeType.UPDATE if version.key.version else ChangeType.CREATE),
+            *(
+                "top-crm",
+                version.author,
+                None if version.entity is ROOT else "A1",
+                b'{"of": "old"}',
+            ),
+            *(version.id, version.entity, True),
         )
-        for made in history
+        for version in history
     ]
-    old = OldServiceSource(lambda _subject, _seconds: found, 5.0)
+    old = OldServiceSource(lambda _subject, _seconds: rows, 5.0)
     assert old.request(None, "A1")
     return old
 
 
 def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
     """These versions are in the tables, whose days are packed."""
-    places = {(made.entity, made.key.updated_at.date()) for made in history}
-    with raw() as plain:
+    places = {(version.entity, version.key.updated_at.date()) for version in history}
+    with connect_plainly() as plain:
         for entity, day in places:
             days.create_partition(plain, entity.table, day)
         store_in_tables(store, history)
@@ -126,9 +131,9 @@ def store_in_blocks(store: Store, history: list[ModelVersion]) -> None:
 
 def store_in_archive(store: Store, history: list[ModelVersion], folder: Path) -> ArchiveSource:
     """These versions have left the tables, whose days are archived."""
-    with raw() as plain:
-        for made in history:
-            days.create_partition(plain, made.entity.table, made.key.updated_at.date())
+    with connect_plainly() as plain:
+        for version in history:
+            days.create_partition(plain, version.entity.table, version.key.updated_at.date())
     store_in_tables(store, history)
     now = clock.now()
     policy = PartitionPolicy(Window.at(now, 1, 0), now.date())
@@ -156,14 +161,14 @@ def source(
     tmp_path: Path,
 ) -> MergedSource:
     """The history in these; where it is in several, each version in one of them or in two."""
-    store, others = Store(), list[SupplementSource]()
+    store, supplements = Store(), list[SupplementSource]()
     if "old" in request.param or request.param == "all":
         history[:] = drop_repeated_numbers(history)
     if "archive" in request.param or request.param == "all":
         part = history if request.param == "archive" else history[::3]
-        others.append(store_in_archive(store, part, tmp_path))
+        supplements.append(store_in_archive(store, part, tmp_path))
     if "old" in request.param or request.param == "all":
-        others.append(store_in_old_service(history))
+        supplements.append(store_in_old_service(history))
     if request.param == "tables":
         store_in_tables(store, history)
     elif "blocks" in request.param:
@@ -171,10 +176,12 @@ def source(
         if request.param == "blocks, late":
             store_in_tables(store, history[1::2])
     elif request.param == "tables, archive":
-        store_in_tables(store, [made for at, made in enumerate(history) if at % 3 or at % 2])
+        store_in_tables(
+            store, [version for index, version in enumerate(history) if index % 3 or index % 2]
+        )
     elif "," in request.param or request.param == "all":
         store_in_tables(store, history[::2])
-    return MergedSource(others)
+    return MergedSource(supplements)
 
 
 def unseal(answer: SourceAnswer[Any]) -> Any:
@@ -192,42 +199,46 @@ def test_pages_of_document_are_same_from_every_source(
         VersionFilters(author=AUTHORS[0]),
         VersionFilters(since=minute(15), until=minute(45)),
     ]
-    for (kind, id), wanted, sort, order in product(KINDS, filters, TimelineSort, TimelineOrder):
-        every = [made.key for made in history if made.id == id and is_selected(wanted, made)]
+    for (kind, id), selection, sort, order in product(KINDS, filters, TimelineSort, TimelineOrder):
+        every = [
+            version.key
+            for version in history
+            if version.id == id and is_selected(selection, version)
+        ]
         expected = sorted(every, key=PLACES[sort], reverse=order is TimelineOrder.DESC)
-        found: list[VersionKey] = []
+        keys: list[VersionKey] = []
         after = None
-        query = TimelineQuery(entity=kind, id=id, filters=wanted, sort=sort, order=order)
+        query = TimelineQuery(entity=kind, id=id, filters=selection, sort=sort, order=order)
         while read := unseal(source.fetch_page(kind, query, after, 2)).rows:
-            found += [row.key for row in read]
+            keys += [row.key for row in read]
             after = TimelinePosition.from_ref(read[-1].ref)
-        assert found == expected
+        assert keys == expected
 
 
-def is_selected(filters: VersionFilters, made: ModelVersion) -> bool:
+def is_selected(filters: VersionFilters, version: ModelVersion) -> bool:
     since, until = filters.since or FIRST.updated_at, filters.until or LAST.updated_at
-    return since <= made.key.updated_at < until and filters.author in (None, made.author)
+    return since <= version.key.updated_at < until and filters.author in (None, version.author)
 
 
 def test_keys_and_versions_are_same_from_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     for kind, id in KINDS:
-        mine = sorted(made.key for made in history if made.id == id)
-        assert unseal(source.fetch_keys(kind, [id, "none"])) == {id: mine}
-        wanted = [(kind, id, key) for key in [*mine, VersionKey(99, minute(0))]]
-        rows, unread = unseal(source.fetch_versions(wanted))
-        assert (sorted(row.key for row in rows), unread) == (mine, [])
-        assert {row.ref for row in rows} == set(wanted[:-1])
+        own_keys = sorted(version.key for version in history if version.id == id)
+        assert unseal(source.fetch_keys(kind, [id, "none"])) == {id: own_keys}
+        refs = [(kind, id, key) for key in [*own_keys, VersionKey(99, minute(0))]]
+        rows, unread = unseal(source.fetch_versions(refs))
+        assert (sorted(row.key for row in rows), unread) == (own_keys, [])
+        assert {row.ref for row in rows} == set(refs[:-1])
         assert {json.loads(row.data)["of"] for row in rows} <= {id, "old"}
         assert source.fetch_owners(kind, [id, "none"]) == {id: {"A1"}}
-        for below in ([], [mine[0]], [mine[-1], LAST]):
+        for below in ([], [own_keys[0]], [own_keys[-1], LAST]):
             keys, newest = unseal(source.fetch_newest(kind, id, below, 2))
-            assert keys == mine
+            assert keys == own_keys
             if not source.supplements:
-                assert {row.key for row in newest} == select_newest(mine, below, 2)
+                assert {row.key for row in newest} == select_newest(own_keys, below, 2)
             else:  # of what the tables have; others have theirs in memory
-                assert {row.key for row in newest} <= set(mine)
+                assert {row.key for row in newest} <= set(own_keys)
     assert unseal(source.fetch_newest(TASK, "none", [LAST], 2)) == ([], [])
 
 
@@ -235,14 +246,16 @@ def select_newest(keys: list[VersionKey], below: list[VersionKey], count: int) -
     """The highest keys up to each of these numbers and moments, this many of each."""
     return {
         key
-        for most in below
+        for limit in below
         for key in sorted(
-            key for key in keys if key.version <= most.version and key.updated_at <= most.updated_at
+            key
+            for key in keys
+            if key.version <= limit.version and key.updated_at <= limit.updated_at
         )[-count:]
     }
 
 
-OF_APPLICATIONS = [each for each in SOURCES if "archive" not in each and each != "all"]
+OF_APPLICATIONS = [name for name in SOURCES if "archive" not in name and name != "all"]
 
 
 # The archive is asked for one document only.
@@ -251,19 +264,22 @@ def test_application_pages_are_same_from_every_source(
     source: MergedSource, history: list[ModelVersion]
 ) -> None:
     every = {
-        (kind, id): sorted(made.key for made in history if made.id == id) for kind, id in KINDS
+        (kind, id): sorted(version.key for version in history if version.id == id)
+        for kind, id in KINDS
     }
     assert unseal(source.fetch_members("A1")) == every
     assert unseal(source.fetch_members("none")) == {}
     for order in TimelineOrder:
-        expected = sorted((made.place for made in history), reverse=order is TimelineOrder.DESC)
-        found: list[TimelinePosition] = []
+        expected = sorted(
+            (version.place for version in history), reverse=order is TimelineOrder.DESC
+        )
+        positions: list[TimelinePosition] = []
         while True:
-            after = found[-1] if found else None
+            after = positions[-1] if positions else None
             query = TimelineQuery(id="A1", order=order)
             page, keys = unseal(source.fetch_application_page(query, after, 3))
             if not page:
                 break
-            found += map(TimelinePosition.from_ref, page)
+            positions += map(TimelinePosition.from_ref, page)
             assert keys == {(kind, id): every[kind, id] for kind, id, _ in page}
-        assert found == expected
+        assert positions == expected

@@ -19,7 +19,7 @@ from history import metrics as history_metrics
 from history.kinds.entities import BY_NAME, ENTITIES
 from ingest.consumer import metrics as ingest_metrics
 from ingest.models import Ledger, Quarantined, RetiredTopic
-from tests.db.noted import held, ledger_row
+from tests.db.noted import create_ledger_row, create_quarantined
 from tests.messages import NOW
 from tests.metric_faults import find_metric_faults as faults_of
 
@@ -29,7 +29,7 @@ makes_days = pytest.mark.django_db(transaction=True)  # which needs autocommit
 TOPIC = "top-storage.export.product-instance"
 TOKEN = "a-token-of-some-length"
 # A process of tests has also imported the metrics of consumers.
-REGISTERS = [each.REGISTER for each in (annals_metrics, history_metrics, ingest_metrics)]
+REGISTERS = [module.REGISTER for module in (annals_metrics, history_metrics, ingest_metrics)]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def fetch_samples(client: Client, **headers: str) -> dict[tuple[str, ...], float
 
 def add_ledger_row(topic_id: str, **counts: Any) -> Ledger:
     none = {"stored": 0, "high_watermark": None, "next_offset": counts["read"]}
-    return ledger_row(topic_id=topic_id, **none | counts)
+    return create_ledger_row(topic_id=topic_id, **none | counts)
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_healthz_runs_no_query(client: Client) -> None:
 
 
 @makes_days
+@pytest.mark.usefixtures("few_days")
 def test_readyz_names_missing_days_until_they_exist(client: Client) -> None:
     for table in connection.introspection.table_names():
         if table[-8:].isdigit():
@@ -168,7 +169,7 @@ def select_quarantine_queries(captured: CaptureQueriesContext) -> list[str]:
 def add_quarantined(reason: str, *statuses: str, topic_id: str = "") -> None:
     for status in statuses:
         offset = Quarantined.objects.count()
-        held(topic_id=topic_id, offset=offset, reason=reason, status=status)
+        create_quarantined(topic_id=topic_id, offset=offset, reason=reason, status=status)
 
 
 def get_faults(collector: StoreCollector) -> float:

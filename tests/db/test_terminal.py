@@ -7,8 +7,8 @@ from history.common import clock
 from history.kinds.entities import ROOT
 from history.models import VersionGap
 from ingest.models import Quarantined
-from tests.db.commands import command, printed
-from tests.db.noted import held
+from tests.db.commands import read_output, run_command
+from tests.db.noted import create_quarantined
 from tests.db.store import Store, minute
 from tests.old_service import OldServiceServer
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def hostile_message() -> Quarantined:
     """A message whose sender wishes the reader ill."""
-    return held(
+    return create_quarantined(
         key=FORGED.encode(),
         value=b'{\n\t"a": "\x1b[2J\xff"}',
         reason="not_json",
@@ -29,7 +29,7 @@ def hostile_message() -> Quarantined:
 
 
 def test_quarantine_show_escapes_control_characters(hostile_message: Quarantined) -> None:
-    text = printed("quarantine", "show", str(hostile_message.id))
+    text = read_output("quarantine", "show", str(hostile_message.id))
     assert set(text) - {"\n", "\t"} == {c for c in text if c.isprintable()}
     assert '{\n\t"a": "\\x1b[2J\\xff"}' in text
     assert "12 would be discarded" not in text.splitlines()
@@ -59,7 +59,7 @@ def test_command_lists_escape_control_characters(hostile_message: Quarantined) -
         ("gaps",),
         ("trace", "--entity", ROOT.name, "--id", FORGED, "--version", "1"),
     ):
-        text = printed(*words)
+        text = read_output(*words)
         assert set(text) - {"\n"} == {c for c in text if c.isprintable()}, words
         assert "12 would be discarded" not in text.splitlines()
         assert "k\\x1b[2J\\n12 would be discarded" in text, words
@@ -70,7 +70,7 @@ def test_names_from_old_service_are_escaped(
 ) -> None:
     store.add("A1", 0, {FORGED: 1}, minute(0), author=None)
     old.add_version("A1", 0, {FORGED: 2}, minute(0), author=None)
-    text = command("compare-old").out
+    text = run_command("compare-old").out
     assert set(text) - {"\n"} == {c for c in text if c.isprintable()}
     assert "k\\x1b[2J\\n12 would be discarded" in text
 
@@ -86,6 +86,6 @@ def test_quarantine_list_shows_details_as_written(
     hostile_message: Quarantined, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    text = printed("quarantine", "list", "--ids", "--reason", "not_json")
+    text = read_output("quarantine", "list", "--ids", "--reason", "not_json")
     assert "\x1b" not in text
     assert "[red]k\\x1b[2J\\n12 would be discarded" in text

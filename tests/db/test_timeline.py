@@ -32,7 +32,7 @@ from history.timeline import (
 from history.timeline.sources import statements
 from history.timeline.version_index import EntityVersions
 from tests.db.screens import A1, WHOLE
-from tests.db.store import HOST, T0, Store, minute, queries
+from tests.db.store import HOST, T0, Store, minute, record_queries
 
 
 def list_numbers(versions: object) -> list[int]:
@@ -84,7 +84,7 @@ def test_page_token_from_another_query_is_rejected(seven_versions: Store) -> Non
     assert token.startswith("v1:")
     assert list_numbers(fetch_numbers_of_page(page_token=token, page_size=3).versions) == [4, 3, 2]
     seven_versions.add("B1", 0, {}, 0)
-    for other in (
+    for other_query in (
         {"id": "B1"},
         {"sort": TimelineSort.VERSION},
         {"order": TimelineOrder.ASC},
@@ -95,7 +95,7 @@ def test_page_token_from_another_query_is_rejected(seven_versions: Store) -> Non
         {"page_token": "v1:é"},
     ):
         with pytest.raises(BadParameterError, match="pageToken"):
-            fetch_numbers_of_page(**{"page_token": token, **other})
+            fetch_numbers_of_page(**{"page_token": token, **other_query})
 
 
 @pytest.mark.parametrize("size", [2, 5, 100])
@@ -110,11 +110,11 @@ def test_page_takes_fixed_number_of_queries(
 ) -> None:
     fetch_numbers_of_page()  # the catalogue of labels is fresh now
     token = fetch_numbers_of_page(page_size=2, filters=filters, sort=sort).next_token
-    with queries(monkeypatch) as said:
+    with record_queries(monkeypatch) as statements:
         fetch_numbers_of_page(page_size=size, filters=filters, sort=sort, page_token=token)
-    assert len(said) <= 4, said
-    asked = [text.upper().replace("OFFSET 0)", "") for text in said]  # this one skips no row
-    assert not [text for text in asked if "OFFSET" in text or "COUNT(" in text]
+    assert len(statements) <= 4, statements
+    texts = [text.upper().replace("OFFSET 0)", "") for text in statements]  # this one skips no row
+    assert not [text for text in texts if "OFFSET" in text or "COUNT(" in text]
 
 
 def test_statements_are_prepared_and_keep_one_shape(seven_versions: Store) -> None:
@@ -127,24 +127,24 @@ def test_statements_are_prepared_and_keep_one_shape(seven_versions: Store) -> No
         fetch_numbers_of_page(filters=filters, page_size=2)
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement, generic_plans FROM pg_prepared_statements")
-        kept = [count for text, count in cursor.fetchall() if "ORDER BY updated_at desc" in text]
-    assert len(kept) == 2  # with filters that leave rows out, and without
-    assert sum(kept) >= 4
+        counts = [count for text, count in cursor.fetchall() if "ORDER BY updated_at desc" in text]
+    assert len(counts) == 2  # with filters that leave rows out, and without
+    assert sum(counts) >= 4
 
 
 @pytest.fixture
 def run_after_statement(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Do something right after the first (or n-th) statement that contains a text."""
 
-    def arrange(text: str, action: Callable[[], None], which: int = 1) -> None:
+    def arrange(text: str, action: Callable[[], None], number: int = 1) -> None:
         plain, seen = statements.fetch_rows, [0]
 
         def fetch(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-            found = plain(statement, values)
+            rows = plain(statement, values)
             seen[0] += text in statement
-            if text in statement and seen[0] == which:
+            if text in statement and seen[0] == number:
                 action()
-            return found
+            return rows
 
         monkeypatch.setattr(statements, "fetch_rows", fetch)
 

@@ -24,7 +24,7 @@ from history.timeline import (
     TimelineQuery,
     absence,
 )
-from tests.db.screens import A1, text
+from tests.db.screens import A1, read_text
 from tests.db.store import HOST, T0, Store, minute
 
 PERSON = "participant-role"
@@ -65,7 +65,7 @@ def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "created, why",
+    "created, expected",
     [
         (-2 * DAY, Absence.REMOVED),
         (-HOUR, Absence.UNKNOWN),  # a clock that is an hour fast may have kept the first version
@@ -74,22 +74,22 @@ def test_first_version_has_nothing_before_it(store: Store, first: int) -> None:
     ],
 )
 def test_absence_is_unknown_near_start_of_retention(
-    store: Store, created: timedelta, why: Absence
+    store: Store, created: timedelta, expected: Absence
 ) -> None:
     store.add("A1", 4, {"createdAt": (absence.get_retention_start() + created).isoformat()}, 0)
-    assert fetch_lowest().why_nothing_older is why
+    assert fetch_lowest().why_nothing_older is expected
 
 
 def test_absence_is_unknown_when_moments_contradict_numbers(store: Store) -> None:
     store.add("A1", 4, {"createdAt": RECENTLY}, 0)
     store.add("A1", 5, {"createdAt": RECENTLY}, T0 - 40 * DAY)
     store.add("A1", 9, {"createdAt": RECENTLY}, 1)
-    found = {
+    versions = {
         version.version: version
         for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions
     }
-    assert found[4].why_nothing_older is Absence.UNKNOWN
-    assert found[9].why_missing is Absence.UNKNOWN
+    assert versions[4].why_nothing_older is Absence.UNKNOWN
+    assert versions[9].why_missing is Absence.UNKNOWN
 
 
 # Between two versions.
@@ -126,7 +126,7 @@ def test_screen_says_whether_absence_is_certain(store: Store, support: Client) -
     store.add("A1", 0, {}, absence.get_retention_start() + HOUR)
     store.add("A1", 3, {"a": 1}, 1)
     store.add("A1", 6, {"a": 2}, 2)
-    page_text = text(support.get(A1))
+    page_text = read_text(support.get(A1))
     assert "Versions 4–5 never arrived" in page_text
     assert "Versions 1–2 are not in the store: removed by age, or never arrived" in page_text
 
@@ -154,27 +154,27 @@ def test_state_names_child_whose_version_was_removed(store: Store) -> None:
     store.add("P5", 4, {"createdAt": minute(50).isoformat()}, 60, entity=PERSON)  # created later
     store.add("P6", 4, {"createdAt": minute(-50).isoformat()}, 60, entity=PERSON)  # lost
     store.add("P7", 4, {}, 60, entity=PERSON, application="B1")  # of another application
-    found = timeline.fetch_application_at(HOST, "A1", minute(30))
-    assert [child.id for child in found.children] == ["P1"]
-    assert [(part.entity.name, part.id, part.why) for part in found.missing] == [
+    state = timeline.fetch_application_at(HOST, "A1", minute(30))
+    assert [child.id for child in state.children] == ["P1"]
+    assert [(part.entity.name, part.id, part.why) for part in state.missing] == [
         (PERSON, "P2", Absence.REMOVED),
         (PERSON, "P3", Absence.UNKNOWN),
         (PERSON, "P6", Absence.NEVER_ARRIVED),
     ]
-    members = found.members | {
+    members = state.members | {
         (ROOT, f"R{n}"): [VersionKey(0, minute(1))] for n in range(9)
     }  # gone
-    found = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
-    assert [part.id for part in found.missing[3:]] == [f"R{n}" for n in range(9)]
+    state = timeline.fetch_application_at(HOST, "A1", minute(30), members=members)
+    assert [part.id for part in state.missing[3:]] == [f"R{n}" for n in range(9)]
     assert timeline.fetch_application_at(HOST, "A1", minute(90)).missing == ()
 
 
 def test_removed_application_is_missing_from_state_beside_its_child(store: Store) -> None:
     store.add("A1", 5, {"createdAt": LONG_AGO}, 60)
     store.add("P1", 0, {}, 1, entity=PERSON)
-    found = timeline.fetch_application_at(HOST, "A1", minute(30))
-    assert found.application is None
-    assert [(part.id, part.why) for part in found.missing] == [("A1", Absence.REMOVED)]
+    state = timeline.fetch_application_at(HOST, "A1", minute(30))
+    assert state.application is None
+    assert [(part.id, part.why) for part in state.missing] == [("A1", Absence.REMOVED)]
 
 
 # Over the API.
@@ -202,11 +202,11 @@ def test_state_answer_names_missing_parts_and_why(store: Store, auditor: Client)
     store.add("A1", 3, {}, 1)
     store.add("P2", 4, {"createdAt": LONG_AGO}, 60, entity=PERSON)
     moment = minute(30).replace(tzinfo=None).isoformat()
-    found = json.loads(auditor.get(f"/api/v1/applications/A1/at?time={moment}").content)["data"]
-    assert found["missing"] == [{"kind": PERSON, "id": "P2", "reason": "removedByRetention"}]
-    assert found["application"]["missingVersions"] == [1, 2]
-    assert found["application"]["missingReason"] == "neverArrived"
-    assert found["uncertain"] == []
+    state = json.loads(auditor.get(f"/api/v1/applications/A1/at?time={moment}").content)["data"]
+    assert state["missing"] == [{"kind": PERSON, "id": "P2", "reason": "removedByRetention"}]
+    assert state["application"]["missingVersions"] == [1, 2]
+    assert state["application"]["missingReason"] == "neverArrived"
+    assert state["uncertain"] == []
 
 
 def test_state_names_versions_that_may_have_come_before_its_moment(
@@ -217,8 +217,8 @@ def test_state_names_versions_that_may_have_come_before_its_moment(
     moment = minute(30).replace(tzinfo=None).isoformat()
     gap = {"missingVersions": [1, 2], "missingCount": 2, "missingReason": "neverArrived"}
     for address in ("applications/A1/at", f"history/{ROOT.name}/A1/at"):
-        found = json.loads(auditor.get(f"/api/v1/{address}?time={moment}").content)["data"]
-        assert found["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap, "quarantined": []}]
+        state = json.loads(auditor.get(f"/api/v1/{address}?time={moment}").content)["data"]
+        assert state["uncertain"] == [{"kind": ROOT.name, "id": "A1", **gap, "quarantined": []}]
 
 
 # Histories whose truth is known: two clocks differ by at most a day, versions get lost on the way,
@@ -240,11 +240,11 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A version as it really was. at: true time. dated: what its clock said."""
+class PlannedVersion:
+    """A version as it really was. moment: true time. dated: what its clock said."""
 
     number: int
-    at: datetime
+    moment: datetime
     dated: datetime
     type: ChangeType
     created: datetime
@@ -266,9 +266,9 @@ EVENTS = st.lists(
 )
 
 
-def make_history(events: list[Event], begin: int, start: datetime) -> list[Made]:
+def make_history(events: list[Event], begin: int, start: datetime) -> list[PlannedVersion]:
     """The history that these events make, from `begin` hours after the start of retention on."""
-    made: list[Made] = []
+    history: list[PlannedVersion] = []
     moment, created, deleted = start + begin * HOUR, start, True
     for number, event in enumerate(events):
         moment += event.after * HOUR
@@ -277,12 +277,12 @@ def make_history(events: list[Event], begin: int, start: datetime) -> list[Made]
         if deleted:
             type, created = ChangeType.CREATE, moment + event.born * HOUR
         deleted = type is ChangeType.DELETE
-        made.append(Made(number, moment, dated, type, created, event.arrives))
-    return made
+        history.append(PlannedVersion(number, moment, dated, type, created, event.arrives))
+    return history
 
 
-def select_kept(made: Made, start: datetime) -> bool:
-    return made.arrives and made.dated >= start
+def select_kept(change: PlannedVersion, start: datetime) -> bool:
+    return change.arrives and change.dated >= start
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -297,19 +297,19 @@ def test_absence_reason_is_always_true(
     start = absence.get_retention_start()
     history = make_history(events, begin, start)
     with transaction.atomic():
-        for made in history:
-            if select_kept(made, start):
-                data = {"createdAt": made.created.isoformat()} if witness else {}
-                store.add("A1", made.number, data, made.dated, type=made.type)
-        if any(select_kept(made, start) for made in history):
+        for change in history:
+            if select_kept(change, start):
+                data = {"createdAt": change.created.isoformat()} if witness else {}
+                store.add("A1", change.number, data, change.dated, type=change.type)
+        if any(select_kept(change, start) for change in history):
             _check_timeline(history, start)
             for moment in _find_undisputed_moments(history):
                 _check_moment(history, start, moment, witness)
         transaction.set_rollback(True)
 
 
-def _check_timeline(history: list[Made], start: datetime) -> None:
-    removed = {made.number for made in history if made.arrives and made.dated < start}
+def _check_timeline(history: list[PlannedVersion], start: datetime) -> None:
+    removed = {change.number for change in history if change.arrives and change.dated < start}
     for version in timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id="A1")).versions:
         if version.why_missing is Absence.NEVER_ARRIVED:
             assert not removed & set(version.missing)
@@ -319,34 +319,36 @@ def _check_timeline(history: list[Made], start: datetime) -> None:
             born = max(m.number for m in history[: version.version] if m.type is ChangeType.CREATE)
             assert not {number for number in below if number >= born}
         if version.why_nothing_older is Absence.REMOVED:
-            assert any(made.dated < start for made in history[: version.version])
+            assert any(change.dated < start for change in history[: version.version])
         if version.previous_version is None and version.why_nothing_older is None:
             assert version.version <= 1
 
 
-def _find_undisputed_moments(history: list[Made]) -> Iterator[datetime]:
+def _find_undisputed_moments(history: list[PlannedVersion]) -> Iterator[datetime]:
     """Moments so far from every change that no clock matters."""
     far = 2 * CLOCK_TOLERANCE
-    yield history[0].at - far
-    for made, later in zip(history, [*history[1:], None], strict=True):
-        if later is None or later.at > made.at + 2 * far:
-            yield made.at + far
+    yield history[0].moment - far
+    for change, later in zip(history, [*history[1:], None], strict=True):
+        if later is None or later.moment > change.moment + 2 * far:
+            yield change.moment + far
 
 
-def _check_moment(history: list[Made], start: datetime, moment: datetime, witness: bool) -> None:
+def _check_moment(
+    history: list[PlannedVersion], start: datetime, moment: datetime, witness: bool
+) -> None:
     """What is said of an undisputed moment is the truth."""
-    before = [made for made in history if made.at < moment]
-    said: NotFoundError | None = None
+    before = [change for change in history if change.moment < moment]
+    not_found: NotFoundError | None = None
     try:
         timeline.fetch_version_at(HOST, ROOT, "A1", moment)
     except NotFoundError as error:
-        said = error
+        not_found = error
     if not before:
-        lives = sum(made.type is ChangeType.CREATE for made in history)
+        lives = sum(change.type is ChangeType.CREATE for change in history)
         # Without a witness, or with a second life, the store cannot know when the first one began.
-        assert isinstance(said, NoVersionError) or (said and (not witness or lives > 1))
-    elif all(made.arrives and made.dated < start for made in before):
-        lives = sum(made.type is ChangeType.CREATE for made in history)
-        assert isinstance(said, OlderThanRetentionError) or lives > 1
-    elif any(select_kept(made, start) for made in before):
-        assert said is None
+        assert isinstance(not_found, NoVersionError) or (not_found and (not witness or lives > 1))
+    elif all(change.arrives and change.dated < start for change in before):
+        lives = sum(change.type is ChangeType.CREATE for change in history)
+        assert isinstance(not_found, OlderThanRetentionError) or lives > 1
+    elif any(select_kept(change, start) for change in before):
+        assert not_found is None

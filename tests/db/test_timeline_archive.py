@@ -24,7 +24,7 @@ from history.store.days import days
 from history.store.versions import FetchedVersions
 from history.timeline import Absence, NoVersionError, TimelineQuery, Version, fetch_page
 from history.timeline.sources.tables import TableSource
-from tests.db.partitioned import execute_plans, raw
+from tests.db.partitioned import connect_plainly, execute_plans
 from tests.db.store import HOST
 from tests.db.store import Store as Rows
 
@@ -35,8 +35,8 @@ COUNT = 24
 URL = "/api/v1/history/product-instance/A1"
 
 
-def use_archive(monkeypatch: pytest.MonkeyPatch, **given: str) -> None:
-    names = {f"ANNALS_{name.upper()}": value for name, value in given.items()}
+def use_archive(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    names = {f"ANNALS_{name.upper()}": value for name, value in variables.items()}
     monkeypatch.setattr(settings, "ANNALS", env.read_settings({"ANNALS_DEMO": "true", **names}))
 
 
@@ -51,24 +51,26 @@ def fill_store() -> None:
         data = {"rate": f"{version / 7:.3f}", "createdAt": str(NOW - timedelta(days=30))}
         if version != 7:
             rows.append(("A1", version, data, moment))
-    with raw() as plain:
+    with connect_plainly() as plain:
         for row in rows:
             days.create_partition(plain, ROOT.table, row[-1].date())
             Rows().add(*row, author="ab"[row[1] % 2])
 
 
-def list_all_pages(**asked: Any) -> list[Version]:
+def list_all_pages(**fields: Any) -> list[Version]:
     """All pages of the timeline of A1, each version as shown but for `older`."""
-    found: list[Version] = []
+    versions: list[Version] = []
     token = None
     while True:
-        shown = fetch_page(
-            HOST, TimelineQuery(entity=ROOT, id="A1", page_size=4, page_token=token, **asked)
+        page = fetch_page(
+            HOST, TimelineQuery(entity=ROOT, id="A1", page_size=4, page_token=token, **fields)
         )
-        found += (msgspec.structs.replace(each, why_nothing_older=None) for each in shown.versions)
-        token = shown.next_token
+        versions += (
+            msgspec.structs.replace(version, why_nothing_older=None) for version in page.versions
+        )
+        token = page.next_token
         if token is None:
-            return found
+            return versions
 
 
 @pytest.fixture
@@ -119,14 +121,14 @@ def test_page_is_right_when_restored_day_leaves_while_it_is_read(
     half_archived: list[Version], store: ArchiveStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     day = (NOW - timedelta(days=8)).date()
-    with raw() as plain:
+    with connect_plainly() as plain:
         restore_day(plain, store, ROOT, day)
     read_page = TableSource.fetch_page
 
-    def leave(*given: Any) -> FetchedVersions:
-        with raw() as plain:
+    def leave(*args: Any) -> FetchedVersions:
+        with connect_plainly() as plain:
             plain.execute(f"DROP TABLE IF EXISTS {days.build_partition_name(ROOT.table, day)}")
-        return read_page(*given)
+        return read_page(*args)
 
     monkeypatch.setattr(TableSource, "fetch_page", leave)
     versions = fetch_page(
@@ -154,8 +156,8 @@ def test_api_reads_archive_when_asked(
     stored = client.get(URL, {"pageSize": 500}).json()["data"]["history"]
     assert stored[-1]["olderVersions"] == "inArchive"
     answer = client.get(URL, {"pageSize": 500, "archive": "true"})
-    found = answer.json()["data"]["history"]
-    assert [item["version"] for item in found] == [item.version for item in half_archived]
+    versions = answer.json()["data"]["history"]
+    assert [item["version"] for item in versions] == [item.version for item in half_archived]
     assert client.get(URL, {"archive": "yes"}).status_code == 400
     for file in tmp_path.rglob("*.parquet"):
         file.write_bytes(b"not a Parquet file")

@@ -13,7 +13,7 @@ from history.documents.record import ChangeType
 from history.kinds.entities import ROOT
 from history.timeline import NoVersionError, compose
 from history.timeline.sources import statements
-from tests.db.store import HOST, Store, queries
+from tests.db.store import HOST, Store, record_queries
 
 
 def blame_numbers(id: str = "A1") -> dict[str, int]:
@@ -24,14 +24,14 @@ def test_blame_is_inexact_after_a_gap(store: Store) -> None:
     store.add("A1", 3, {"a": 1, "b": 1, "c": 1}, 3)
     store.add("A1", 4, {"a": 1, "b": 2, "c": 1}, 4)
     store.add("A1", 7, {"a": 1, "b": 2, "c": 2}, 7)
-    found = {
+    leaves = {
         leaf.path: (leaf.origin.version, leaf.origin.exact)
         for leaf in timeline.blame_leaves(HOST, ROOT, "A1").leaves
     }
-    assert found == {"/a": (3, False), "/b": (4, True), "/c": (7, False)}
+    assert leaves == {"/a": (3, False), "/b": (4, True), "/c": (7, False)}
 
 
-def test_blame_of_deleted_and_of_deep_document(store: Store) -> None:
+def test_blame_answers_for_deleted_and_for_deep_document(store: Store) -> None:
     store.add("A1", 0, {"n": 1}, 0)
     store.add("A1", 1, "null", 1, type=ChangeType.DELETE)
     assert blame_numbers() == {"": 1}
@@ -51,8 +51,8 @@ def test_field_pages_go_on_when_retention_removed_next_version(
     first = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", 1)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM product_instance_aud WHERE version = 2")
-    rest = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", 50, first.next_token)
-    assert [value.value for value in rest.values] == [1, 0]
+    second_page = timeline.fetch_field_history(HOST, ROOT, "A1", "/rate", 50, first.next_token)
+    assert [value.value for value in second_page.values] == [1, 0]
 
 
 @pytest.mark.parametrize("versions", [range(0, 1200, 2), range(600)], ids=["gaps", "dense"])
@@ -65,9 +65,9 @@ def test_blame_reads_each_version_once(
     plain = statements.fetch_rows
 
     def fetch(*args: Any) -> list[tuple[Any, ...]]:
-        found = plain(*args)
-        read.append(len(found))
-        return found
+        rows = plain(*args)
+        read.append(len(rows))
+        return rows
 
     monkeypatch.setattr(statements, "fetch_rows", fetch)
     assert blame_numbers() == {"/old": 0, "/new": versions[-1]}
@@ -87,17 +87,17 @@ def test_blame_looks_once_at_version_that_set_many_leaves(
     parsed: list[bytes] = []
 
     class Noted(SnapshotCache):
-        def parse(self, text: bytes, other: bytes = b"") -> Json:
+        def parse(self, text: bytes, compared_with: bytes = b"") -> Json:
             parsed.append(text)
-            return super().parse(text, other)
+            return super().parse(text, compared_with)
 
     monkeypatch.setattr(compose, "SnapshotCache", Noted)
-    said: dict[str, int] = {}
+    statement_counts: dict[str, int] = {}
     for id in ("A2", "A1"):
         blame_numbers(id)  # reads the labels
         parsed.clear()
-        with queries(monkeypatch) as statements:
+        with record_queries(monkeypatch) as statements:
             assert set(blame_numbers(id).values()) == {7}
-        said[id] = len(statements)
+        statement_counts[id] = len(statements)
         assert len(parsed) == 1  # the newest, to be shown
-    assert said["A1"] == said["A2"]
+    assert statement_counts["A1"] == statement_counts["A2"]

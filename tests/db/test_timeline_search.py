@@ -31,9 +31,9 @@ def index_key(name: str, value: str, entity: str, id: str) -> None:
 def client_with_four_applications(store: Store) -> Store:
     """A client with four applications: A3 changed last, then A1, A2, and A4 of which the store has
     only the client. In A1 the client is borrower and guarantor."""
-    for number, at in ((1, 20), (2, 10), (3, 30)):
+    for number, minutes in ((1, 20), (2, 10), (3, 30)):
         store.add(f"A{number}", 0, {"name": "Ипотека"}, 0)
-        store.add(f"A{number}", 1, {"name": f"Ипотека {number}"}, at)
+        store.add(f"A{number}", 1, {"name": f"Ипотека {number}"}, minutes)
     for id, application in (("P1", "A1"), ("P2", "A2"), ("P3", "A3"), ("P4", "A4"), ("P5", "A1")):
         store.add(id, 0, {"clientId": "777"}, 5, entity=PERSON, application=application)
         index_key("clientId", "777", PERSON, id)
@@ -56,26 +56,26 @@ def test_key_is_found_in_each_unicode_form(
 
 def test_search_compares_ids_exactly(store: Store, auditor: Client) -> None:
     store.add("Заявка-й", 0, {"name": "Ипотека"}, 0)
-    found = [
+    answers = [
         auditor.get("/api/v1/search", {"q": typed}).json()["data"]["results"]
         for typed in ("Заявка-й", "Заявка-и\N{COMBINING BREVE}")
     ]
-    assert [len(item) for item in found] == [1, 0]
+    assert [len(item) for item in answers] == [1, 0]
 
 
-@pytest.mark.parametrize("at", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
+@pytest.mark.parametrize("moment", [T0.replace(year=T0.year + 1), minute(40), minute(25)])
 def test_next_search_page_has_what_changed_between_pages(
-    client_with_four_applications: Store, at: datetime
+    client_with_four_applications: Store, moment: datetime
 ) -> None:
     """Of now, or a version that was on its way while the first page was read."""
     first = timeline.search(HOST, "777", 1)
-    client_with_four_applications.add("A2", 2, {"name": "again"}, at)
-    client_with_four_applications.add("A3", 2, {"name": "again"}, at)
-    seen = [found.id for found in first.results]
+    client_with_four_applications.add("A2", 2, {"name": "again"}, moment)
+    client_with_four_applications.add("A3", 2, {"name": "again"}, moment)
+    seen = [result.id for result in first.results]
     following = first.next_token
     while following is not None:
         page = timeline.search(HOST, "777", 1, following)
-        seen += [found.id for found in page.results]
+        seen += [result.id for result in page.results]
         following = page.next_token
     assert seen == ["A3", "A2", "A1", "A4"]
 
@@ -87,7 +87,7 @@ def test_search_pages_lose_and_repeat_no_application_while_all_change(
     client.force_login(User.objects.get(username="auditor"))
     count, text = searching.MAX_DOCUMENTS, "ы" * 100
     with connection.cursor() as cursor:
-        store.day(BY_NAME[PERSON], minute(0))
+        store.make_day(BY_NAME[PERSON], minute(0))
         cursor.execute(
             "INSERT INTO participant_role_aud SELECT 'P' || n, 0, '{}', %s, 'crm', NULL, 0,"
             " 'A' || n FROM generate_series(1, %s) n",
@@ -99,19 +99,19 @@ def test_search_pages_lose_and_repeat_no_application_while_all_change(
             [text, count],
         )
     seen: list[str] = []
-    asked, random = {"q": text, "pageSize": "90"}, Random(1)
+    query, random = {"q": text, "pageSize": "90"}, Random(1)
     for turn in range(1, count + 1):
-        answer = client.get(f"/api/v1/search?{urlencode(asked)}")
+        answer = client.get(f"/api/v1/search?{urlencode(query)}")
         assert answer.status_code == 200, answer.content
         page = json.loads(answer.content)["data"]
-        seen += [found["id"] for found in page["results"]]
+        seen += [result["id"] for result in page["results"]]
         if "nextPageToken" not in page:
             break
-        asked["pageToken"] = page["nextPageToken"]
-        assert len(urlencode(asked)) < 8_000
+        query["pageToken"] = page["nextPageToken"]
+        assert len(urlencode(query)) < 8_000
         for id in random.sample(range(1, count + 1), 20):
-            at = random.choice([minute(turn), minute(-turn)])
-            store.add(f"P{id}", turn, {}, at, entity=PERSON, application=f"A{id}")
+            moment = random.choice([minute(turn), minute(-turn)])
+            store.add(f"P{id}", turn, {}, moment, entity=PERSON, application=f"A{id}")
     assert len(seen) == count
     assert len(set(seen)) == count
 
@@ -123,6 +123,6 @@ def test_search_says_that_too_many_documents_have_the_value(
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 5)
     assert not timeline.search(HOST, "777").limited  # there are five
     monkeypatch.setattr(searching, "MAX_DOCUMENTS", 2)
-    found = timeline.search(HOST, "777")
-    assert found.limited
-    assert 0 < len(found.results) <= 3
+    results = timeline.search(HOST, "777")
+    assert results.limited
+    assert 0 < len(results.results) <= 3

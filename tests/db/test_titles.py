@@ -17,8 +17,8 @@ from history.models import FieldLabel, SearchKey
 from history.retention.packing import pack_day
 from history.store.days import days
 from history.timeline.sources.store_lists import StoreLists
-from tests.db.partitioned import raw
-from tests.db.screens import text
+from tests.db.partitioned import connect_plainly
+from tests.db.screens import read_text
 from tests.db.store import HOST, T0, Store
 
 MB = 1024 * 1024
@@ -27,7 +27,7 @@ FIELDS = ("name", "status", "absent")
 
 
 @contextmanager
-def less_memory_than(size: int) -> Iterator[None]:
+def limit_memory(size: int) -> Iterator[None]:
     """The block never needs this many more bytes of Python's memory at once."""
     tracemalloc.start()
     try:
@@ -40,7 +40,7 @@ def less_memory_than(size: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def large(name: str, number: int, size: int = SIZE) -> str:
+def make_large_document(name: str, number: int, size: int = SIZE) -> str:
     """The JSON text of a document that PostgreSQL cannot compress to little."""
     values = ((n, n * 7919 % 1_000_003) for n in range(size // 24))
     items = ",".join(f'{{"pid":"p{n}","v":1{value}{number}}}' for n, value in values)
@@ -51,9 +51,13 @@ def large(name: str, number: int, size: int = SIZE) -> str:
 def large_store(store: Store) -> Store:
     """An application and its child, each with two large versions; opened by nobody yet."""
     for number in range(2):
-        store.add("A1", number, large(f"Ипотека {number}", number), number)
+        store.add("A1", number, make_large_document(f"Ипотека {number}", number), number)
         store.add(
-            "R1", number, large(f"Рожкова {number}", number), number + 5, entity="participant-role"
+            "R1",
+            number,
+            make_large_document(f"Рожкова {number}", number),
+            number + 5,
+            entity="participant-role",
         )
     return store
 
@@ -66,8 +70,8 @@ def test_first_page_costs_little_when_large_documents_were_opened(
     session["opened"] = [["product-instance", "A1"], ["participant-role", "R1"]]
     session.save()
     support.get("/admin/login/")  # what is loaded once
-    with less_memory_than(SIZE // 2):
-        page_text = text(support.get("/admin/"))
+    with limit_memory(SIZE // 2):
+        page_text = read_text(support.get("/admin/"))
     assert "Ипотека 1" in page_text
     assert "Рожкова 1" in page_text
     assert "draft" in page_text
@@ -84,8 +88,8 @@ def test_list_of_titles_costs_little_when_documents_are_large(
         value="C5", name="clientId", entity="participant-role", id="R1", day=T0.date()
     )
     support.get("/admin/login/")
-    with less_memory_than(SIZE // 2):
-        page_text = text(support.get(address))
+    with limit_memory(SIZE // 2):
+        page_text = read_text(support.get(address))
     assert "Ипотека 1" in page_text
 
 
@@ -96,7 +100,7 @@ def test_first_page_says_what_changed_when_documents_are_small(
     for number in range(2):
         store.add("A1", number, {"name": "Ипотека", "rate": f"1{number}.5"}, number)
     support.get("/admin/history/product-instance/A1/")
-    assert "from 10.5 % to 11.5 %" in text(support.get("/admin/"))
+    assert "from 10.5 % to 11.5 %" in read_text(support.get("/admin/"))
 
 
 @pytest.mark.django_db
@@ -107,12 +111,12 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
     [(_, data)] = timeline.fetch_newest_documents(reader, [(get_root(), "A1")]).items()
     assert isinstance(data, dict)
     assert str(data["name"]).startswith("masked:")
-    assert "Тайна" not in text(support.get("/admin/history/?q=A1"))
+    assert "Тайна" not in read_text(support.get("/admin/history/?q=A1"))
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("document", "shown"),
+    ("document", "expected"),
     [
         ({"name": "Ипотека", "status": None, "items": [1]}, {"name": "Ипотека", "status": None}),
         ({"name": {"ru": "Ипотека"}}, {"name": {"ru": "Ипотека"}}),
@@ -127,15 +131,17 @@ def test_title_is_masked_when_only_titles_are_read(store: Store, support: Client
         ),
     ],
 )
-def test_reader_for_fields_gives_only_these(store: Store, document: object, shown: object) -> None:
+def test_reader_for_fields_gives_only_these(
+    store: Store, document: object, expected: object
+) -> None:
     store.add("A1", 0, document, 0)
     reader = HOST.limit_to_fields(FIELDS)
-    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == shown
+    assert timeline.fetch_newest_version(reader, get_root(), "A1").data == expected
     assert timeline.fetch_newest_documents(reader, [(get_root(), "A1")]) == {
-        (get_root(), "A1"): shown
+        (get_root(), "A1"): expected
     }
-    [found] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
-    assert json.loads(select_fields(found.data, FIELDS)) == shown
+    [newest] = StoreLists().fetch_newest_documents(get_root(), ["A1"])
+    assert json.loads(select_fields(newest.data, FIELDS)) == expected
 
 
 @pytest.mark.django_db
@@ -153,19 +159,19 @@ def test_deletion_without_document_stays_one_when_only_titles_are_read(store: St
 def test_newest_bytes_are_above_the_limit_only_when_a_document_is(store: Store) -> None:
     store.add("A1", 0, {"text": "x" * 100_000}, 0)
     store.add("A1", 1, {"text": "y"}, 1)
-    assert 100_000 < newest_bytes("A1", 200_000) < 200_000
-    assert newest_bytes("A1", 50_000) > 50_000
+    assert 100_000 < measure_newest("A1", 200_000) < 200_000
+    assert measure_newest("A1", 50_000) > 50_000
     store.add("A1", 2, {"text": "y"}, 2)
-    assert newest_bytes("A1", 50_000) < 100
-    assert newest_bytes("B1", 50_000) == 0
+    assert measure_newest("A1", 50_000) < 100
+    assert measure_newest("B1", 50_000) == 0
 
 
-def newest_bytes(id: str, most: int) -> int:
-    return HOST.lists.measure_newest_documents([(get_root(), id)], most)[get_root(), id]
+def measure_newest(id: str, limit: int) -> int:
+    return HOST.lists.measure_newest_documents([(get_root(), id)], limit)[get_root(), id]
 
 
 def test_title_of_packed_document_is_read(tables: None) -> None:
-    with raw() as plain:
+    with connect_plainly() as plain:
         days.create_partition(plain, get_root().table, T0.date())
         store = Store()
         for number in range(3):

@@ -31,9 +31,9 @@ from ingest.quarantine import messages
 from ingest.store import empty_offsets
 from ingest.store.batch import OffsetGap
 from ingest.store.session import open_connection
-from tests.db.commands import printed
+from tests.db.commands import read_output
 from tests.db.ingested import SOURCES, Ingested
-from tests.db.screens import A1, text
+from tests.db.screens import A1, read_text
 from tests.db.store import HOST
 from tests.db.test_quarantine import quarantine_messages_from_the_future
 from tests.messages import NOW, SOURCE, TOPIC, WINDOW, make_value
@@ -42,7 +42,7 @@ BAD = {"updatedAt": "never"}
 OLD = (NOW - timedelta(days=300)).isoformat()
 
 
-def version(number: int, id: str = "A1") -> Fate:
+def trace_version(number: int, id: str = "A1") -> Fate:
     return trace.trace_version(HOST, ROOT, id, number)
 
 
@@ -64,8 +64,8 @@ def trace_number(number: int, **changes: Any) -> bytes:
 
 
 def run_trace_command(*words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(printed("trace", *words, "--json"))
-    return found
+    report: dict[str, Any] = json.loads(read_output("trace", *words, "--json"))
+    return report
 
 
 VERSION = ("--entity", ROOT.name, "--id", "A1", "--version")
@@ -93,31 +93,31 @@ def ingested_messages(ingested: Ingested) -> Ingested:
 def test_trace_of_message_gives_its_fate(ingested_messages: Ingested) -> None:
     assert list_states(5) == ["stored", "quarantined", "stored", "repeated", "expired"]
     assert all(trace_offset(offset).certain for offset in range(5))
-    held = trace_offset(1)
-    assert (held.name, held.reason) == (("product-instance", "A1", 1), "bad_updated_at")
-    assert held.at is not None
+    fate = trace_offset(1)
+    assert (fate.name, fate.reason) == (("product-instance", "A1", 1), "bad_updated_at")
+    assert fate.at is not None
 
 
 def test_trace_of_version_gives_its_fate(ingested_messages: Ingested) -> None:
-    found = [version(number).state for number in range(5)]
-    assert found == [
+    states = [trace_version(number).state for number in range(5)]
+    assert states == [
         FateState.STORED,
         FateState.QUARANTINED,
         FateState.STORED,
         FateState.UNKNOWN,  # of an expired message only the offset is noted
         FateState.UNKNOWN,
     ]
-    assert version(1).position == (TOPIC, 0, 1)
-    never = version(3)
+    assert trace_version(1).position == (TOPIC, 0, 1)
+    never = trace_version(3)
     assert never.may_be is not None
     assert never.may_be.expired == 1
-    said = describe_in_english(version(4))
-    assert "history has no version" in said[0]
-    assert any("1 message of its topics came after its retention" in text for text in said)
+    sentences = describe_in_english(trace_version(4))
+    assert "history has no version" in sentences[0]
+    assert any("1 message of its topics came after its retention" in text for text in sentences)
     now, old = clock.now(), clock.now() - timedelta(minutes=2)
-    for checked_at, who in ((old, "Nobody has read"), (now, "Kafka has not answered")):
+    for checked_at, actor in ((old, "Nobody has read"), (now, "Kafka has not answered")):
         Ledger.objects.update(checked_at=checked_at, end_known_at=old)
-        assert who in describe_in_english(version(9, "B1"))[1]
+        assert actor in describe_in_english(trace_version(9, "B1"))[1]
 
 
 def test_trace_tells_lost_offset_from_offset_without_message(ingested: Ingested) -> None:
@@ -139,7 +139,7 @@ def test_trace_of_unread_message_says_unread(ingested_messages: Ingested) -> Non
         FateState.UNREAD,
         FateState.UNKNOWN,
     ]
-    lag = version(9, "B1").may_be
+    lag = trace_version(9, "B1").may_be
     assert lag is not None
     assert lag.unread is None  # of the twin topic no end is known
 
@@ -151,9 +151,9 @@ def test_trace_of_partition_that_was_never_read_is_unknown(ingested: Ingested) -
 
 
 def test_trace_explains_discarded_message(ingested_messages: Ingested) -> None:
-    which = ("--reason", "bad_updated_at", "--why", "wrong release")
-    printed("quarantine", "discard", *which)
-    for fate in (version(1), trace_offset(1)):
+    options = ("--reason", "bad_updated_at", "--why", "wrong release")
+    read_output("quarantine", "discard", *options)
+    for fate in (trace_version(1), trace_offset(1)):
         assert (fate.state, fate.reason) == (FateState.QUARANTINED, "bad_updated_at")
         assert fate.settled_at is not None
         assert "discarded" in describe_in_english(fate)[0]
@@ -166,8 +166,8 @@ def test_trace_names_message_of_version_stored_by_retry(ingested: Ingested) -> N
         FateState.QUARANTINED,
         "in_the_future",
     )
-    printed("quarantine", "retry", "--now")
-    for fate in (version(1), trace_offset(0)):
+    read_output("quarantine", "retry", "--now")
+    for fate in (trace_version(1), trace_offset(0)):
         assert (fate.state, fate.position) == (FateState.STORED, (TOPIC, 0, 0))
         assert fate.at is not None
 
@@ -213,7 +213,7 @@ def test_trace_is_uncertain_after_retention_removed_notes(ingested_messages: Ing
 
 def test_trace_of_message_removed_from_quarantine_is_uncertain(ingested: Ingested) -> None:
     ingested.write(trace_number(0), trace_number(1, **BAD), trace_number(2))
-    printed("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
+    read_output("quarantine", "discard", "--reason", "bad_updated_at", "--why", "wrong release")
     assert [trace_offset(offset).certain for offset in range(3)] == [True] * 3
     later = NOW + timedelta(days=400)
     with open_connection("test") as plain:
@@ -241,23 +241,23 @@ def test_trace_of_recreated_topic_ignores_old_ledger_row(ingested_messages: Inge
 
 
 def test_trace_command_prints_fate_and_journals_access(ingested_messages: Ingested) -> None:
-    found = run_trace_command(*VERSION, "1")
-    assert (found["state"], found["reason"], found["offset"]) == (
+    report = run_trace_command(*VERSION, "1")
+    assert (report["state"], report["reason"], report["offset"]) == (
         "quarantined",
         "bad_updated_at",
         1,
     )
-    assert found["detail"]
+    assert report["detail"]
     place = ("--topic", TOPIC, "--partition", "0", "--offset", "3", "--offline")
     assert run_trace_command(*place)["state"] == "repeated"
     entry = JournalEntry.objects.get(entity_id="A1", action="version")
     assert (entry.entity, entry.actor) == (ROOT.name, "operator")
     assert entry.application == "A1"  # so that the screen shows it as a look at A1
-    assert printed("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
+    assert read_output("trace", *VERSION, "0").startswith("stored: Version 0 is stored.")
     ingested_messages.write(trace_number(-1))
-    lines = printed("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
-    held = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
-    assert held == ["The", "Version"]
+    lines = read_output("trace", *VERSION[:-1]).splitlines()  # the number of the first is none
+    words = [line.split()[1] for line in lines if line.startswith("quarantined: ")]
+    assert words == ["The", "Version"]
 
 
 # The API and the screens.
@@ -271,11 +271,11 @@ def english_support(support: Client) -> Client:
 
 @pytest.fixture
 def ask_trace(client: Client) -> Callable[..., Any]:
-    def asked(who: str, **parameters: Any) -> Any:
-        client.force_login(User.objects.get(username=who))
+    def ask(login: str, **parameters: Any) -> Any:
+        client.force_login(User.objects.get(username=login))
         return client.get("/api/v1/trace", parameters, headers={"Accept-Language": "en"})
 
-    return asked
+    return ask
 
 
 def test_trace_api_says_why_and_never_shows_contents(
@@ -317,7 +317,7 @@ def test_timeline_does_not_say_never_arrived_of_version_in_quarantine(
     """Version 1 is in quarantine, 3 and 4 never came."""
     ingested_messages.write(trace_number(5))
     page = english_support.get(A1)
-    page_text = text(page)
+    page_text = read_text(page)
     assert "Version 1 came on " in page_text
     assert "is in quarantine: updatedAt is wrong." in page_text
     assert "Version 1 never arrived" not in page_text
@@ -336,7 +336,7 @@ def test_timeline_explains_first_version_in_quarantine(
     ingested.write(
         trace_number(0, type="CREATE", **BAD), trace_number(1, data={"createdAt": created})
     )
-    page_text = text(english_support.get(A1))
+    page_text = read_text(english_support.get(A1))
     assert "Version 0 came on " in page_text
     assert "Older versions never arrived" not in page_text
     [only] = english_support.get(f"/api/v1/history/{ROOT.name}/A1").json()["data"]["history"]
@@ -346,18 +346,18 @@ def test_timeline_explains_first_version_in_quarantine(
 def test_gap_at_beginning_links_to_trace(ingested: Ingested, english_support: Client) -> None:
     ingested.write(trace_number(3, data={"createdAt": NOW.isoformat()}))
     page = english_support.get(A1)
-    assert "Older versions never arrived. What became of version 2?" in text(page)
+    assert "Older versions never arrived. What became of version 2?" in read_text(page)
     assert f'href="{A1}versions/2/"' in page.content.decode()
-    assert "Version 2 never arrived." in text(english_support.get(f"{A1}versions/2/"))
+    assert "Version 2 never arrived." in read_text(english_support.get(f"{A1}versions/2/"))
 
 
 def test_page_without_gap_runs_no_query_on_quarantine(
     ingested: Ingested, english_support: Client
 ) -> None:
     ingested.write(trace_number(0, type="CREATE"), trace_number(1))
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         english_support.get(A1)
-    assert not [query for query in asked.captured_queries if "ingest_quarantine" in query["sql"]]
+    assert not [query for query in queries.captured_queries if "ingest_quarantine" in query["sql"]]
 
 
 TIMES = 3_000
@@ -389,28 +389,28 @@ def resent_versions() -> None:
 def list_offsets() -> dict[int, int]:
     """The offset of the message of each version."""
     versions = quarantine_queries.find_by_versions(ROOT, [("A1", 0, 9)])["A1"]
-    return {number: each.position.offset for number, each in versions.items()}
+    return {number: item.position.offset for number, item in versions.items()}
 
 
 def list_sorted_rows(plan: dict[str, Any]) -> Iterator[float]:
     """How many rows each sort of a plan gets."""
     below = plan.get("Plans", [])
     if plan["Node Type"] in ("Sort", "Incremental Sort"):
-        yield from (each["Actual Rows"] for each in below)
-    for each in below:
-        yield from list_sorted_rows(each)
+        yield from (node["Actual Rows"] for node in below)
+    for node in below:
+        yield from list_sorted_rows(node)
 
 
 def test_latest_retriable_message_is_found_without_sorting(resent_versions: None) -> None:
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def note(execute: Callable[..., Any], text: str, values: Any, *more: Any) -> Any:
-        asked.append((text, values))
+        statements.append((text, values))
         return execute(text, values, *more)
 
     with connection.execute_wrapper(note):
         assert list_offsets() == {1: TIMES - 6, 3: TIMES}
-    [(text, values)] = asked
+    [(text, values)] = statements
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE ingest_quarantine")
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}", values)

@@ -32,13 +32,13 @@ from tests.db.ingested import (
     SOURCES,
     TWIN_SOURCE,
     Ingested,
-    counts,
-    faults,
-    ids,
-    quarantined,
+    find_faults,
+    list_ids,
+    list_quarantined,
+    list_rows,
     query,
-    rows,
-    searched,
+    read_counts,
+    search_ids,
 )
 from tests.messages import (
     FOUND_BY_POSTGRESQL,
@@ -61,12 +61,12 @@ INSERT = (
 WAITING = "SELECT 1 FROM pg_locks WHERE NOT granted"
 
 
-def test_a_row_is_the_message(ingested: Ingested) -> None:
+def test_row_has_fields_of_message(ingested: Ingested) -> None:
     ingested.write(
         make_value_with_data(b'{"b": 12345678901234567890.10, "a":"\xd1\x8b\\u0041"}',
                   updatedAt=f"{NOW:%Y-%m-%dT%H:%M:%S}.510186999")
     )  # fmt: skip
-    [row] = rows()
+    [row] = list_rows()
     assert row.pop("text") == '{"a": "ыA", "b": 12345678901234567890.10}'
     row = {name: row[name] for name in row if name not in {"data", *BLOCK_COLUMNS}}
     assert row == {
@@ -77,68 +77,68 @@ def test_a_row_is_the_message(ingested: Ingested) -> None:
         "author": "m.prygunov",
         "type": 1,
     }
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
 
 
-def test_the_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
+def test_longest_text_that_exponents_can_make_can_be_read(ingested: Ingested) -> None:
     ingested.write(make_value_with_data(b'{"a":[' + b"1e131071," * 500 + b"0]}"))
     [row] = query("SELECT length(data::text) AS length FROM product_instance_aud")
     assert row["length"] > 500 * 131_071
 
 
-def test_a_child_and_an_author_that_is_not_there(ingested: Ingested) -> None:
+def test_deletion_of_child_without_author_is_stored(ingested: Ingested) -> None:
     ingested.write(
         make_value(productInstanceId="A1", author=None, type="DELETE", data=None),
         source=CHILD_SOURCE,
     )
-    [row] = rows(TASK)
+    [row] = list_rows(TASK)
     assert (row["product_instance_id"], row["author"], row["type"]) == ("A1", None, 2)
     assert row["text"] == "null"
 
 
-def test_days_are_made_as_they_are_needed_and_no_others(ingested: Ingested) -> None:
+def test_only_needed_days_are_created(ingested: Ingested) -> None:
     moments = [NOW, NOW - timedelta(days=3), NOW + timedelta(days=2)]
     written = ingested.write(
-        *(make_value(id=str(n), updatedAt=each.isoformat()) for n, each in enumerate(moments))
+        *(make_value(id=str(n), updatedAt=moment.isoformat()) for n, moment in enumerate(moments))
     )
     assert sum(written.stored.values()) == 3
-    found = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
+    rows = query("SELECT inhrelid::regclass::text AS name FROM pg_inherits WHERE inhparent ="
                   " 'product_instance_aud'::regclass")  # fmt: skip
-    assert {row["name"] for row in found} == {
-        days.build_partition_name(ROOT.table, each.date()) for each in moments
+    assert {row["name"] for row in rows} == {
+        days.build_partition_name(ROOT.table, moment.date()) for moment in moments
     }
-    assert faults() == []
+    assert find_faults() == []
 
 
 def test_versions_that_share_a_moment_are_both_kept(ingested: Ingested) -> None:
     ingested.write(make_value(version=1), make_value(version=2))
-    assert [row["version"] for row in rows()] == [1, 2]
-    assert rows()[0]["updated_at"] == rows()[1]["updated_at"]
+    assert [row["version"] for row in list_rows()] == [1, 2]
+    assert list_rows()[0]["updated_at"] == list_rows()[1]["updated_at"]
 
 
-def test_a_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
+def test_version_with_two_moments_is_kept_twice(ingested: Ingested) -> None:
     ingested.write(make_value(), make_value(updatedAt=(NOW - timedelta(hours=1)).isoformat()))
-    assert len(rows()) == 2
+    assert len(list_rows()) == 2
 
 
-def test_repeats_within_a_batch_and_of_the_table(ingested: Ingested) -> None:
+def test_repeats_within_batch_and_of_stored_rows_are_counted(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="a"), make_value(id="b"))
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "repeated": 1}
     ingested.write(make_value(id="b"), make_value(id="c"), make_value(id="a"))
-    assert counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
-    assert ids() == ["a", "b", "c"]
-    assert quarantined() == []
-    assert faults() == []
+    assert read_counts() == {"next_offset": 6, "read": 6, "stored": 3, "repeated": 3}
+    assert list_ids() == ["a", "b", "c"]
+    assert list_quarantined() == []
+    assert find_faults() == []
 
 
-def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
+def test_version_from_migration_twin_counts_as_repeated(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"), make_value(id="b"))
-    batch = ingested.batch(make_value(id="a"), source=TWIN_SOURCE)
+    batch = ingested.make_batch(make_value(id="a"), source=TWIN_SOURCE)
     ingested.fill(batch, make_value(id="c"))
     ingested.store(batch)
-    assert counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 3}
-    assert faults() == []
+    assert read_counts(TWIN_SOURCE) == {"next_offset": 1, "read": 1, "repeated": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 3}
+    assert find_faults() == []
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_repeat_from_the_twin_topic(ingested: Ingested) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_repeat_that_says_otherwise_is_not_dropped(
+def test_repeat_with_other_content_is_quarantined(
     ingested: Ingested, changes: dict[str, Any], apart: bool
 ) -> None:
     bodies = make_value(id="a"), make_value(id="a", **changes), make_value(id="b")
@@ -156,49 +156,49 @@ def test_a_repeat_that_says_otherwise_is_not_dropped(
             ingested.write(body)
     else:
         ingested.write(*bodies)
-    [held] = quarantined()
-    assert (held["offset"], held["reason"], bytes(held["value"])) == (
+    [row] = list_quarantined()
+    assert (row["offset"], row["reason"], bytes(row["value"])) == (
         1, "divergent_duplicate", bodies[1],
     )  # fmt: skip
-    assert rows()[0]["data"] == {"rate": "18.4", "amount": 1}
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
-    assert faults() == []
+    assert list_rows()[0]["data"] == {"rate": "18.4", "amount": 1}
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert find_faults() == []
 
 
-def test_a_child_that_changes_its_application_says_otherwise(ingested: Ingested) -> None:
+def test_child_version_with_other_application_is_quarantined(ingested: Ingested) -> None:
     ingested.write(make_value(productInstanceId="A1"), source=CHILD_SOURCE)
     ingested.write(make_value(productInstanceId="A2"), source=CHILD_SOURCE)
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
 
 
 @pytest.mark.parametrize("name", ["cut off", *FOUND_BY_POSTGRESQL])
-def test_hostile_among_good(ingested: Ingested, name: str) -> None:
+def test_hostile_message_among_good_ones_is_quarantined(ingested: Ingested, name: str) -> None:
     """What only PostgreSQL finds, and one that decoding finds: test_decode.py has the others."""
     reason, body = HOSTILE[name]
     headers = (("trace", b"\xff\0"), ("none", None), ("trace", b""))
     bad = make_message(body, 2, headers=headers)
     ingested.write(make_value(id="a"), make_value(id="b"), bad, make_value(id="c"))
-    assert ids() == ["a", "b", "c"]
-    [held] = quarantined()
-    assert held["reason"] == reason
-    assert held["detail"]
-    assert held["value"] == body
-    assert held["key"] == b"key"
-    assert (held["topic"], held["topic_id"], held["partition"], held["offset"]) == (
+    assert list_ids() == ["a", "b", "c"]
+    [row] = list_quarantined()
+    assert row["reason"] == reason
+    assert row["detail"]
+    assert row["value"] == body
+    assert row["key"] == b"key"
+    assert (row["topic"], row["topic_id"], row["partition"], row["offset"]) == (
         *(TOPIC, SOURCE.topic_id, 0, 2),
     )
-    assert held["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
-    assert (held["status"], held["attempts"]) == ("new", 0)
-    assert held["next_attempt"] > held["first_seen"]
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
-    assert faults() == []
+    assert row["headers"] == [["trace", "ff00"], ["none", None], ["trace", ""]]
+    assert (row["status"], row["attempts"]) == ("new", 0)
+    assert row["next_attempt"] > row["first_seen"]
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 3, "quarantined": 1}
+    assert find_faults() == []
 
 
 def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
     headers = (("plain", b"1"), ("n\0ul", b"2"), ("\udcff", None), ("ы", b""), ("", b"\0"))
     ingested.write(make_message(b"bad", 0, headers=headers))
-    [held] = quarantined()
-    assert held["headers"][0] == ["plain", "31"]
+    [row] = list_quarantined()
+    assert row["headers"][0] == ["plain", "31"]
     with open_connection() as plain:
         [locked] = messages.lock_messages(plain, MessageSelection(), 1)
     names = ["plain", r"n\u0000ul", r"\udcff", "ы", ""]
@@ -206,7 +206,7 @@ def test_headers_of_a_bad_message_can_have_any_name(ingested: Ingested) -> None:
         (name, value) for name, (_, value) in zip(names, headers, strict=True)
     )
     out = StringIO()
-    call_command("quarantine", "show", str(held["id"]), stdout=out)
+    call_command("quarantine", "show", str(row["id"]), stdout=out)
     assert r"header \udcff: (none)" in out.getvalue()
 
 
@@ -216,40 +216,42 @@ def test_after_a_conflict_batches_take_the_slow_path_for_a_while(
     ingested.write(make_value(id="x"), make_value(id="x"))
     for number in range(writing.SLOW_PATH_BATCHES * 2):
         ingested.write(make_value(id=f"{number}"))
-    assert len(rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
+    assert len(list_rows()) == 1 + writing.SLOW_PATH_BATCHES * 2
     ingested.write(make_value(id="x"))
-    assert counts()["repeated"] == 2
-    assert faults() == []
+    assert read_counts()["repeated"] == 2
+    assert find_faults() == []
 
 
-def test_nothing_of_a_failed_batch_is_there(ingested: Ingested) -> None:
+def test_failed_batch_leaves_nothing(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
-    good = ingested.batch(make_value(id="b"), b"bad")
-    with open_connection() as other:
-        other.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
+    good = ingested.make_batch(make_value(id="b"), b"bad")
+    with open_connection() as other_session:
+        other_session.execute("ALTER TABLE ingest_quarantine RENAME TO elsewhere")
         try:
             with pytest.raises(psycopg.errors.UndefinedTable):
                 ingested.store(good)
         finally:
-            other.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
-    assert ids() == ["a"]
-    assert counts() == {"next_offset": 1, "read": 1, "stored": 1}
+            other_session.execute("ALTER TABLE elsewhere RENAME TO ingest_quarantine")
+    assert list_ids() == ["a"]
+    assert read_counts() == {"next_offset": 1, "read": 1, "stored": 1}
     ingested.store(good)
-    assert ids() == ["a", "b"]
-    assert counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
+    assert list_ids() == ["a", "b"]
+    assert read_counts() == {"next_offset": 3, "read": 3, "stored": 2, "quarantined": 1}
 
 
-def test_a_lost_connection_is_opened_again(ingested: Ingested) -> None:
+def test_lost_connection_is_opened_again(ingested: Ingested) -> None:
     ingested.write(make_value(id="a"))
     query("SELECT pg_terminate_backend(%s)", ingested.writer.connection.info.backend_pid)
-    RetryingWriter(ingested.writer).write(ingested.batch(make_value(id="b")), ingested.claims, {})
-    assert ids() == ["a", "b"]
-    assert faults() == []
+    RetryingWriter(ingested.writer).write(
+        ingested.make_batch(make_value(id="b")), ingested.claims, {}
+    )
+    assert list_ids() == ["a", "b"]
+    assert find_faults() == []
 
 
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
+def test_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) -> None:
     """The connection breaks after COMMIT was done and before it was said."""
-    batch = ingested.batch(make_value(id="a"), b"bad")
+    batch = ingested.make_batch(make_value(id="a"), b"bad")
     once = ingested.writer.write
     tries = 0
 
@@ -262,18 +264,18 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice(ingested: Ingested) ->
     ingested.writer.write = lose_the_answer  # type: ignore[method-assign]
     RetryingWriter(ingested.writer).write(batch, ingested.claims, {})
     assert tries == 1
-    assert counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
-    assert faults() == []
+    assert read_counts() == {"next_offset": 2, "read": 2, "stored": 1, "quarantined": 1}
+    assert find_faults() == []
 
 
-def test_timestamps_of_messages(ingested: Ingested) -> None:
+def test_quarantine_keeps_timestamps_of_messages(ingested: Ingested) -> None:
     latest = 253_402_300_799_999
     stamps = (-1, 0, 1_795_248_000_123, latest)
     ingested.write(*(Message(TOPIC, 0, n, stamp, None, b"bad") for n, stamp in enumerate(stamps)))
-    found = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
+    rows = query("SELECT (extract(epoch FROM timestamp) * 1000)::bigint AS ms"
                   ' FROM ingest_quarantine ORDER BY "offset"')  # fmt: skip
-    assert [row["ms"] for row in found] == [None, *stamps[1:]]
-    assert faults() == []
+    assert [row["ms"] for row in rows] == [None, *stamps[1:]]
+    assert find_faults() == []
 
 
 def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
@@ -281,14 +283,14 @@ def test_search_keys_come_with_the_rows(ingested: Ingested) -> None:
         make_value(id="a", data={"realtyCrmId": "CRM-1", "encumbrance": {"submissionId": 77}}),
         make_value(id="c", data={"realtyCrmId": "no\0"}),
     )
-    found = query("SELECT value, name, id FROM search_key ORDER BY value")
-    assert [tuple(row.values()) for row in found] == [
+    rows = query("SELECT value, name, id FROM search_key ORDER BY value")
+    assert [tuple(row.values()) for row in rows] == [
         ("77", "submissionId", "a"),
         ("CRM-1", "realtyCrmId", "a"),
     ]
 
 
-def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
+def test_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     """A divergent repeat, in a batch that has another row at the same time as another writer. The
     next version has the same key; its lane read it while the refused one was written."""
     ingested.write(make_value(id="a", data={"number": "N-1"}))
@@ -298,21 +300,21 @@ def test_a_refused_row_has_no_search_keys(ingested: Ingested) -> None:
     ingested.fill(
         lane.filling_batch, make_value(id="a", data={"number": "N-2"}), make_value(id="b")
     )
-    with ThreadPoolExecutor(1) as pool, open_connection() as other:
-        with other.transaction():
-            other.execute(INSERT, ("b", NOW))
+    with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
+        with other_session.transaction():
+            other_session.execute(INSERT, ("b", NOW))
             written = pool.submit(ingested.store, lane.launch(claims, 1, 0).batch)
             wait_until(lambda: query(WAITING), "it does not wait")
             ingested.fill(lane.filling_batch, make_value(id="a", version=8, data={"number": "N-2"}))
         assert [reject.reason for reject in written.result(120).rejects] == [Reason.DIVERGENT] * 2
     lane.flight = None
     lane.remember(written.result().fingerprints)
-    assert searched("N-2") == []
+    assert search_ids("N-2") == []
     ingested.store(lane.launch(claims, 1, 0).batch)
-    assert searched("N-2") == ["a"]
+    assert search_ids("N-2") == ["a"]
 
 
-def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
+def test_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
     lane = Lane(0)
     lane.begin(Limits(1_000, 1 << 30))
     claims = {source.kafka: claim for source, claim in ingested.claims.items()}
@@ -324,25 +326,25 @@ def test_a_lane_stores_a_known_search_key_once(ingested: Ingested) -> None:
         assert len(batch.keys) == keys
         lane.flight = None
         lane.remember(ingested.store(batch).fingerprints)
-    assert searched("N-1") == ["a"]
+    assert search_ids("N-1") == ["a"]
 
 
 def test_rows_are_stored_by_id_and_versions_as_they_came(ingested: Ingested) -> None:
     ingested.write(*(make_value(id=id, version=n) for n, id in enumerate("bacab")))
-    found = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
-    assert [tuple(row.values()) for row in found] == [
+    rows = query("SELECT id, version FROM product_instance_aud ORDER BY ctid")
+    assert [tuple(row.values()) for row in rows] == [
         *(("a", 1), ("a", 3), ("b", 0), ("b", 4), ("c", 2)),
     ]
 
 
-def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
+def test_two_writers_of_same_rows_store_each_once(ingested: Ingested) -> None:
     """Live topic and migration twin, each read by a process of its own, bring the same versions:
     each is stored once, in any order of the two."""
     bodies = [make_value(id=f"{number:04}") for number in range(600)]
     shuffled = random.Random(5).sample(bodies, len(bodies))
     claims = ingested.claims
 
-    def bring(part: list[bytes], source: Any) -> None:
+    def store_part(part: list[bytes], source: Any) -> None:
         writer = RetryingWriter(BatchWriter(open_connection))
         for start in range(0, len(part), 60):
             batch = Batch(Limits(1_000, 1 << 30))
@@ -353,18 +355,21 @@ def test_two_writers_with_the_same_rows_at_once(ingested: Ingested) -> None:
         writer.writer.close()
 
     with ThreadPoolExecutor(2) as pool:
-        done = [pool.submit(bring, bodies, SOURCE), pool.submit(bring, shuffled, TWIN_SOURCE)]
-        for each in done:
-            each.result()
-    assert ids() == [f"{number:04}" for number in range(600)]
-    total = [counts(source) for source in SOURCES[:2]]
-    assert sum(each.get("stored", 0) for each in total) == 600
-    assert sum(each.get("repeated", 0) for each in total) == 600
-    assert quarantined() == []
-    assert faults() == []
+        futures = [
+            pool.submit(store_part, bodies, SOURCE),
+            pool.submit(store_part, shuffled, TWIN_SOURCE),
+        ]
+        for future in futures:
+            future.result()
+    assert list_ids() == [f"{number:04}" for number in range(600)]
+    total = [read_counts(source) for source in SOURCES[:2]]
+    assert sum(counts.get("stored", 0) for counts in total) == 600
+    assert sum(counts.get("repeated", 0) for counts in total) == 600
+    assert list_quarantined() == []
+    assert find_faults() == []
 
 
-def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
+def test_repeat_may_have_other_bytes(ingested: Ingested) -> None:
     """JSON's own freedom, numbers of more than one form, and long documents, which are stored
     compressed."""
     long = b'"' + b"a long text " * 2_000 + b'"'
@@ -376,27 +381,27 @@ def test_a_repeat_need_not_have_the_same_bytes(ingested: Ingested) -> None:
         make_value_with_data(b'{"b": 2, "c": "\\u044b", "a": 1.00}', id="a"),
         make_value_with_data(long.join((b'{"a":', b"}")), id="b"),
     )
-    assert counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
+    assert read_counts() == {"next_offset": 4, "read": 4, "stored": 2, "repeated": 2}
     ingested.write(make_value_with_data(b'{"a": 1.01, "b": 2, "c": "\xd1\x8b"}', id="a"))
-    assert [held["reason"] for held in quarantined()] == ["divergent_duplicate"]
-    assert faults() == []
+    assert [row["reason"] for row in list_quarantined()] == ["divergent_duplicate"]
+    assert find_faults() == []
 
 
-def test_two_writers_that_wait_for_each_other(ingested: Ingested) -> None:
+def test_batch_is_written_again_after_deadlock(ingested: Ingested) -> None:
     """Two lanes with the same versions in opposite orders: PostgreSQL cancels one of them, and the
     batch is written again."""
     ingested.write(make_value(id="first"))  # its day exists now
-    batch = ingested.batch(make_value(id="a"), make_value(id="z"))
-    with ThreadPoolExecutor(1) as pool, open_connection() as other:
-        with suppress(DeadlockDetected), other.transaction(force_rollback=True):
-            other.execute(INSERT, ("z", NOW))
+    batch = ingested.make_batch(make_value(id="a"), make_value(id="z"))
+    with ThreadPoolExecutor(1) as pool, open_connection() as other_session:
+        with suppress(DeadlockDetected), other_session.transaction(force_rollback=True):
+            other_session.execute(INSERT, ("z", NOW))
             writer = RetryingWriter(ingested.writer)
             written = pool.submit(writer.write, batch, ingested.claims, {})
             wait_until(lambda: query(WAITING), "the writer does not wait")
-            other.execute(INSERT, ("a", NOW))
+            other_session.execute(INSERT, ("a", NOW))
         assert sum(written.result(120).stored.values()) == 2
-    assert ids() == ["a", "first", "z"]
-    assert faults() == []
+    assert list_ids() == ["a", "first", "z"]
+    assert find_faults() == []
 
 
 def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) -> None:
@@ -415,4 +420,4 @@ def test_rows_that_a_trigger_drops_do_not_count_as_stored(ingested: Ingested) ->
         finally:
             plain.execute("DROP TRIGGER drops ON product_instance_aud")
             plain.execute("DROP FUNCTION drop_it()")
-    assert rows() == []
+    assert list_rows() == []

@@ -17,7 +17,7 @@ from history.catalogue import labels
 from history.models import FieldLabel, Person
 from ingest.models import Quarantined
 from ingest.store.session import open_connection
-from tests.db.as_role import Plain, logged_in
+from tests.db.as_role import Plain, log_in_as
 from tests.db.ingested import Ingested
 from tests.messages import make_value
 
@@ -34,7 +34,7 @@ def web(ingested: Ingested, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     )
     journal.create_coming_days()
     call_command("grants", apply=True, stdout=StringIO())
-    with logged_in(WEB, monkeypatch) as login:
+    with log_in_as(WEB, monkeypatch) as login:
         yield login
 
 

@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.db.wrong_inputs import FILES, INPUTS, SECRET, Wrong
+from tests.db.wrong_inputs import FILES, INPUTS, SECRET, WrongInput
 from tests.forked import CommandForker, CommandResult
 
 # What only programmers know.
@@ -30,17 +30,17 @@ class Places:
         self._names = names
 
     def __call__(self, text: str) -> str:
-        return re.sub(r"\{(\w+)\}", lambda found: self._names[found[1]], text)
+        return re.sub(r"\{(\w+)\}", lambda match: self._names[match[1]], text)
 
 
 @pytest.fixture
 def urls(transactional_db: None) -> Iterator[dict[str, str]]:
     """The database of this run, one without tables, and a login without rights."""
-    given = os.environ["DATABASE_URL"]
-    server = given.rpartition("/")[0]
-    parts = conninfo_to_dict(given)
+    database_url = os.environ["DATABASE_URL"]
+    server = database_url.rpartition("/")[0]
+    parts = conninfo_to_dict(database_url)
     place, name = f"{parts['host']}:{parts['port']}", connection.settings_dict["NAME"]
-    with psycopg.connect(given, autocommit=True) as plain:
+    with psycopg.connect(database_url, autocommit=True) as plain:
         plain.execute(f"CREATE ROLE {NO_RIGHTS} LOGIN PASSWORD '{SECRET}'")
         yield {
             "owner": f"{server}/{name}",
@@ -66,9 +66,9 @@ def env(urls: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def forking(env: dict[str, str]) -> Iterator[CommandForker]:
-    made = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
-    yield made
-    made.close_process()
+    forker = CommandForker({**env, "DJANGO_SETTINGS_MODULE": "annals.settings"})
+    yield forker
+    forker.close_process()
 
 
 @pytest.fixture
@@ -97,31 +97,33 @@ def mount(stack: ExitStack, folder: Path, options: str) -> None:
 
 
 def ask(
-    forking: CommandForker, env: Mapping[str, str], places: Places, given: Wrong
+    forking: CommandForker, env: Mapping[str, str], places: Places, wrong_input: WrongInput
 ) -> CommandResult:
-    chosen = {**env, **given.env}
+    variables = {**env, **wrong_input.env}
     return forking.run_command(
-        *map(places, given.words),
-        env={name: places(value) for name, value in chosen.items() if value},
-        constants=given.constants,
+        *map(places, wrong_input.words),
+        env={name: places(value) for name, value in variables.items() if value},
+        constants=wrong_input.constants,
     )
 
 
-def faults(
-    given: Wrong, done: CommandResult, places: Places, secrets: tuple[str, ...]
+def find_faults(
+    wrong_input: WrongInput, result: CommandResult, places: Places, secrets: tuple[str, ...]
 ) -> Iterator[str]:
     """What is not as it should be."""
-    if done.code != given.code:
-        yield f"exit code {done.code}, not {given.code}"
-    of_words = given.code == 2 and "usage: " in done.err  # argparse says it, below a usage
-    if done.out or (len(done.err.splitlines()) != 1 and not of_words):
+    if result.code != wrong_input.code:
+        yield f"exit code {result.code}, not {wrong_input.code}"
+    of_words = wrong_input.code == 2 and "usage: " in result.err  # argparse says it, below a usage
+    if result.out or (len(result.err.splitlines()) != 1 and not of_words):
         yield "not one line on standard error alone"
-    yield from (f"does not say {text}" for text in map(places, given.said) if text not in done.err)
-    if CODE.search(done.err):
+    yield from (
+        f"does not say {text}" for text in map(places, wrong_input.texts) if text not in result.err
+    )
+    if CODE.search(result.err):
         yield "speaks to programmers"
-    if not of_words and len(done.err) > LONGEST + len(places("{dir}")):
+    if not of_words and len(result.err) > LONGEST + len(places("{dir}")):
         yield "too long to be read"
-    if any(secret in done.err for secret in secrets):
+    if any(secret in result.err for secret in secrets):
         yield "shows a secret"
 
 
@@ -131,10 +133,10 @@ def test_wrong_inputs_are_refused_in_a_sentence(
     """One test for all of the table: processes of pytest would share them out, and start the
     process that has imported Annals each."""
     password = str(conninfo_to_dict(env["DATABASE_URL"])["password"])
-    found = {}
-    for given in INPUTS:
-        done = ask(forking, env, places, given)
-        if wrong := list(faults(given, done, places, (SECRET, KEY, password))):
-            found[given.what] = [*wrong, done.err]
-    assert found == {}, "\n".join(f"{what}: {wrong}" for what, wrong in found.items())
-    assert len({each.what for each in INPUTS}) == len(INPUTS) >= 70
+    problems = {}
+    for wrong_input in INPUTS:
+        result = ask(forking, env, places, wrong_input)
+        if wrong := list(find_faults(wrong_input, result, places, (SECRET, KEY, password))):
+            problems[wrong_input.title] = [*wrong, result.err]
+    assert problems == {}, "\n".join(f"{title}: {wrong}" for title, wrong in problems.items())
+    assert len({wrong_input.title for wrong_input in INPUTS}) == len(INPUTS) >= 70

@@ -29,44 +29,44 @@ SOON: Final = {"ingest.kafka.producer.TIMEOUT_SECONDS": 0.5}
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """said: texts that the sentence has. code: the exit code."""
+class WrongInput:
+    """texts: texts that the sentence has. code: the exit code."""
 
-    what: str
+    title: str
     words: tuple[str, ...]
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     code: int
     env: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
 
 
 def wrong(
-    what: str,
+    title: str,
     words: str,
-    *said: str,
+    *texts: str,
     code: int = 1,
     env: Mapping[str, str] | None = None,
     constants: Mapping[str, float] | None = None,
-) -> Wrong:
+) -> WrongInput:
     """words: separated by spaces; a word '' is empty."""
-    given = tuple("" if word == "''" else word for word in words.split())
-    return Wrong(what, given, said, code, env or {}, constants or {})
+    arguments = tuple("" if word == "''" else word for word in words.split())
+    return WrongInput(title, arguments, texts, code, env or {}, constants or {})
 
 
 def database(
-    what: str, url: str, *said: str, words: str = "partitions list", code: int = 2
-) -> Wrong:
-    return wrong(what, words, *said, "DATABASE_URL", code=code, env={"DATABASE_URL": url})
+    title: str, url: str, *texts: str, words: str = "partitions list", code: int = 2
+) -> WrongInput:
+    return wrong(title, words, *texts, "DATABASE_URL", code=code, env={"DATABASE_URL": url})
 
 
 def setting(
-    name: str, value: str, *said: str, words: str = "partitions list", code: int = 1
-) -> Wrong:
-    return wrong(f"{name}={value}", words, name, *said, code=code, env={name: value})
+    name: str, value: str, *texts: str, words: str = "partitions list", code: int = 1
+) -> WrongInput:
+    return wrong(f"{name}={value}", words, name, *texts, code=code, env={name: value})
 
 
-def usage(words: str, *said: str, what: str = "") -> Wrong:
-    return wrong(what or words, words, *said, code=2)
+def usage(words: str, *texts: str, title: str = "") -> WrongInput:
+    return wrong(title or words, words, *texts, code=2)
 
 
 USER: Final = f"somebody:{SECRET}"
@@ -121,9 +121,9 @@ INPUTS: Final = (
     setting("ANNALS_TRUSTED_PROXIES", "nohost"),
     # Files
     *(
-        setting(name, f"{{dir}}/{file}", said, f"/{file}")
+        setting(name, f"{{dir}}/{file}", sentence, f"/{file}")
         for name in ("ANNALS_LIBRDKAFKA_FILE", "ANNALS_OIDC_FILE")
-        for file, said in (
+        for file, sentence in (
             ("nowhere", "No such file"), ("folder", "Is a directory"), ("binary", "UTF-8")
         )
     ),

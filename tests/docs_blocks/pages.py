@@ -69,26 +69,26 @@ BLOCKS: Final = tuple(_blocks())
 SPANS: Final = tuple(_spans())
 
 
-def lines(block: Block) -> list[str]:
+def split_lines(block: Block) -> list[str]:
     """What a shell runs one after the other, without comments."""
     joined = re.sub(r" *\\\n *", " ", block.text).splitlines()
-    found = (re.sub(r"(?:^|\s)#\s.*$", "", line).strip() for line in joined)
-    return [line for line in found if line]
+    texts = (re.sub(r"(?:^|\s)#\s.*$", "", line).strip() for line in joined)
+    return [line for line in texts if line]
 
 
-def settings(line: str) -> list[str]:
+def list_settings(line: str) -> list[str]:
     """The variables that the line sets, if it does nothing else."""
-    found = _SETTING.match(line)
-    return [found[1]] if found and line.startswith((found[0], "export ")) else []
+    match = _SETTING.match(line)
+    return [match[1]] if match and line.startswith((match[0], "export ")) else []
 
 
-def commands(page: str, line: str) -> list[Said]:
+def list_commands(page: str, line: str) -> list[Said]:
     """The commands of a line, joined by &&, | or nothing. What is in [brackets] may be left out:
     such a line is two. A line of a crontab has its command after five fields."""
     line = _CRON.sub("", line)
     without = re.sub(r" \[[^\]]*\]", "", line)
-    both = [line] if line == without else [without, re.sub(r" \[([^\]]*)\]", r" \1", line)]
-    return [Said(page, line, words) for item in both for words in _words(item)]
+    variants = [line] if line == without else [without, re.sub(r" \[([^\]]*)\]", r" \1", line)]
+    return [Said(page, line, words) for item in variants for words in _words(item)]
 
 
 def _words(line: str) -> Iterator[tuple[str, ...]]:
@@ -106,30 +106,30 @@ def _words(line: str) -> Iterator[tuple[str, ...]]:
             words.append(word)
 
 
-def of_annals(words: tuple[str, ...]) -> tuple[str, ...] | None:
+def select_annals_words(words: tuple[str, ...]) -> tuple[str, ...] | None:
     """The words of the command of Annals, without `annals`; None: it is none. In a container it
     stands after --."""
-    rest = words[words.index("--") + 1 :] if "--" in words else words
-    return rest[1:] if rest and Path(rest[0]).name == "annals" else None
+    command = words[words.index("--") + 1 :] if "--" in words else words
+    return command[1:] if command and Path(command[0]).name == "annals" else None
 
 
 # Those that are checked here.
 HERE: Final = [
-    each
-    for each in BLOCKS
-    if each.page not in PAGES_ELSEWHERE and each.first not in BLOCKS_ELSEWHERE
+    block
+    for block in BLOCKS
+    if block.page not in PAGES_ELSEWHERE and block.first not in BLOCKS_ELSEWHERE
 ]
 # Page and line of what a shell runs.
 LINES: Final = [
-    (block.page, line) for block in HERE if block.language in SHELL for line in lines(block)
+    (block.page, line) for block in HERE if block.language in SHELL for line in split_lines(block)
 ]
 
 
-def of(language: str) -> list[Block]:
+def list_blocks(language: str) -> list[Block]:
     """The blocks of a language that are checked here."""
     return [item for item in HERE if item.language == language]
 
 
-def one(language: str, page: str) -> str:
-    [block] = [item for item in of(language) if item.page == page]
+def get_block_text(language: str, page: str) -> str:
+    [block] = [item for item in list_blocks(language) if item.page == page]
     return block.text

@@ -29,15 +29,15 @@ from tests.docs_blocks.pages import (
     LINES,
     SPANS,
     Block,
-    commands,
-    of,
-    of_annals,
-    one,
-    settings,
+    get_block_text,
+    list_blocks,
+    list_commands,
+    list_settings,
+    select_annals_words,
 )
 
 
-def parser_of(name: str) -> ArgumentParser:
+def make_parser(name: str) -> ArgumentParser:
     """Of a command of Annals. Raises CommandError if there is none of this name."""
     app = get_commands().get(name)
     if app is None:
@@ -48,49 +48,57 @@ def parser_of(name: str) -> ArgumentParser:
     return parser
 
 
-def wrong(words: tuple[str, ...]) -> str | None:
+def explain_wrong_words(words: tuple[str, ...]) -> str | None:
     """Why a command does not take these words; None: it does."""
     if words == ("--version",):
         return None
     try:
-        parser_of(words[0]).parse_args(words[1:])
+        make_parser(words[0]).parse_args(words[1:])
     except CommandError as error:
         return str(error)
     return None
 
 
-def in_blocks() -> list[tuple[str, tuple[str, ...]]]:
+def list_annals_commands() -> list[tuple[str, tuple[str, ...]]]:
     """Page and words, without `annals`, of every command of Annals in a block."""
-    found = [(page, of_annals(said.words)) for page, line in LINES for said in commands(page, line)]
+    pairs = [
+        (page, select_annals_words(command.words))
+        for page, line in LINES
+        for command in list_commands(page, line)
+    ]
     units = [
-        (item.page, of_annals(tuple(line.removeprefix("ExecStart=").split())))
-        for item in of("ini")
+        (item.page, select_annals_words(tuple(line.removeprefix("ExecStart=").split())))
+        for item in list_blocks("ini")
         for line in item.text.splitlines()
         if line.startswith("ExecStart=")
     ]
-    return [(page, words) for page, words in [*found, *units] if words]
+    return [(page, words) for page, words in [*pairs, *units] if words]
 
 
-def test_the_commands_of_the_blocks_take_their_words() -> None:
-    found = in_blocks()
-    assert len(found) > 50
-    assert {(page, words): why for page, words in found if (why := wrong(words))} == {}
+def test_documented_commands_parse() -> None:
+    pairs = list_annals_commands()
+    assert len(pairs) > 50
+    assert {
+        (page, words): reason for page, words in pairs if (reason := explain_wrong_words(words))
+    } == {}
 
 
-def test_the_commands_in_the_text_have_their_actions_and_options() -> None:
+def test_commands_named_in_text_have_existing_actions_and_options() -> None:
     """`annals ledger acknowledge TOPIC --why TEXT`: values stand for others, and a command may be
     named without all that it needs."""
-    found = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
-    assert len(found) > 150
-    assert {(page, *words): why for page, words in found if (why := unknown(words))} == {}
+    pairs = [(page, text.split()[1:]) for page, text in SPANS if re.match(r"annals [a-z]", text)]
+    assert len(pairs) > 150
+    assert {
+        (page, *words): reason for page, words in pairs if (reason := find_unknown_words(words))
+    } == {}
 
 
-def unknown(words: list[str]) -> str | None:
+def find_unknown_words(words: list[str]) -> str | None:
     """What a command of Annals has not."""
     if words[0] == "help":
         return None
     try:
-        path = [parser_of(words[0])]
+        path = [make_parser(words[0])]
     except CommandError as error:
         return str(error)
     for word in words[1:]:
@@ -108,17 +116,19 @@ def unknown(words: list[str]) -> str | None:
 WINDOW: Final = Window(date(2026, 1, 1), date(2027, 1, 1))
 
 
-def test_the_variables_are_settings() -> None:
-    known = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
-    found = [name for _, line in LINES for name in settings(line)]
-    assert len(found) >= 10
-    assert {item for item in found if not item.startswith(env.KAFKA_PREFIX)} <= known
-    given = dict.fromkeys((item for item in found if item.startswith(env.KAFKA_PREFIX)), "x")
-    assert len(env.read_librdkafka_settings(given)) == len(given)
+def test_documented_variables_are_settings() -> None:
+    setting_names = {*map(env.get_variable_name, env.Settings.__struct_fields__), "PGPASSFILE"}
+    variables = [name for _, line in LINES for name in list_settings(line)]
+    assert len(variables) >= 10
+    assert {item for item in variables if not item.startswith(env.KAFKA_PREFIX)} <= setting_names
+    kafka_variables = dict.fromkeys(
+        (item for item in variables if item.startswith(env.KAFKA_PREFIX)), "x"
+    )
+    assert len(env.read_librdkafka_settings(kafka_variables)) == len(kafka_variables)
 
 
-@pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
-def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
+@pytest.mark.parametrize("block", list_blocks("toml"), ids=lambda block: block.page)
+def test_documented_files_are_readable(block: Block, tmp_path: Path) -> None:
     private_files.write_private_file(tmp_path / "secret", "x" * 40)
     text = re.sub(r'"/run/secrets/[\w-]+"', f'"{tmp_path}/secret"', block.text)
     (tmp_path / "file.toml").write_text(text)
@@ -129,45 +139,45 @@ def test_the_files_are_read(block: Block, tmp_path: Path) -> None:
     assert len(readers[form](tmp_path / "file.toml")) == 1
 
 
-def test_the_messages_are_json() -> None:
-    assert len(of("json")) >= 5
-    for block in of("json"):
+def test_documented_messages_are_json() -> None:
+    assert len(list_blocks("json")) >= 5
+    for block in list_blocks("json"):
         json.loads(block.text)
 
 
-def test_the_request_is_one() -> None:
-    assert request.parse_request(one("json", "docs/gaps.md")) == VersionRequest(
+def test_documented_request_for_version_is_parsed() -> None:
+    assert request.parse_request(get_block_text("json", "docs/gaps.md")) == VersionRequest(
         "product-instance", "A1", 3, 4
     )
 
 
-def test_the_properties_are_read(tmp_path: Path) -> None:
+def test_documented_kafka_properties_are_read(tmp_path: Path) -> None:
     file = tmp_path / "kafka.properties"
-    private_files.write_private_file(file, one("properties", "docs/kafka.md"))
+    private_files.write_private_file(file, get_block_text("properties", "docs/kafka.md"))
     librdkafka_settings = env.read_librdkafka_settings({}, file)
     assert {"security.protocol", "sasl.password", "ssl.ca.location"} <= set(librdkafka_settings)
 
 
-def test_the_values_are_those_of_the_chart() -> None:
+def test_documented_helm_values_exist_in_chart() -> None:
     chart = yaml.safe_load((ROOT / "docker/helm/annals/values.yaml").read_text())
-    given = yaml.safe_load(one("yaml", "docs/kubernetes.md"))
-    of_web = set(given["web"].pop("settings"))
+    example = yaml.safe_load(get_block_text("yaml", "docs/kubernetes.md"))
+    of_web = set(example["web"].pop("settings"))
     assert of_web <= {env.get_variable_name(name) for name in env.Settings.__struct_fields__}
     assert isinstance(chart["web"]["settings"], dict)
-    assert [item for item in keys(given) if item not in set(keys(chart))] == []
+    assert [item for item in list_keys(example) if item not in set(list_keys(chart))] == []
 
 
-def keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def list_keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in values.items():
         yield f"{above}{key}"
         if isinstance(value, dict):
-            yield from keys(value, f"{above}{key}.")
+            yield from list_keys(value, f"{above}{key}.")
 
 
-def test_the_addresses_of_the_api_exist() -> None:
-    found = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
-    assert len(found) >= 7
-    for text in found:
+def test_documented_api_addresses_exist() -> None:
+    addresses = [text for page, text in SPANS if re.match(r"GET (?!outbox)\w|GET /api", text)]
+    assert len(addresses) >= 7
+    for text in addresses:
         path = re.sub(r"\{\w+\}|\.\.\.$", "product-instance", text[4:].partition("?")[0])
         path = re.sub("^(?!/)", "/api/v1/", path).replace("/order/", "/product-instance/")
         resolve(path.replace("/applications/product-instance", "/applications/A1/history")
@@ -178,9 +188,9 @@ def run(text: str, place: dict[str, Any]) -> None:
     exec(text, place)  # noqa: S102 # it is that of our own pages
 
 
-def test_the_python_compiles() -> None:
-    assert len(of("python")) >= 4
-    for block in of("python"):
+def test_documented_python_compiles() -> None:
+    assert len(list_blocks("python")) >= 4
+    for block in list_blocks("python"):
         compile(block.text, block.page, "exec")
 
 
@@ -194,9 +204,9 @@ class Reader:
         return name in self.rights
 
 
-def test_the_rule_of_need_to_know_decides() -> None:
+def test_documented_need_to_know_rule_decides() -> None:
     place: dict[str, Any] = {}
-    run(one("python", "docs/access.md"), place)
+    run(get_block_text("python", "docs/access.md"), place)
     rule = place["may_open"]
     [line] = [line for page, line in LINES if line.startswith("ANNALS_NEED_TO_KNOW=")]
     assert line.endswith(".annals_rules.may_open")
@@ -207,16 +217,16 @@ def test_the_rule_of_need_to_know_decides() -> None:
     assert rule(sees, Application("A1", {"vip": True}))
 
 
-def test_the_simulator_is_used_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = one("python", "docs/simulator.md")
+def test_documented_simulator_program_makes_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = get_block_text("python", "docs/simulator.md")
     assert "applications=1000" in text
     place: dict[str, Any] = {}
     run(text.replace("applications=1000", "applications=2"), place)
     assert place["message"].topic.startswith("top-storage.export.")
 
 
-def test_the_settings_of_a_service_are_read() -> None:
-    head, _, models = one("python", "docs/outbox.md").partition("# models.py\n")
+def test_documented_outbox_settings_are_read() -> None:
+    head, _, models = get_block_text("python", "docs/outbox.md").partition("# models.py\n")
     place: dict[str, Any] = {"INSTALLED_APPS": [], "MIDDLEWARE": []}
     run(head, place)
     conf.OutboxConf.from_setting(place["OUTBOX"])
@@ -225,9 +235,9 @@ def test_the_settings_of_a_service_are_read() -> None:
     assert {"Recorded", "Kind"} <= set(place)
 
 
-def test_the_handler_of_the_inbox_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_inbox_handler_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     place: dict[str, Any] = {"INSTALLED_APPS": [], "__name__": "stock.inbox"}
     monkeypatch.setattr(message, "_handlers", {})
-    run(one("python", "docs/inbox.md"), place)
+    run(get_block_text("python", "docs/inbox.md"), place)
     inbox_conf.InboxConf.from_setting(place["INBOX"])
     assert [set(handler.topics) for handler in message.list_handlers().values()] == [{"shop.order"}]

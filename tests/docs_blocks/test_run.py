@@ -21,7 +21,14 @@ from history.common import private_files
 from history.kinds.entities import ENTITIES, EntityKind
 from history.store.days import days
 from tests.docs_blocks.named import AT_THE_END, ENDS, ONLY_PARSED
-from tests.docs_blocks.pages import HERE, SHELL, Block, commands, lines, of_annals
+from tests.docs_blocks.pages import (
+    HERE,
+    SHELL,
+    Block,
+    list_commands,
+    select_annals_words,
+    split_lines,
+)
 from tests.forked import CommandForker, CommandResult
 
 TOPIC: Final = "top-storage.export.product-instance"
@@ -63,18 +70,20 @@ class Place:
     forking: CommandForker
     home: Path
 
-    def admin(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+    def connect_as_admin(
+        self, database: str = "postgres"
+    ) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.server.build_url(database), autocommit=True)
 
-    def owner(self) -> psycopg.Connection[tuple[object, ...]]:
+    def connect_as_owner(self) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(self.env["DATABASE_URL"], autocommit=True)
 
     def run(self, words: tuple[str, ...]) -> CommandResult:
         constants = SOON if words[0] in ASK_KAFKA else {}
-        here = [self.here(word) for word in words]
-        return self.forking.run_command(*here, env=self.env, constants=constants)
+        arguments = [self.replace_place(word) for word in words]
+        return self.forking.run_command(*arguments, env=self.env, constants=constants)
 
-    def here(self, word: str) -> str:
+    def replace_place(self, word: str) -> str:
         """A word of the page, with a place of this test where the page has one of its own."""
         if re.fullmatch(r"\w+\.password|FILE", word):
             file = self.home / word
@@ -112,65 +121,65 @@ def place(tmp_path: Path) -> Iterator[Place]:
     shutil.rmtree(home)
 
 
-def test_the_commands_and_the_sql_run_as_they_are_written(place: Place) -> None:
+def test_documented_commands_and_sql_run(place: Place) -> None:
     """A command that is on several pages is run once."""
     wrong: dict[str, str] = {}
-    done: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for page in [FIRST, *dict.fromkeys(item.page for item in HERE if item.page != FIRST)]:
         for block in (item for item in HERE if item.page == page):
             if block.language == "sql":
-                of_sql(place, block, done)
+                run_sql(place, block, outputs)
             elif block.language in SHELL:
-                wrong |= of_shell(place, block, done)
+                wrong |= run_shell(place, block, outputs)
         if page == FIRST:
             fill(place)
     for text in AT_THE_END:
-        wrong |= of_command(place, text, done)
+        wrong |= run_text(place, text, outputs)
     assert not wrong, "\n".join(wrong.values())
-    assert len(done) > 50
-    left = re.findall(r"\(annals\.(W\d+)\)", done[AT_THE_END[0]])
-    assert left == [*NOT_SET_HERE], done[AT_THE_END[0]]
-    assert [item for item in (*ONLY_PARSED, *ENDS) if item not in done] == []
+    assert len(outputs) > 50
+    warnings = re.findall(r"\(annals\.(W\d+)\)", outputs[AT_THE_END[0]])
+    assert warnings == [*NOT_SET_HERE], outputs[AT_THE_END[0]]
+    assert [item for item in (*ONLY_PARSED, *ENDS) if item not in outputs] == []
 
 
-def of_sql(place: Place, block: Block, done: dict[str, str]) -> None:
+def run_sql(place: Place, block: Block, outputs: dict[str, str]) -> None:
     """As an administrator where it is about roles and databases, as the owner of the tables
     otherwise."""
     for item in re.sub(r"--.*", "", block.text).split(";"):
         statement = " ".join(item.split())
-        if not statement or statement in done:
+        if not statement or statement in outputs:
             continue
-        done[statement] = ""
+        outputs[statement] = ""
         if statement.startswith("SELECT"):
-            with place.owner() as owner:
+            with place.connect_as_owner() as owner:
                 owner.execute(statement)
         else:
             of_annals_itself = "FUNCTION" in statement
-            with place.admin("annals" if of_annals_itself else "postgres") as admin:
+            with place.connect_as_admin("annals" if of_annals_itself else "postgres") as admin:
                 admin.execute(statement.replace("'...'", f"'{WORD}'"))
 
 
-def of_shell(place: Place, block: Block, done: dict[str, str]) -> dict[str, str]:
+def run_shell(place: Place, block: Block, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong, by command."""
     wrong = {}
-    for line in lines(block):
-        for said in commands(block.page, line):
-            words = of_annals(said.words)
+    for line in split_lines(block):
+        for command in list_commands(block.page, line):
+            words = select_annals_words(command.words)
             text = shlex.join(words or ())
-            if words and text not in {*done, *AT_THE_END}:
-                wrong |= of_command(place, text, done)
+            if words and text not in {*outputs, *AT_THE_END}:
+                wrong |= run_text(place, text, outputs)
     return wrong
 
 
-def of_command(place: Place, text: str, done: dict[str, str]) -> dict[str, str]:
+def run_text(place: Place, text: str, outputs: dict[str, str]) -> dict[str, str]:
     """What is wrong; empty: nothing, or it is only parsed."""
-    done[text] = ""
+    outputs[text] = ""
     if text in ONLY_PARSED:
         return {}
     code, part = ENDS.get(text, (0, ""))
     ended = place.run(tuple(shlex.split(text)))
-    done[text] = ended.out + ended.err
-    right = ended.code == code and part in done[text]
+    outputs[text] = ended.out + ended.err
+    right = ended.code == code and part in outputs[text]
     return {} if right else {text: f"{ended.code}: {ended.out}{ended.err}"}
 
 
@@ -178,7 +187,7 @@ def fill(place: Place) -> None:
     """What an installation has after some days: versions, an archive, messages in quarantine, a
     topic that is read to its end."""
     yesterday = datetime.now(UTC).date() - timedelta(days=1)
-    with place.owner() as owner:
+    with place.connect_as_owner() as owner:
         for entity in ENTITIES:
             for day in (ARCHIVED, *(EXPORTED if entity.root else ()), yesterday):
                 add(owner, entity, day)

@@ -72,14 +72,14 @@ def cut_partitions(node: Apache, topic: str, offset: int, partitions: int = 1) -
     data = node.home / "data"
     for partition in range(partitions):
         [log] = (data / f"{topic}-{partition}").glob("*.log")
-        content, at = log.read_bytes(), 0
-        while at < len(content):
-            base, length = struct.unpack_from(">qi", content, at)
+        content, position = log.read_bytes(), 0
+        while position < len(content):
+            base, length = struct.unpack_from(">qi", content, position)
             if base >= offset:
                 break
-            at += 12 + length
+            position += 12 + length
         with log.open("r+b") as opened:
-            opened.truncate(at)
+            opened.truncate(position)
         # Made anew from the log.
         for path in log.parent.iterdir():
             if path.suffix in (".index", ".timeindex", ".txnindex", ".snapshot"):

@@ -25,18 +25,19 @@ if __name__ == "__main__":
 
     client = Client(SERVER_NAME="localhost", headers={"Accept-Language": "en"})
     client.force_login(create_break_glass_login("operator", clock.now()))
-    found = find_problems(collect_values(metrics_page.STORE_COLLECTOR.collect()), list_jobs())
+    problems = find_problems(collect_values(metrics_page.STORE_COLLECTOR.collect()), list_jobs())
     page = client.get("/admin/operations/")
     checks = check_first_hour(databases=["default"])
     print(
         json.dumps(
             {
                 "findings": [
-                    [str(one.problem), [str(place) for place in one.where]] for one in found
+                    [str(finding.problem), [str(place) for place in finding.where]]
+                    for finding in problems
                 ],
                 "page": page.content.decode(),
-                "warnings": [one.id for one in checks if isinstance(one, Warning)],
-                "infos": [one.id for one in checks if not isinstance(one, Warning)],
+                "warnings": [check.id for check in checks if isinstance(check, Warning)],
+                "infos": [check.id for check in checks if not isinstance(check, Warning)],
                 "answers": [client.get(f"/api/v1/{path}").json()["data"] for path in sys.argv[1:]],
                 "packed": sorted(
                     str(day)

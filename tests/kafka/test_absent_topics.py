@@ -94,14 +94,16 @@ def installation(
     brokers.create_topics(broker, LIVE_TOPICS, partitions=1)
     env = {
         **make_environment(broker, database),
-        "ANNALS_RETENTION_DAYS": "30",
+        "ANNALS_RETENTION_DAYS": "20",
         "ANNALS_LANGUAGE": "en",
     }
     env.pop(OWNER_URL)
-    made = SmallInstallation(env, database, MovedClock(tmp_path / "clock", database.url), tmp_path)
-    made.run("partitions", "maintain")
-    consumer = made.consume()
-    yield made
+    installation = SmallInstallation(
+        env, database, MovedClock(tmp_path / "clock", database.url), tmp_path
+    )
+    installation.run("partitions", "maintain")
+    consumer = installation.consume()
+    yield installation
     consumer.terminate()
     consumer.wait(120)
 

@@ -121,7 +121,7 @@ def test_running_consumer_reports_changed_password_and_waits(
     [port] = choose_free_ports([None])
     address = f"http://127.0.0.1:{port}/metrics"
 
-    def refused() -> bool:
+    def is_login_refused() -> bool:
         with urlopen(address, timeout=120) as answer:
             return b'annals_login_refused{server="kafka"} 1.0' in answer.read()
 
@@ -130,16 +130,16 @@ def test_running_consumer_reports_changed_password_and_waits(
         running.wait_until_reading()
         feed_messages.send_many(50)
         wait_until(lambda: database.count_read() == 50, running.read_log)
-        assert not refused()
+        assert not is_login_refused()
         change_password(broker, "another-password")
         broker.stop()
         broker.start()
-        wait_until(refused, running.read_log)
+        wait_until(is_login_refused, running.read_log)
         assert running.process.poll() is None
         change_password(broker, password)
         feed_messages.send_many(50)
         wait_until(lambda: database.count_read() == 100, running.read_log)
-        wait_until(lambda: not refused(), running.read_log)
+        wait_until(lambda: not is_login_refused(), running.read_log)
         page_text = running.read_log()
         assert "refuses the login" in page_text
         assert "Nothing is lost; trying again" in page_text

@@ -39,15 +39,15 @@ def produce_old_messages(
 ) -> float:
     """Good messages, all with a time this many seconds ago. Returns that time."""
     producer = Producer({**broker.make_client_config(), "acks": "all"})
-    at = time.time() - age
+    seconds = time.time() - age
     for number in range(count):
         if number == count - 1:
             # For the embedded broker a partition ends after the first message of its last batch.
             producer.flush(60)
         body = make_value(id=f"d{number % 50}", version=number // 50, productInstanceId="a1")
-        producer.produce(topic, body, partition=partition, timestamp=int(at * 1000))
+        producer.produce(topic, body, partition=partition, timestamp=int(seconds * 1000))
     assert producer.flush(60) == 0
-    return int(at * 1000) / 1000
+    return int(seconds * 1000) / 1000
 
 
 def test_forecast_uses_retention_of_the_brokers(broker: KafkaServer) -> None:

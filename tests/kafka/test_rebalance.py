@@ -132,7 +132,7 @@ def is_copying(database: ProductDatabase) -> bool:
     """Whether PostgreSQL waits for the rest of a COPY. The lock that it waited for is free now."""
     results: list[dict[str, Any]] = []
 
-    def waits_for_client() -> bool:
+    def is_waiting_for_client() -> bool:
         results[:] = database.query(
             "SELECT state, query FROM pg_stat_activity WHERE datname = %s"
             " AND application_name = 'annals-consume' AND wait_event = 'ClientRead'"
@@ -141,7 +141,7 @@ def is_copying(database: ProductDatabase) -> bool:
         )
         return bool(results)
 
-    wait_until(waits_for_client, "PostgreSQL does not wait for the consumer")
+    wait_until(is_waiting_for_client, "PostgreSQL does not wait for the consumer")
     return results[0]["state"] == "active" and f'COPY "{LAST}"' in results[0]["query"]
 
 
@@ -168,8 +168,8 @@ def check_takeover(
         before = database.count_read()
         wait_until(lambda: database.count_read() > before + 200, second.read_log)
         wait_until(lambda: says in second.read_log(), second.read_log)
-        [taken] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
-        assert taken["epoch"] > 1
+        [row] = database.query("SELECT min(epoch) AS epoch FROM ingest_ledger")
+        assert row["epoch"] > 1
         frozen.wake_process()
         time.sleep(2)
         assert frozen.process.poll() is None

@@ -122,14 +122,18 @@ def test_metrics_are_on_the_loopback_address_and_elsewhere_need_a_token(
     [(address, _)] = list_listening_addresses(port)
     assert address == "127.0.0.1"
 
-    def status(port: int, path: str, **headers: str) -> int:
+    def get_status(port: int, path: str, **headers: str) -> int:
         url = f"http://127.0.0.1:{port}{path}"
         return requests.get(url, headers=headers, timeout=120).status_code
 
-    assert status(port, "/metrics") == 200
-    assert status(second, "/metrics") == status(second, "/metrics", Authorization="Bearer x") == 403
-    assert status(second, "/metrics", Authorization=f"Bearer {token}") == 200
-    assert status(second, "/healthz") == 200
+    assert get_status(port, "/metrics") == 200
+    assert (
+        get_status(second, "/metrics")
+        == get_status(second, "/metrics", Authorization="Bearer x")
+        == 403
+    )
+    assert get_status(second, "/metrics", Authorization=f"Bearer {token}") == 200
+    assert get_status(second, "/healthz") == 200
 
 
 def list_listening_addresses(port: int) -> list[tuple[str, int]]:
@@ -188,7 +192,7 @@ def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
     )
     words = ("--topics", f"{TOPIC},{TWIN_TOPIC}", "--until-idle", "3")
 
-    def refused() -> str:
+    def read_refusal() -> str:
         ended = consumers.start_consumer(*words)
         assert ended.process.wait(120) == 1, ended.read_log()
         last = ended.read_log().splitlines()[-1]
@@ -197,14 +201,14 @@ def test_consumer_says_what_it_may_not_read_and_a_run_with_an_end_fails(
         return last
 
     try:
-        empty = refused()
+        empty = read_refusal()
         assert f"the topic {TOPIC}" in empty
         assert f"the topic {TWIN_TOPIC}" in empty
         allow_rights(guarded_broker, ResourceType.TOPIC, TOPIC, AclOperation.READ)
         allow_rights(guarded_broker, ResourceType.TOPIC, TWIN_TOPIC, AclOperation.DESCRIBE)
-        assert f"the group {consumers.group}" in refused()
+        assert f"the group {consumers.group}" in read_refusal()
         allow_rights(guarded_broker, ResourceType.GROUP, consumers.group, AclOperation.READ)
-        partly = refused()
+        partly = read_refusal()
         assert f"the topic {TWIN_TOPIC}" in partly
         assert f"the topic {TOPIC}" not in partly
         assert database.count_stored_versions() == 1  # what could be read is stored

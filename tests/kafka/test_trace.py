@@ -21,15 +21,15 @@ __all__ = ["consumers", "database", "server"]
 def test_trace_tells_read_unread_and_deleted_messages(
     consumers: ConsumerStarter, database: ProductDatabase, broker: KafkaServer
 ) -> None:
-    def traced(*words: object) -> dict[str, Any]:
+    def run_trace(*words: object) -> dict[str, Any]:
         env = consumers.env | {"DATABASE_URL": database.build_url(logins.WEB)}
         process = run_command(env, "trace", "--json", *map(str, words))
         assert process.returncode == 0, process.stderr
         result: dict[str, Any] = json.loads(process.stdout)
         return result
 
-    def state(offset: int) -> object:
-        return traced("--topic", TOPIC, "--partition", 0, "--offset", offset)["state"]
+    def trace_state(offset: int) -> object:
+        return run_trace("--topic", TOPIC, "--partition", 0, "--offset", offset)["state"]
 
     bad = make_value(id="A1", version=1, updatedAt="never")
     produce_messages(
@@ -38,20 +38,20 @@ def test_trace_tells_read_unread_and_deleted_messages(
         (TOPIC, bad),
         (TOPIC, bad),
     )
-    assert state(0) == "unread"  # the topic was never read
+    assert trace_state(0) == "unread"  # the topic was never read
     consumers.consume_to_end("--topics", TOPIC)
-    assert [state(offset) for offset in (0, 1)] == ["stored", "quarantined"]
+    assert [trace_state(offset) for offset in (0, 1)] == ["stored", "quarantined"]
     produce_messages(
         broker.make_client_config(), *((TOPIC, make_value(id="A1", version=n)) for n in (2, 3))
     )
-    assert [state(offset) for offset in (3, 4, 5)] == ["unread", "unread", "unknown"]
-    never = traced("--entity", "product-instance", "--id", "A1", "--version", 7)
+    assert [trace_state(offset) for offset in (3, 4, 5)] == ["unread", "unread", "unknown"]
+    never = run_trace("--entity", "product-instance", "--id", "A1", "--version", 7)
     assert never["state"] == "unknown"
     if not isinstance(broker, Apache):  # the embedded one deletes no records
         return
     admin = brokers.make_admin_client(broker)  # without a name it would be gone before the answer
     [deleted] = admin.delete_records([ck.TopicPartition(TOPIC, 0, 4)]).values()
     deleted.result(120)
-    assert [state(offset) for offset in (3, 4)] == ["lost", "unread"]
+    assert [trace_state(offset) for offset in (3, 4)] == ["lost", "unread"]
     consumers.consume_to_end("--topics", TOPIC)  # now the ledger knows, without the broker
-    assert [state(offset) for offset in (3, 4)] == ["lost", "stored"]
+    assert [trace_state(offset) for offset in (3, 4)] == ["lost", "stored"]

@@ -19,7 +19,7 @@ def main() -> int:
 
     django.setup()
     from tests.lifecycle.defects import DEFECTS
-    from tests.lifecycle.stand import prepared
+    from tests.lifecycle.stand import prepare_template
 
     parser = argparse.ArgumentParser(
         prog="python -m tests.lifecycle",
@@ -34,15 +34,15 @@ def main() -> int:
     parser.add_argument("--defect", choices=[*DEFECTS, "all"], help="put this defect back")
     options = parser.parse_args()
     names = list(DEFECTS) if options.defect == "all" else [options.defect]
-    with prepared():
+    with prepare_template():
         if options.defect is None:
             return _search(options.seed, options.minutes, options.steps)
-        found = [
+        results = [
             _finds(name, options.seed + number, options.minutes, options.steps)
             for name in names
             for number in range(SEARCHES)
         ]
-    return 0 if all(found) else 1
+    return 0 if all(results) else 1
 
 
 def _search(seed: int, minutes: float, steps: int) -> int:
@@ -83,8 +83,8 @@ def _finds(name: str, seed: int, minutes: float, steps: int) -> bool:
                 run(seed + number * SEARCHES, examples=25, steps=steps, shrink=False)
             except Exception as error:
                 cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-                what = f"{type(cause).__name__}: {cause}".splitlines()[0]
-                print(f"found after {record.found_after}: {what}", flush=True)
+                problem = f"{type(cause).__name__}: {cause}".splitlines()[0]
+                print(f"found after {record.found_after}: {problem}", flush=True)
                 return True
     print(f"not found: {record}", flush=True)
     return False

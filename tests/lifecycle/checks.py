@@ -11,7 +11,7 @@ from tests.lifecycle.sent import BY_TABLE, TOPICS, Row, Sent
 
 
 @dataclass
-class Step:
+class LifecycleStep:
     """What was done. fault: "kill" or "cut" if that happened. meanwhile: the act that another
     process did in the middle. retried: why the consumer had to write again."""
 
@@ -19,7 +19,7 @@ class Step:
     fault: str | None = None
     meanwhile: str | None = None
     code: int = 0
-    said: str = ""
+    output: str = ""
     retried: list[str] = field(default_factory=list)
 
     @property
@@ -28,12 +28,12 @@ class Step:
         return self.fault is None and self.meanwhile is None
 
 
-def check(model: Model, before: Observed, after: Observed, step: Step) -> list[str]:
+def check(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> list[str]:
     """Everything that is wrong after a step. Updates the model with what was acknowledged."""
-    for where, held in model.in_hand.items():
-        message = model.message(where)
+    for where, in_hand in model.in_hand.items():
+        message = model.get_message(where)
         missing = not after.has((message.table, message.day))
-        held.day_missing |= missing or step.meanwhile is not None
+        in_hand.day_missing |= missing or step.meanwhile is not None
     return [
         *_acknowledged(model, before, after),
         *_retried(model, before, after, step),
@@ -49,82 +49,87 @@ def check(model: Model, before: Observed, after: Observed, step: Step) -> list[s
 
 def _acknowledged(model: Model, before: Observed, after: Observed) -> Iterator[str]:
     """The fate of the messages that the ledger has just counted."""
-    known = before.anywhere | after.anywhere
+    observed_rows = before.anywhere | after.anywhere
     for topic, row in after.ledger.items():
         for offset in range(model.acknowledged[topic], row.next_offset):
             message = model.log[topic][offset]
-            held = model.in_hand.pop(message.place, None)
-            if held is None:
+            in_hand = model.in_hand.pop(message.place, None)
+            if in_hand is None:
                 yield f"{message} was acknowledged, but nobody has read it"
             else:
-                yield from _fate(model, message, held, known, after)
+                yield from _fate(model, message, in_hand, observed_rows, after)
         if row.next_offset < model.acknowledged[topic]:
             yield f"the ledger of {topic} went back to {row.next_offset}"
         model.acknowledged[topic] = row.next_offset
 
 
 def _fate(
-    model: Model, message: Sent, held: InHand, known: set[Row], after: Observed
+    model: Model, message: Sent, in_hand: InHand, observed_rows: set[Row], after: Observed
 ) -> Iterator[str]:
     row, bad = message.row, after.quarantine.get(message.place)
     if bad is not None:
         model.fates[message.place] = "quarantined"
-        yield from _rightly_quarantined(message, held, known, bad.reason)
+        yield from _rightly_quarantined(message, in_hand, observed_rows, bad.reason)
     elif not message.readable:
         yield f"{message} cannot be decoded, but is not in quarantine"
     elif row is not None and row in after.anywhere:
         model.fates[message.place] = "stored"
-        model.kept.add(row)
-        if row.day > held.newest_until:
-            yield f"{message} is stored, but it is after {held.newest_until}"
+        model.acknowledged_rows.add(row)
+        if row.day > in_hand.newest_until:
+            yield f"{message} is stored, but it is after {in_hand.newest_until}"
     else:
         model.fates[message.place] = "expired"
-        yield from _rightly_expired(message, held)
+        yield from _rightly_expired(message, in_hand)
 
 
 def _rightly_quarantined(
-    message: Sent, held: InHand, known: set[Row], reason: str
+    message: Sent, in_hand: InHand, observed_rows: set[Row], reason: str
 ) -> Iterator[str]:
     row = message.row
-    if row is None or (reason == "in_the_future" and row.day > held.newest_from):
+    if row is None or (reason == "in_the_future" and row.day > in_hand.newest_from):
         return
     if reason == "divergent_duplicate" and any(
-        row.key == other.key and row != other for other in known
+        row.key == candidate.key and row != candidate for candidate in observed_rows
     ):
         return
     yield f"{message} is good, but in quarantine: {reason}"
 
 
-def _rightly_expired(message: Sent, held: InHand) -> Iterator[str]:
-    if message.day >= held.oldest_until:
+def _rightly_expired(message: Sent, in_hand: InHand) -> Iterator[str]:
+    if message.day >= in_hand.oldest_until:
         yield f"{message} was acknowledged and is nowhere, but it is not older than retention"
-    elif not held.day_missing:
+    elif not in_hand.day_missing:
         yield f"{message} counts as expired, but its day was there all the time"
 
 
-def _retried(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _retried(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """The fate of the messages that left the quarantine."""
     for where, bad in {**after.removed, **after.quarantine}.items():
         if bad.status != "resolved" or model.fates.get(where) != "quarantined":
             continue
-        message = model.message(where)
+        message = model.get_message(where)
         model.fates[where] = bad.outcome
         if bad.outcome == "expired":
             place = message.table, message.day
             missing = not (before.has(place) and after.has(place) and step.alone)
-            held = InHand(model.oldest, model.newest, model.newest, missing)
-            yield from _rightly_expired(message, held)
+            in_hand = InHand(model.oldest, model.newest, model.newest, missing)
+            yield from _rightly_expired(message, in_hand)
         elif message.row is None or message.row not in after.anywhere:
             yield f"{message} left the quarantine as {bad.outcome}, but is nowhere"
         else:
-            model.kept.add(message.row)
+            model.acknowledged_rows.add(message.row)
 
 
 def _everywhere_once(model: Model, after: Observed) -> Iterator[str]:
     """Every acknowledged version is in a table or in the archive, once, equal to what came."""
-    found = after.anywhere
-    yield from (f"{row} was acknowledged and is nowhere" for row in model.kept - found)
-    yield from (f"{row} is stored, but nobody sent it: {row.data}" for row in found - model.kept)
+    versions = after.anywhere
+    yield from (
+        f"{row} was acknowledged and is nowhere" for row in model.acknowledged_rows - versions
+    )
+    yield from (
+        f"{row} is stored, but nobody sent it: {row.data}"
+        for row in versions - model.acknowledged_rows
+    )
     for name, rows in (("tables", after.rows), ("archive", after.archive)):
         yield from (f"{row} is {n} times in the {name}" for row, n in rows.items() if n > 1)
 
@@ -138,14 +143,14 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
             continue
         stored += row.stored
         fates = Counter(model.fates.get((topic, offset)) for offset in range(row.next_offset))
-        there, removed = (
+        present, removed = (
             sum(bad.status != "resolved" for where, bad in rows.items() if where[0] == topic)
             for rows in (after.quarantine, after.removed)
         )
         expected = {
             "read": (row.read, row.next_offset - row.first_offset),
             "sum": (row.stored + row.repeated + row.expired + row.quarantined, row.read),
-            "quarantined": (row.quarantined, there + removed),
+            "quarantined": (row.quarantined, present + removed),
             "removed from quarantine": (row.quarantine_removed, removed),
             "skipped and lost": (row.skipped + row.lost, 0),
         }
@@ -155,7 +160,7 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
         # A repeat of an archived row counts as expired, and yet its row is there.
         if not fates["expired"] <= row.expired <= fates["expired"] + fates["stored"]:
             yield f"the ledger of {topic} says {row.expired} expired, not {fates['expired']}"
-    sent = len(model.kept - model.by_hand.keys())
+    sent = len(model.acknowledged_rows - model.by_hand.keys())
     if stored < sent or (stored > sent and not model.came_back):
         yield f"the ledger says {stored} stored, not {sent}"
 
@@ -163,17 +168,17 @@ def _ledger(model: Model, after: Observed) -> Iterator[str]:
 def _quarantine(model: Model, before: Observed, after: Observed) -> Iterator[str]:
     """A message stays in quarantine, byte for byte, while it could become a row."""
     for where, bad in after.quarantine.items():
-        message = model.message(where)
+        message = model.get_message(where)
         if bad.status in UNSETTLED and bytes(bad.value or b"") != message.value:
             yield f"{message} is in quarantine with other bytes than it came with"
     for where in after.removed.keys() - before.removed.keys():
-        message, status = model.message(where), after.removed[where].status
+        message, status = model.get_message(where), after.removed[where].status
         recent = status in UNSETTLED or message.sent.date() >= model.oldest
         if message.day >= model.oldest and recent:
             yield f"{message} ({status}) was removed from quarantine, but its day is kept"
 
 
-def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _days(model: Model, before: Observed, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """No day before retention is created, except by restore."""
     for place, day in after.days.items():
         # A write may have created the day before a restore at the same time added its rows.
@@ -185,39 +190,41 @@ def _days(model: Model, before: Observed, after: Observed, step: Step) -> Iterat
             yield f"{day.name} was created, but it is before retention"
 
 
-def _maintained(model: Model, before: Observed, after: Observed, step: Step) -> Iterator[str]:
+def _maintained(
+    model: Model, before: Observed, after: Observed, step: LifecycleStep
+) -> Iterator[str]:
     """maintain drops the days that are over, except those that are held, and creates the others."""
     if step.name != "maintain" or not step.alone:
         return
     for place in before.days.keys() - after.days.keys():
         if place[1] >= model.oldest:
             yield f"{place[0]} {place[1]} was dropped, but it is inside retention"
-        elif model.holds(before, place):
+        elif model.is_held(before, place):
             yield f"{place[0]} {place[1]} was dropped, but it is held"
     for place, day in after.days.items():
-        held = model.holds(before, place) or model.holds(after, place) or day.restored
-        if place[1] < model.oldest and not held and place not in model.disputed():
-            yield f"{day.name} was not dropped, but nothing holds it: {step.said}"
+        is_held = model.is_held(before, place) or model.is_held(after, place) or day.restored
+        if place[1] < model.oldest and not is_held and place not in model.find_disputed_days():
+            yield f"{day.name} was not dropped, but nothing holds it: {step.output}"
     for table in BY_TABLE:
         for number in range((model.newest - model.oldest).days + 1):
             place = (table, model.oldest + timedelta(days=number))
             if not after.has(place):
-                yield f"{table} has no {place[1]} after maintain: {step.said}"
+                yield f"{table} has no {place[1]} after maintain: {step.output}"
 
 
-def _seals(model: Model, after: Observed, step: Step) -> Iterator[str]:
+def _seals(model: Model, after: Observed, step: LifecycleStep) -> Iterator[str]:
     """maintain seals no day that never had a row: a backfill would make its seal void."""
-    filled = {(row.table, row.day) for row in model.kept}
+    filled = {(row.table, row.day) for row in model.acknowledged_rows}
     for place, (_, rows) in after.sealed.items():
         if step.name == "maintain" and rows == 0 and place not in filled:
             yield f"{place[0]} {place[1]} was sealed, but it never had a row"
 
 
-def _outcome(model: Model, step: Step) -> Iterator[str]:
+def _outcome(model: Model, step: LifecycleStep) -> Iterator[str]:
     """Commands end as they should, and the consumer writes at the first attempt."""
-    broken = step.code >= 2 and step.name == "maintain" and not model.disputed()
+    broken = step.code >= 2 and step.name == "maintain" and not model.find_disputed_days()
     if step.alone and (broken or step.code > 2):
-        yield f"{step.name} ends with {step.code}: {step.said}"
-    for why in step.retried:
-        if step.alone or "ForeignTable" in why:
-            yield f"the consumer could not write at once: {why}"
+        yield f"{step.name} ends with {step.code}: {step.output}"
+    for reason in step.retried:
+        if step.alone or "ForeignTable" in reason:
+            yield f"the consumer could not write at once: {reason}"

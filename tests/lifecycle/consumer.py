@@ -41,17 +41,21 @@ class Consumer:
         """Claim all partitions."""
         self._begin()
         claims = self._writer.claim(dict.fromkeys(SOURCES.values(), (0, None)))
-        self._claims = {each.source: each for each in claims}
-        self._next = {each.source.topic: each.next_offset for each in claims}
+        self._claims = {claim.source: claim for claim in claims}
+        self._next = {claim.source.topic: claim.next_offset for claim in claims}
 
     def read(self, limit: int, seen: Observed) -> None:
         """Decode up to `limit` unread messages into the batch."""
         window = get_local_window()
         for _ in range(limit):
-            message = min(self._unread(), key=lambda each: (each.offset, each.topic), default=None)
+            message = min(
+                self._unread(),
+                key=lambda candidate: (candidate.offset, candidate.topic),
+                default=None,
+            )
             if message is None:
                 return
-            self._model.decoded(message, seen)
+            self._model.note_decoded(message, seen)
             decoded = decode_message(_message(message), window)
             self.batch.add(decoded, SOURCES[message.topic], message.offset)
             self._next[message.topic] = message.offset + 1
@@ -64,7 +68,7 @@ class Consumer:
         self._known.update(written.fingerprints)
         self.batch = self._new_batch()
 
-    def heartbeat(self) -> None:
+    def record_ends(self) -> None:
         """Note the ends of the topics."""
         self._begin()
         ends = self._ends()
@@ -113,14 +117,14 @@ class Warnings(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 @contextmanager
-def listening() -> Iterator[Warnings]:
+def collect_warnings() -> Iterator[Warnings]:
     """Collect the writer's warnings, and let it try again at once, until the block ends."""
     handler, logger = Warnings(), logging.getLogger(writers.__name__)
     driver = logging.getLogger("psycopg")  # it warns of the connections that faults break

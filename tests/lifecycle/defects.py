@@ -46,10 +46,10 @@ def _archive_overwritten(replace: Replace) -> None:
         source: sql.Composable,
     ) -> Manifest:
         rows = MergedDayRows(connection, store, entity, source)
-        known = manifest.load_manifest(store, entity.table, day)
-        if known and rows.compute_digest() == known.digest:
-            return known
-        number = known.generation + 1 if known else 1
+        day_manifest = manifest.load_manifest(store, entity.table, day)
+        if day_manifest and rows.compute_digest() == day_manifest.digest:
+            return day_manifest
+        number = day_manifest.generation + 1 if day_manifest else 1
         return write._write_generation(rows, write._Generation(store, entity, day, number))
 
     replace(write, "archive_day", archive)
@@ -70,10 +70,10 @@ def _row_in_flight_dropped(replace: Replace) -> None:
 
 
 def _hold_in_vain(replace: Replace) -> None:
-    def expire(connection: Connection, given: Any, window: Window, *more: Any) -> list[Any]:
-        old = [item for item in given if _is_old(item, window)]
-        others = [item for item in given if item not in old]
-        stored = retry_store.store_messages(connection, others, window, *more)
+    def expire(connection: Connection, messages: Any, window: Window, *more: Any) -> list[Any]:
+        old = [item for item in messages if _is_old(item, window)]
+        other_messages = [item for item in messages if item not in old]
+        stored = retry_store.store_messages(connection, other_messages, window, *more)
         return [*((item, "expired", None) for item in old), *stored]
 
     replace(missing_days, "admit_expired", lambda *_: None)
@@ -92,21 +92,21 @@ def _is_old(message: Message, window: Window) -> bool:
 
 def _filled_in_place(replace: Replace) -> None:
     def fill(
-        connection: Connection, store: ArchiveStore, entity: EntityKind, wanted: Manifest
+        connection: Connection, store: ArchiveStore, entity: EntityKind, day_manifest: Manifest
     ) -> None:
-        place = _make_room(connection, wanted)
+        place = _make_room(connection, day_manifest)
         with connection.transaction():
-            days.create_detached_table(connection, place, wanted.day, days.RESTORED)
+            days.create_detached_table(connection, place, day_manifest.day, days.RESTORED)
         try:
-            restore._load_archived_rows(connection, store, entity, place.child, wanted)
+            restore._load_archived_rows(connection, store, entity, place.child, day_manifest)
         except BaseException:
             connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
             raise
-        days.retry_lock(partial(_attach, connection, place, wanted.day), days.LOCK_WAIT_S)
+        days.retry_lock(partial(_attach, connection, place, day_manifest.day), days.LOCK_WAIT_S)
 
     written = transaction.BatchWriter.write
 
-    def stopped(self: Any, *args: Any) -> Any:
+    def stop_at_foreign_table(self: Any, *args: Any) -> Any:
         try:
             return written(self, *args)
         except days.ForeignTableError as error:
@@ -115,23 +115,25 @@ def _filled_in_place(replace: Replace) -> None:
     replace(restore, "_restore_rows", fill)
     replace(days.DayTable, "ours", days.DayTable.marked)
     replace(missing_days, "REFUSED_ERRORS", (errors.InsufficientPrivilege,))
-    replace(transaction.BatchWriter, "write", stopped)
+    replace(transaction.BatchWriter, "write", stop_at_foreign_table)
 
 
-def _make_room(connection: Connection, wanted: Manifest) -> days.DayTable:
+def _make_room(connection: Connection, day_manifest: Manifest) -> days.DayTable:
     """Drop an empty partition of the day, and what an interrupted restore left."""
-    place = days.locate_day(connection, wanted.table, wanted.day)
+    place = days.locate_day(connection, day_manifest.table, day_manifest.day)
 
     def check_empty(_: days.DayTable) -> None:
         if rows := count_versions(connection, place.child):
-            raise ArchiveError(f"{wanted.table} {wanted.day} is there and has {rows} rows")
+            raise ArchiveError(
+                f"{day_manifest.table} {day_manifest.day} is there and has {rows} rows"
+            )
 
     if place.state is DayState.DETACHED and place.comment == days.RESTORED:
         connection.execute(sql.SQL("DROP TABLE {}").format(place.child))
     elif place.state is not DayState.ABSENT:
         check_empty(place)
-        days.drop_partition(connection, wanted.table, wanted.day, confirm=check_empty)
-    return days.locate_day(connection, wanted.table, wanted.day)
+        days.drop_partition(connection, day_manifest.table, day_manifest.day, confirm=check_empty)
+    return days.locate_day(connection, day_manifest.table, day_manifest.day)
 
 
 def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
@@ -143,24 +145,26 @@ def _attach(connection: Connection, place: days.DayTable, day: date) -> None:
 def _empty_days_sealed(replace: Replace) -> None:
     due, check = seal.find_days_to_seal, seal._check_rows
 
-    def settled(existing: Any, today: date, after_days: int, unsettled: Any) -> Any:
-        return due(existing, today, after_days, lambda _: {})
+    def find_without_unsettled(
+        existing: Any, today: date, after_days: int, unsettled: Any, tables: Any
+    ) -> Any:
+        return due(existing, today, after_days, lambda _: {}, tables)
 
     def check_some(table: str, day: date, rows: int) -> None:
         if rows:
             check(table, day, rows)
 
     replace(seal, "find_filled", set)
-    replace(nightly, "find_days_to_seal", settled)
+    replace(nightly, "find_days_to_seal", find_without_unsettled)
     replace(seal, "_check_rows", check_some)
 
 
 def _blocks_not_looked_into(replace: Replace) -> None:
-    def marks(connection: Any, table: str, wanted: Any) -> dict[date, bool]:
-        return dict.fromkeys(found(connection, table, wanted), False)
+    def load_false_marks(connection: Any, table: str, dates: Any) -> dict[date, bool]:
+        return dict.fromkeys(original(connection, table, dates), False)
 
-    found = days.load_sealed_days
-    replace(days, "load_sealed_days", marks)
+    original = days.load_sealed_days
+    replace(days, "load_sealed_days", load_false_marks)
 
 
 def _swapped_uncompared(replace: Replace) -> None:
@@ -170,17 +174,17 @@ def _swapped_uncompared(replace: Replace) -> None:
         "pack_block",
         lambda self, rows: pack(self, [(*rows[0][:-1], b"{}"), *rows[1:]]),
     )
-    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
+    replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
 def _dictionary_not_kept(replace: Replace) -> None:
-    made = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
+    dictionary = Dictionary(b'{"exact": 12345678901234567890.10, "number": "N0", "content": 1}')
 
-    def unkept(*_: Any) -> Dictionary:
-        dictionaries._dictionaries_by_number[made.number] = made
-        return made
+    def load_other_dictionary(*_: Any) -> Dictionary:
+        dictionaries._dictionaries_by_number[dictionary.number] = dictionary
+        return dictionary
 
-    replace(packing._Rewrite, "_choose_dictionary", unkept)
+    replace(packing.DayRewrite, "choose_dictionary", load_other_dictionary)
 
 
 def _block_of_two_applications(replace: Replace) -> None:
@@ -188,7 +192,7 @@ def _block_of_two_applications(replace: Replace) -> None:
         return codec.split_into_blocks([(*row[:6], *rows[-1][6:-1], row[-1]) for row in rows])
 
     replace(packing, "split_into_blocks", cut)
-    replace(packing._Rewrite, "_compare_versions", lambda *_: None)
+    replace(packing.DayRewrite, "compare_versions", lambda *_: None)
 
 
 def _only_noted_rows_kept(replace: Replace) -> None:

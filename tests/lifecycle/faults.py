@@ -20,7 +20,7 @@ _this_thread = threading.local()
 _UNNAMED = {"_enter_gen": "BEGIN", "_exit_gen": "END"}
 
 
-class Killed(BaseException):
+class SimulatedKill(BaseException):
     """The process ends here."""
 
 
@@ -47,7 +47,7 @@ class Trap:
     dead: bool = False
     _met: int = 0
 
-    def meets(self, label: str) -> bool:
+    def is_point(self, label: str) -> bool:
         """Whether this statement is the point."""
         if self.sprung or self.point.word not in label:
             return False
@@ -64,12 +64,12 @@ class Trap:
             connection.pgconn.finish()
         if self.kill or connection is None:
             self.dead = True
-            raise Killed(label)
+            raise SimulatedKill(label)
         raise psycopg.OperationalError(f"connection lost at {label}")
 
 
 @contextmanager
-def trapped(trap: Trap | None) -> Iterator[None]:
+def set_trap(trap: Trap | None) -> Iterator[None]:
     """Set the trap for what this thread does in the block."""
     _this_thread.trap = trap
     try:
@@ -79,11 +79,11 @@ def trapped(trap: Trap | None) -> Iterator[None]:
 
 
 @contextmanager
-def installed() -> Iterator[None]:
+def install_faults() -> Iterator[None]:
     """Make every statement of psycopg, and every file written to the archive, a possible point."""
     wait, write = psycopg.Connection.wait, ArchiveStore.write
 
-    def waiting(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
+    def wait_at_point(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
         # To begin a pipeline, psycopg sends nothing: nothing can happen after it.
         sends = gen.gi_code.co_qualname != "BasePipeline._enter_gen"
         if not sends or getattr(_this_thread, "trap", None) is None:
@@ -92,12 +92,12 @@ def installed() -> Iterator[None]:
             return wait(self, gen, *args, **kwargs)
 
     @contextmanager
-    def writing(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
+    def write_at_point(self: ArchiveStore, name: str) -> Iterator[IO[bytes]]:
         with _point(None, f"file {name}"), write(self, name) as sink:
             yield sink
 
-    psycopg.Connection.wait = waiting  # type: ignore[method-assign]
-    ArchiveStore.write = writing  # type: ignore[method-assign]
+    psycopg.Connection.wait = wait_at_point  # type: ignore[method-assign]
+    ArchiveStore.write = write_at_point  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -112,8 +112,8 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
         yield
         return
     if trap.dead:
-        raise Killed(label)
-    met = trap.meets(label)
+        raise SimulatedKill(label)
+    met = trap.is_point(label)
     if met and not trap.point.after:
         trap.spring(connection, label)
     yield
@@ -124,8 +124,8 @@ def _point(connection: psycopg.Connection[Any] | None, label: str) -> Iterator[N
 def _statement(gen: Any) -> str:
     """The statement that psycopg is about to send, or the name of psycopg's own step."""
     name = gen.gi_code.co_name
-    found = gen.gi_frame.f_locals if gen.gi_frame else {}
-    query = found.get("query", found.get("statement"))
+    frame_locals = gen.gi_frame.f_locals if gen.gi_frame else {}
+    query = frame_locals.get("query", frame_locals.get("statement"))
     if isinstance(query, sql.Composable):
         query = query.as_string(None)
     if isinstance(query, bytes):

@@ -11,22 +11,22 @@ from hypothesis.errors import HypothesisException
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from history.retention.seals.seal import YOUNGEST_DAYS
-from tests.lifecycle.checks import Step, check
-from tests.lifecycle.consumer import listening
-from tests.lifecycle.faults import installed
-from tests.lifecycle.model import Model, newest_archived
+from tests.lifecycle.checks import LifecycleStep, check
+from tests.lifecycle.consumer import collect_warnings
+from tests.lifecycle.faults import install_faults
+from tests.lifecycle.model import Model, find_newest_archived
 from tests.lifecycle.observed import Place
-from tests.lifecycle.record import Record, state
+from tests.lifecycle.record import Record, hash_state
 from tests.lifecycle.sent import TOPICS, Draft
 from tests.lifecycle.stand import (
     AHEAD,
     HOLD,
     RETENTION,
     START,
-    Done,
-    Stand,
-    command,
-    wrong_clock,
+    LifecycleResult,
+    LifecycleStand,
+    run_command,
+    set_wrong_clock,
 )
 from tests.lifecycle.strategies import (
     AFTERWARDS,
@@ -39,7 +39,7 @@ from tests.lifecycle.strategies import (
     OVERLAPS,
     PACKS,
     WHILE_PACKED,
-    faults,
+    draw_faults,
 )
 from tests.lifecycle.tamper import Damage, Tampering, damage, tamper
 from tests.lifecycle.work import FENCED, Fault, Work
@@ -56,9 +56,9 @@ class Lifecycle(RuleBasedStateMachine):
         record.examples += 1
         self._stack = ExitStack()
         self._stack.enter_context(redirect_stderr(StringIO()))  # the commands show progress there
-        warnings = self._stack.enter_context(listening())
-        self._stack.enter_context(installed())
-        self.stand = Stand()
+        warnings = self._stack.enter_context(collect_warnings())
+        self._stack.enter_context(install_faults())
+        self.stand = LifecycleStand()
         self._stack.callback(self.stand.close)
         self.model = Model(START, RETENTION, AHEAD, HOLD)
         self.work = Work(self.stand, self.model, warnings)
@@ -78,15 +78,15 @@ class Lifecycle(RuleBasedStateMachine):
         self._send(hours, drafts)
         if read:
             self.work.ready().read(len(drafts), self.work.seen)
-        self._check(Step("send"))
+        self._check(LifecycleStep("send"))
 
-    @rule(hours=HOURS, drafts=DRAFTS, fault=faults("write"))
+    @rule(hours=HOURS, drafts=DRAFTS, fault=draw_faults("write"))
     def store(self, hours: int, drafts: list[Draft], fault: Fault | None) -> None:
         """Messages are sent, decoded and written."""
         self._send(hours, drafts)
         self._do("write", fault)
 
-    @rule(hours=HOURS, fault=faults("write"))
+    @rule(hours=HOURS, fault=draw_faults("write"))
     def write(self, hours: int, fault: Fault | None) -> None:
         """Messages that were sent or decoded before are written."""
         self.work.pass_time(hours)
@@ -108,22 +108,22 @@ class Lifecycle(RuleBasedStateMachine):
         successor, work.consumer, work.fenced = work.consumer, work.fenced, None
         step = self._do("write")
         work.consumer = successor
-        assert step.said == FENCED, "a consumer that lost its partitions could write"
+        assert step.output == FENCED, "a consumer that lost its partitions could write"
 
     # Cron runs.
 
-    @rule(nights=st.integers(0, 3), fault=faults("maintain"))
+    @rule(nights=st.integers(0, 3), fault=draw_faults("maintain"))
     def maintain(self, nights: int, fault: Fault | None) -> None:
         """cron runs after each midnight, or now."""
-        for left in range(max(nights, 1), 0, -1):
+        for nights_left in range(max(nights, 1), 0, -1):
             if nights:
                 self.work.pass_time(-1)
-            self._do("maintain", fault if left == 1 else None)
+            self._do("maintain", fault if nights_left == 1 else None)
 
     @rule(days=st.integers(1, 5) | st.none(), cron=st.booleans())
     def retention(self, days: int | None, cron: bool) -> None:
         """Retention changes; None: the newest archived day is inside again. cron: it runs now."""
-        newest = newest_archived(self.work.seen)
+        newest = find_newest_archived(self.work.seen)
         if days is None:
             days = (self.model.today - newest).days if newest else RETENTION + 1
         self._keep(days)
@@ -132,7 +132,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     # People do things.
 
-    @rule(day=st.integers(0, 3), fault=faults("restore"))
+    @rule(day=st.integers(0, 3), fault=draw_faults("restore"))
     def restore(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.archived:
             self._do("restore", fault, day)
@@ -143,7 +143,7 @@ class Lifecycle(RuleBasedStateMachine):
     ) -> None:
         """The newest archived day is inside retention again, and rows of that day arrive while it
         is restored. cron: the day is created before."""
-        newest = newest_archived(self.work.seen)
+        newest = find_newest_archived(self.work.seen)
         if newest is None:
             return
         self._keep((self.model.today - newest).days)
@@ -155,19 +155,19 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule(day=st.integers(0, 2))
     def release(self, day: int) -> None:
-        if any(found.restored for found in self.work.seen.days.values()):
+        if any(state.restored for state in self.work.seen.days.values()):
             self._do("release", None, day)
 
-    @rule(day=st.integers(0, 3), fault=faults("seal"))
+    @rule(day=st.integers(0, 3), fault=draw_faults("seal"))
     def seal(self, day: int, fault: Fault | None) -> None:
         if self.work.seen.days:
             self._do("seal", fault, day)
 
-    @rule(name=PACKS, day=st.integers(0, 3), fault=faults("pack"), drafts=OLDEST)
+    @rule(name=PACKS, day=st.integers(0, 3), fault=draw_faults("pack"), drafts=OLDEST)
     def pack(self, name: str, day: int, fault: Fault | None, drafts: list[Draft]) -> None:
         """By hand; maintain packs too. Rows of the day come before, meanwhile and after."""
-        if self.work.finished():
-            if fault is not None and fault.what == "write":
+        if self.work.list_finished():
+            if fault is not None and fault.action == "write":
                 self._send(0, drafts)
             self._do(name, fault, day)
 
@@ -177,12 +177,12 @@ class Lifecycle(RuleBasedStateMachine):
         afterwards: one that is inside of a block, not the newest, which the primary key knows."""
         self._keep(max(self.model.retention, YOUNGEST_DAYS + 1))
         self._do("maintain")
-        if self.model.oldest not in self.work.finished_days():
+        if self.model.oldest not in self.work.list_finished_days():
             return
-        day = self.work.finished_days().index(self.model.oldest)
+        day = self.work.list_finished_days().index(self.model.oldest)
         self._send(0, drafts)
         self._do("write")
-        if meanwhile.what.startswith("write"):
+        if meanwhile.action.startswith("write"):
             self._send(0, [replace(draft, id=1 - draft.id) for draft in drafts])
         self._do(name, replace(meanwhile, day=day), day)
         self._do("insert_again", None, day)
@@ -192,12 +192,12 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(day=st.integers(0, 3))
     def pack_beside_an_earlier_release(self, day: int) -> None:
         """A process is connected that cannot read blocks."""
-        if not self.work.finished():
+        if not self.work.list_finished():
             return
         with self.stand.connect_as_an_earlier_release():
             step = self._do("pack", None, day)
         assert step.code == 2, "a day was packed beside a release that cannot read it"
-        assert "a process of an earlier release is connected" in step.said, step.said
+        assert "a process of an earlier release is connected" in step.output, step.output
 
     @rule(drafts=OLDEST, ahead=st.booleans())
     def store_with_a_wrong_clock(self, drafts: list[Draft], ahead: bool) -> None:
@@ -208,19 +208,19 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(day=st.integers(0, 3), again=st.booleans())
     def write_sql(self, day: int, again: bool) -> None:
         """The owner writes with SQL; again: an earlier release writes what is stored."""
-        if self.work.finished():
+        if self.work.list_finished():
             self._do("insert_again" if again else "insert", None, day)
 
     @rule(days=st.integers(1, 6))
     def pack_today(self, days: int) -> None:
         """Somebody packs today on a machine whose clock is ahead."""
-        with wrong_clock(days):
-            done = command("partitions", "pack", str(self.model.today))
-        assert done.code == 2, f"today was packed: {done}"
-        assert "the clock of this machine" in done.said, done.said
-        self._check(Step("pack_today"))
+        with set_wrong_clock(days):
+            result = run_command("partitions", "pack", str(self.model.today))
+        assert result.code == 2, f"today was packed: {result}"
+        assert "the clock of this machine" in result.output, result.output
+        self._check(LifecycleStep("pack_today"))
 
-    @rule(fault=faults("retry"))
+    @rule(fault=draw_faults("retry"))
     def retry(self, fault: Fault | None) -> None:
         if self.work.seen.quarantine:
             self._do("retry", fault)
@@ -228,8 +228,10 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(topic=st.integers(0, len(TOPICS) - 1))
     def discard(self, topic: int) -> None:
         if self.work.seen.quarantine:
-            done = command("quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted")
-            self._check(Step("discard", code=done.code, said=done.said))
+            result = run_command(
+                "quarantine", "discard", "--topic", TOPICS[topic], "--why", "not wanted"
+            )
+            self._check(LifecycleStep("discard", code=result.code, output=result.output))
 
     @rule(number=st.integers(0, 3), how=st.sampled_from(Tampering))
     def tamper(self, number: int, how: Tampering) -> None:
@@ -239,12 +241,12 @@ class Lifecycle(RuleBasedStateMachine):
             return
         place = places[number % len(places)]
         undo = tamper(self.stand.plain, self.work.seen.days[place].name, how)
-        done = command("partitions", "verify")
+        result = run_command("partitions", "verify")
         where = f"{place[0]} {place[1]}"
-        assert done.code == 1, f"verify does not notice: {how.value} in {where}: {done}"
-        assert where in done.said, f"verify does not name {where}: {done}"
+        assert result.code == 1, f"verify does not notice: {how.value} in {where}: {result}"
+        assert where in result.output, f"verify does not name {where}: {result}"
         undo()
-        self._check(Step("tamper"))
+        self._check(LifecycleStep("tamper"))
 
     @rule(
         number=st.integers(0, 3),
@@ -263,15 +265,15 @@ class Lifecycle(RuleBasedStateMachine):
             return
         where, name = files[number % len(files)]
         undo = damage(self.stand.archive / name, how, position)
-        done = command("partitions", "verify", "--archive")
-        assert done.code == 1, f"verify --archive does not notice: {how.value} {name}: {done}"
-        assert where in done.said, f"verify --archive does not name {where}: {done}"
-        step = self.work.do(act) if act else Step("damage")
+        result = run_command("partitions", "verify", "--archive")
+        assert result.code == 1, f"verify --archive does not notice: {how.value} {name}: {result}"
+        assert where in result.output, f"verify --archive does not name {where}: {result}"
+        step = self.work.do(act) if act else LifecycleStep("damage")
         step.fault = "damage"
         undo()
         self._check(step)
-        done = command("partitions", "verify", "--archive")
-        assert done == Done(), f"verify --archive complains: {done}"
+        result = run_command("partitions", "verify", "--archive")
+        assert result == LifecycleResult(), f"verify --archive complains: {result}"
 
     def _sealed_with_rows(self) -> list[Place]:
         """The sealed days whose rows are in the table only: verify has nothing else to compare."""
@@ -286,7 +288,7 @@ class Lifecycle(RuleBasedStateMachine):
     def _keep(self, days: int) -> None:
         """Set retention."""
         self.model.retention = days
-        self.model.window_moved()
+        self.model.note_moved_window()
         self.stand.set_retention(days)
         record.steps["retention"] += 1
 
@@ -295,23 +297,23 @@ class Lifecycle(RuleBasedStateMachine):
         for draft in drafts:
             self.model.send(draft, self.work.seen)
         if self.work.consumer is not None:
-            self.work.consumer.heartbeat()
+            self.work.consumer.record_ends()
 
-    def _do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+    def _do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
         step = self.work.do(name, fault, day)
         self._check(step)
         return step
 
-    def _check(self, step: Step) -> None:
+    def _check(self, step: LifecycleStep) -> None:
         record.steps[step.name] += 1
         if not step.alone:
             record.meanwhile[step.meanwhile or step.fault or ""] += 1
         before, after = self.work.seen, self.work.observer.look()
         wrong = check(self.model, before, after, step)
         self.work.seen = after
-        record.states.add(state(self.model, after))
+        record.states.add(hash_state(self.model, after))
         if after.sealed and step.name != "send":
-            verified = command("partitions", "verify")
+            verified = run_command("partitions", "verify")
             if verified.code:
-                wrong.append(f"verify complains: {verified.said}")
+                wrong.append(f"verify complains: {verified.output}")
         assert not wrong, "\n".join(wrong)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from tests.lifecycle.observed import Observed, Place, Where
-from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, sent
+from tests.lifecycle.sent import BY_TABLE, TOPICS, Draft, Row, Sent, When, make_sent
 
 UNSETTLED = ("new", "retrying", "failed")
 
@@ -26,10 +26,12 @@ class InHand:
 class Model:
     """The broker's log, and everything that is known of it.
 
-    in_hand: by place, messages that a consumer has decoded. kept: rows that were acknowledged.
-    by_hand: those of them that somebody wrote with SQL, each with the text of its document.
-    fates: `stored`, `expired`, `quarantined`, or the outcome of a retry. came_back: archived days
-    that had a partition again without being restored.
+    Attributes:
+        in_hand: By place, the messages that a consumer has decoded.
+        acknowledged_rows: The rows that must be stored, because somebody was told that they are.
+        by_hand: Rows among them that somebody wrote with SQL, with the text of the document.
+        fates: `stored`, `expired`, `quarantined`, or the outcome of a retry.
+        came_back: Archived days that had a partition again without being restored.
     """
 
     now: datetime
@@ -39,7 +41,7 @@ class Model:
     log: dict[str, list[Sent]] = field(default_factory=lambda: {topic: [] for topic in TOPICS})
     acknowledged: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
     in_hand: dict[Where, InHand] = field(default_factory=dict)
-    kept: set[Row] = field(default_factory=set)
+    acknowledged_rows: set[Row] = field(default_factory=set)
     by_hand: dict[Row, str] = field(default_factory=dict)
     fates: dict[Where, str] = field(default_factory=dict)
     came_back: set[Place] = field(default_factory=set)
@@ -58,29 +60,29 @@ class Model:
         """The last day of which versions are accepted."""
         return self.today + timedelta(days=self.ahead)
 
-    def message(self, where: Where) -> Sent:
+    def get_message(self, where: Where) -> Sent:
         return self.log[where[0]][where[1]]
 
     def send(self, draft: Draft, seen: Observed) -> None:
-        one = timedelta(days=1)
+        one_day = timedelta(days=1)
         day = {
             When.TODAY: self.today,
-            When.YESTERDAY: self.today - one,
+            When.YESTERDAY: self.today - one_day,
             When.OLDEST: self.oldest,
-            When.BEFORE: self.oldest - one,
-            When.ARCHIVED: newest_archived(seen) or self.oldest - one,
+            When.BEFORE: self.oldest - one_day,
+            When.ARCHIVED: find_newest_archived(seen) or self.oldest - one_day,
             When.AHEAD: self.newest,
-            When.BEYOND: self.newest + one,
+            When.BEYOND: self.newest + one_day,
         }[draft.day]
         log = self.log[draft.topic]
-        log.append(sent(draft, day, len(log), self.now))
+        log.append(make_sent(draft, day, len(log), self.now))
 
-    def written_by_hand(self, day: date) -> tuple[Row, str]:
+    def make_row_by_hand(self, day: date) -> tuple[Row, str]:
         """Return a version of a day that nobody sends, and the text of its document."""
         draft = Draft(id=100 + len(self.by_hand), version=1)
-        return _with_text(sent(draft, day, 0, self.now))
+        return _with_text(make_sent(draft, day, 0, self.now))
 
-    def again(self, row: Row) -> tuple[Row, str]:
+    def repeat_row(self, row: Row) -> tuple[Row, str]:
         """Return a version that is stored, and the text of its document."""
         if row in self.by_hand:
             return row, self.by_hand[row]
@@ -91,35 +93,35 @@ class Model:
             if message.row == row
         )
 
-    def decoded(self, message: Sent, seen: Observed) -> None:
+    def note_decoded(self, message: Sent, seen: Observed) -> None:
         """A consumer has just decoded this message."""
         missing = not seen.has((message.table, message.day))
         self.in_hand[message.place] = InHand(self.oldest, self.newest, self.newest, missing)
 
-    def window_moved(self) -> None:
+    def note_moved_window(self) -> None:
         """The clock or retention has changed."""
-        for held in self.in_hand.values():
-            held.oldest_until = max(held.oldest_until, self.oldest)
-            held.newest_from = min(held.newest_from, self.newest)
-            held.newest_until = max(held.newest_until, self.newest)
+        for in_hand in self.in_hand.values():
+            in_hand.oldest_until = max(in_hand.oldest_until, self.oldest)
+            in_hand.newest_from = min(in_hand.newest_from, self.newest)
+            in_hand.newest_until = max(in_hand.newest_until, self.newest)
 
-    def disputed(self) -> set[Place]:
+    def find_disputed_days(self) -> set[Place]:
         """Days with two contents of one version: one was archived, the other one came when the day
         was there again without its archived rows. maintain leaves such a day to people."""
-        keys = Counter(row.key for row in self.kept)
-        return {(row.table, row.day) for row in self.kept if keys[row.key] > 1}
+        keys = Counter(row.key for row in self.acknowledged_rows)
+        return {(row.table, row.day) for row in self.acknowledged_rows if keys[row.key] > 1}
 
-    def unsettled(self, seen: Observed, place: Place) -> list[Sent]:
+    def list_unsettled(self, seen: Observed, place: Place) -> list[Sent]:
         """The unsettled messages in quarantine with a version of this table and day."""
         return [
             message
             for where, row in seen.quarantine.items()
             if row.status in UNSETTLED
-            for message in (self.message(where),)
+            for message in (self.get_message(where),)
             if (message.table, message.day) == place
         ]
 
-    def unread(self, seen: Observed, place: Place) -> list[str]:
+    def list_unread_topics(self, seen: Observed, place: Place) -> list[str]:
         """The topics of a table that may have unread versions of this day, as far as the ledger
         knows their end. A migration topic has old versions in new messages."""
         live, twin = BY_TABLE[place[0]].topics
@@ -134,11 +136,11 @@ class Model:
             behind.remove(live)
         return behind
 
-    def holds(self, seen: Observed, place: Place) -> bool:
+    def is_held(self, seen: Observed, place: Place) -> bool:
         """Whether a day before retention must stay."""
         if place[1] < self.oldest - timedelta(days=self.hold):
             return False
-        return bool(self.unsettled(seen, place) or self.unread(seen, place))
+        return bool(self.list_unsettled(seen, place) or self.list_unread_topics(seen, place))
 
 
 def _with_text(message: Sent) -> tuple[Row, str]:
@@ -147,5 +149,5 @@ def _with_text(message: Sent) -> tuple[Row, str]:
     return message.row, text[text.index('"data": ') + len('"data": ') : -1]
 
 
-def newest_archived(seen: Observed) -> date | None:
+def find_newest_archived(seen: Observed) -> date | None:
     return max((day for _, day in seen.archived), default=None)

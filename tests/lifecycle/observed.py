@@ -12,7 +12,7 @@ import zstandard
 from psycopg.rows import namedtuple_row
 from pyarrow import parquet
 
-from tests.lifecycle.sent import BY_TABLE, ENTITIES, Row, canonical, microseconds
+from tests.lifecycle.sent import BY_TABLE, ENTITIES, Row, to_canonical, to_microseconds
 
 TABLES = [entity.table for entity in ENTITIES]
 # The access journal has seals too, and a life of its own.
@@ -124,7 +124,7 @@ class Observer:
         ]
         for row in self._query(" UNION ALL ".join(selects)) if selects else ():
             if row.packed is None:
-                yield Row._make((*row[:8], canonical(row.data)))
+                yield Row._make((*row[:8], to_canonical(row.data)))
             else:
                 yield from self._unpacked(row)
 
@@ -139,16 +139,16 @@ class Observer:
         keys, names = row.keys or b"", (row.names or "").split("\n")
         assert len(keys) == 8 * (len(texts) - 1) + checksum
         for place, text in enumerate(texts):
-            number, at = row.version - len(texts) + 1 + place, row.at
+            number, micros = row.version - len(texts) + 1 + place, row.at
             kind, client, author = row.type, row.client_id, row.author
             if key := keys[8 * place : min(8 * place + 8, len(keys) - checksum)]:
-                at -= int.from_bytes(key[:5])
+                micros -= int.from_bytes(key[:5])
                 kind = key[5]
                 client = names[key[6] - 1] if key[6] else client
                 author = names[key[7] - 1] or None if key[7] else author
             yield Row(
-                *(row[0], row.id, row.versions[place] if row.versions else number, at),
-                *(client, author, kind, row.application, canonical(text.decode())),
+                *(row[0], row.id, row.versions[place] if row.versions else number, micros),
+                *(client, author, kind, row.application, to_canonical(text.decode())),
             )
 
     def _file(self, table: str, name: str) -> list[Row]:
@@ -161,12 +161,12 @@ class Observer:
                     table,
                     row["id"],
                     row["version"],
-                    microseconds(row["updated_at"]),
+                    to_microseconds(row["updated_at"]),
                     row["client_id"],
                     row["author"],
                     row["type"],
                     row.get("product_instance_id"),
-                    canonical(row["data"]),
+                    to_canonical(row["data"]),
                 )
                 for row in parquet.ParquetFile(path).read().to_pylist()
             ]

@@ -33,15 +33,15 @@ class Record:
             )
 
     def __str__(self) -> str:
-        each = ", ".join(f"{count:,} {name}" for name, count in self.steps.most_common())
+        counts = ", ".join(f"{count:,} {name}" for name, count in self.steps.most_common())
         return (
-            f"{self.examples:,} examples, {self.steps.total():,} steps ({each});"
+            f"{self.examples:,} examples, {self.steps.total():,} steps ({counts});"
             f" {self.meanwhile.total():,} with a fault or another act in the middle;"
             f" {len(self.states):,} states; {self.seconds:.0f} s"
         )
 
 
-def state(model: Model, seen: Observed) -> int:
+def hash_state(model: Model, seen: Observed) -> int:
     """A hash of what kinds of days there are, relative to the start of retention. Contents of rows
     do not count."""
     filled = {(row.table, row.day) for row in seen.rows}
@@ -54,8 +54,8 @@ def state(model: Model, seen: Observed) -> int:
                 place in filled,
                 place in seen.archived,
                 place in seen.sealed,
-                bool(model.unsettled(seen, place)),
-                model.holds(seen, place),
+                bool(model.list_unsettled(seen, place)),
+                model.is_held(seen, place),
             )
             for place in {*seen.days, *seen.archived, *seen.sealed}
         )

@@ -25,12 +25,12 @@ MOMENTS = (
 
 
 class Row(NamedTuple):
-    """One stored version. at: microseconds since the epoch; data: JSON with sorted keys."""
+    """One stored version. updated_at: microseconds since the epoch; data: JSON with sorted keys."""
 
     table: str
     id: str
     version: int
-    at: int
+    updated_at: int
     client: str
     author: str | None
     type: int
@@ -39,11 +39,11 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        return self.table, self.id, self.at, self.version
+        return self.table, self.id, self.updated_at, self.version
 
     @property
     def day(self) -> date:
-        return (EPOCH + timedelta(microseconds=self.at)).date()
+        return (EPOCH + timedelta(microseconds=self.updated_at)).date()
 
     def __str__(self) -> str:
         return f"{self.table} {self.id} v{self.version} of {self.day}"
@@ -115,10 +115,10 @@ class Sent:
         return f"{self.topic}@{self.offset} of {self.day}"
 
 
-def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
+def make_sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     """The draft as the message at an offset of its topic."""
     entity = ENTITIES[draft.entity]
-    at = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
+    moment = datetime.combine(day, time(), UTC) + MOMENTS[draft.moment]
     data: dict[str, Any] = {"content": draft.content, "exact": "@", "number": f"N{draft.id}"}
     if not entity.root:
         data["clientId"] = f"C{draft.id}"
@@ -126,7 +126,7 @@ def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
         "id": f"{'a' if entity.root else 'p'}{draft.id}",
         "version": draft.version,
         "type": min(draft.version, 1),
-        "updatedAt": f"{at:%Y-%m-%dT%H:%M:%S.%f}",
+        "updatedAt": f"{moment:%Y-%m-%dT%H:%M:%S.%f}",
         "clientId": "top-crm",
         "author": None if draft.version == 1 else "m.ivanov",
         "data": data,
@@ -137,30 +137,30 @@ def sent(draft: Draft, day: date, offset: int, now: datetime) -> Sent:
     value = json.dumps(fields).replace('"@"', number).encode()
     if draft.kind is Kind.BROKEN:
         value = value[:-2]
-    row = _row(entity, fields, at, number) if draft.kind is Kind.GOOD else None
+    row = _row(entity, fields, moment, number) if draft.kind is Kind.GOOD else None
     readable = draft.kind is not Kind.BROKEN
     return Sent(draft.topic, offset, value, now, entity.table, day, row, readable)
 
 
-def _row(entity: EntityKind, fields: dict[str, Any], at: datetime, number: str) -> Row:
+def _row(entity: EntityKind, fields: dict[str, Any], moment: datetime, number: str) -> Row:
     return Row(
         entity.table,
         fields["id"],
         fields["version"],
-        microseconds(at),
+        to_microseconds(moment),
         fields["clientId"],
         fields["author"],
         fields["type"],
         fields.get("productInstanceId"),
-        canonical(json.dumps(fields["data"]).replace('"@"', number)),
+        to_canonical(json.dumps(fields["data"]).replace('"@"', number)),
     )
 
 
-def microseconds(moment: datetime) -> int:
+def to_microseconds(moment: datetime) -> int:
     """Microseconds since the epoch."""
     return (moment - EPOCH) // timedelta.resolution
 
 
-def canonical(text: str) -> str:
+def to_canonical(text: str) -> str:
     """JSON text with sorted keys; numbers stay as they are written."""
     return json.dumps(json.loads(text, parse_float=Decimal), sort_keys=True, default=str)

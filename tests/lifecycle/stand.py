@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 from unittest import mock
 
@@ -63,17 +62,17 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Done:
+class LifecycleResult:
     """The result of a command: its exit code, and what it said of a failure."""
 
     code: int = 0
-    said: str = ""
+    output: str = ""
 
 
 PATH = "public,clock,pg_catalog"
 
 
-class Stand:
+class LifecycleStand:
     """One database and one archive. Call close()."""
 
     def __init__(self) -> None:
@@ -130,13 +129,13 @@ class Stand:
         ):
             time.sleep(0.001)
 
-    def waiting(self) -> list[int]:
+    def list_waiting(self) -> list[int]:
         """The sessions of this database that wait for a lock."""
-        found = self.plain.execute(
+        rows = self.plain.execute(
             "SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND wait_event_type = 'Lock'"
         )
-        return [pid for (pid,) in found]
+        return [pid for (pid,) in rows]
 
     def terminate(self, pids: list[int]) -> None:
         self.plain.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s::int[]) pid", [pids])
@@ -153,7 +152,7 @@ class Stand:
 
 
 @contextlib.contextmanager
-def wrong_clock(days: int) -> Iterator[None]:
+def set_wrong_clock(days: int) -> Iterator[None]:
     """This thread's process has a clock that is so many days ahead; the server's is right."""
     clock_error.days = timedelta(days=days)
     try:
@@ -162,26 +161,26 @@ def wrong_clock(days: int) -> Iterator[None]:
         clock_error.days = timedelta(0)
 
 
-def command(*words: str) -> Done:
+def run_command(*words: str) -> LifecycleResult:
     """Run `manage.py` with these words, on this thread's connection."""
-    found, said = io.StringIO(), io.StringIO()
+    output, errors = io.StringIO(), io.StringIO()
     code = 0
     try:
-        call_command(*words, stdout=found, stderr=said)
+        call_command(*words, stdout=output, stderr=errors)
     except SystemExit as error:
         code = int(error.code or 0)
     except CommandError as error:
         code = error.returncode
-        said.write(str(error))
+        errors.write(str(error))
     except Exception:
         code = TRACEBACK
-        said.write(traceback.format_exc())
+        errors.write(traceback.format_exc())
     # Findings are on the standard output; those of a good run nobody reads.
-    return Done(code, (found.getvalue() if code else "") + said.getvalue())
+    return LifecycleResult(code, (output.getvalue() if code else "") + errors.getvalue())
 
 
 @contextlib.contextmanager
-def prepared() -> Iterator[None]:
+def prepare_template() -> Iterator[None]:
     """Create the template of all databases. Until the block ends, settings and clock are ours."""
     annals, now, before = settings.ANNALS, clock.now, dict(connection.settings_dict)
     options = {**connection.settings_dict["OPTIONS"]}
@@ -217,21 +216,17 @@ def _less(few: tuple[EntityKind, ...]) -> Iterator[None]:
     """Show the commands only these kinds of entities, and one spare day: a third of the time. Who
     cannot read blocks is not given long to say so.
 
-    They are replaced in all modules, and where they are the default of an argument.
+    They are replaced in all modules.
     """
-    versions = tuple(each for each in plan.VERSION_TABLES if each.rows in few)
+    versions = tuple(item for item in plan.VERSION_TABLES if item.rows in few)
     swaps: dict[int, object] = {id(entities.ENTITIES): few, id(plan.VERSION_TABLES): versions}
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(plan, "SPARE_DAYS", 1))
         stack.enter_context(mock.patch.object(forms, "ANNOUNCED_S", 0.2))
-        for module in [each for name, each in sys.modules.items() if name.startswith(OURS)]:
+        for module in [item for name, item in sys.modules.items() if name.startswith(OURS)]:
             for name, value in list(vars(module).items()):
                 if id(value) in swaps:
                     stack.enter_context(mock.patch.object(module, name, swaps[id(value)]))
-                given = value.__defaults__ if isinstance(value, FunctionType) else None
-                if given and any(id(each) in swaps for each in given):
-                    less = tuple(swaps.get(id(each), each) for each in given)
-                    stack.enter_context(mock.patch.object(value, "__defaults__", less))
         yield
 
 

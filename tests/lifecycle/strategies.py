@@ -48,7 +48,7 @@ PACKS = st.sampled_from(["pack", "pack", "unpack"])
 MOSTLY_PACKS = st.sampled_from(["pack", "pack", "pack", "unpack"])
 
 
-def faults(act: str) -> st.SearchStrategy[Fault | None]:
+def draw_faults(act: str) -> st.SearchStrategy[Fault | None]:
     """What happens in the middle of an act; None half of the time."""
     return st.none() | st.builds(
         Fault,
@@ -61,10 +61,10 @@ def faults(act: str) -> st.SearchStrategy[Fault | None]:
 
 
 def _points(act: str) -> st.SearchStrategy[Point]:
-    words, most = _POINTS[act]
+    words, maximum = _POINTS[act]
     return st.builds(
         Point, st.sampled_from(words), st.sampled_from([0, 0, 0, 1, 2]), st.booleans()
-    ) | st.builds(Point, st.just(""), st.integers(0, most), st.booleans())
+    ) | st.builds(Point, st.just(""), st.integers(0, maximum), st.booleans())
 
 
 # A restore and a write, one in the middle of the other, or a restore that is killed.

@@ -6,14 +6,14 @@ from pytest_django import DjangoDbBlocker
 from tests.lifecycle.defects import DEFECTS, put_back
 from tests.lifecycle.machine import record
 from tests.lifecycle.run import run
-from tests.lifecycle.stand import prepared
+from tests.lifecycle.stand import prepare_template
 
 # A series of random examples that does everything.
 SEED = 8
 
 
 def test_lifecycle_of_days_keeps_every_rule(django_db_blocker: DjangoDbBlocker) -> None:
-    with django_db_blocker.unblock(), prepared():
+    with django_db_blocker.unblock(), prepare_template():
         run(SEED, examples=8, steps=50)
     print(f"\n{record}")
     assert record.steps.keys() >= {"send", "write", "maintain", "retention", "restore", "retry"}

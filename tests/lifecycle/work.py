@@ -15,13 +15,13 @@ from history.kinds.entities import BY_NAME
 from history.retention.seals.seal import YOUNGEST_DAYS
 from ingest.consumer.writers import AbandonedError
 from ingest.store.ledger import FencedError
-from tests.lifecycle.checks import Step
+from tests.lifecycle.checks import LifecycleStep
 from tests.lifecycle.consumer import Consumer, Warnings
-from tests.lifecycle.faults import Killed, Point, Trap, trapped
+from tests.lifecycle.faults import Point, SimulatedKill, Trap, set_trap
 from tests.lifecycle.model import Model
 from tests.lifecycle.observed import Observed, Observer, Place
 from tests.lifecycle.sent import ROOT, Row
-from tests.lifecycle.stand import Done, Stand, command, wrong_clock
+from tests.lifecycle.stand import LifecycleResult, LifecycleStand, run_command, set_wrong_clock
 
 LONGEST_SECONDS = 60.0
 # How long an act stands still for another one that neither ends nor waits for a lock: it may be
@@ -44,7 +44,7 @@ class Fault:
     """
 
     point: Point
-    what: str
+    action: str
     day: int = 0
     midnight: bool = False
     terminate: bool = False
@@ -53,7 +53,7 @@ class Fault:
 class Work:
     """The store and its consumers. seen: the store after the latest step."""
 
-    def __init__(self, stand: Stand, model: Model, warnings: Warnings) -> None:
+    def __init__(self, stand: LifecycleStand, model: Model, warnings: Warnings) -> None:
         self._stand, self._model, self._warnings = stand, model, warnings
         self.observer = Observer(stand.plain, stand.archive)
         self.seen: Observed = self.observer.look()
@@ -71,128 +71,132 @@ class Work:
         acknowledged = self._model.acknowledged
         return any(len(log) > acknowledged[topic] for topic, log in self._model.log.items())
 
-    def do(self, name: str, fault: Fault | None = None, day: int = 0) -> Step:
+    def do(self, name: str, fault: Fault | None = None, day: int = 0) -> LifecycleStep:
         """Do an act, and whatever happens meanwhile. Afterwards both have ended."""
-        self._warnings.said.clear()
-        step, trap, other = Step(name), None, None
-        if fault is not None and fault.what in ("kill", "cut"):
-            trap = Trap(fault.point, kill=fault.what == "kill")
+        self._warnings.messages.clear()
+        step, trap, meanwhile = LifecycleStep(name), None, None
+        if fault is not None and fault.action in ("kill", "cut"):
+            trap = Trap(fault.point, kill=fault.action == "kill")
         elif fault is not None:
-            other = _Meanwhile(self, fault)
-            trap = Trap(fault.point, act=other.start)
+            meanwhile = _Meanwhile(self, fault)
+            trap = Trap(fault.point, act=meanwhile.start)
         try:
-            with trapped(trap):
-                done = self.act(name, day)
-            step.code, step.said = done.code, done.said
-        except (Killed, Exception) as error:
+            with set_trap(trap):
+                result = self.act(name, day)
+            step.code, step.output = result.code, result.output
+        except (SimulatedKill, Exception) as error:
             broken = trap is not None and trap.sprung and isinstance(error, psycopg.Error)
             if not broken and not (trap is not None and trap.dead):
                 raise  # but a killed process does not care for errors while its frames end
-            step.code, step.said = 2, str(error)
+            step.code, step.output = 2, str(error)
         finally:
-            if other is not None:
-                other.join()
+            if meanwhile is not None:
+                meanwhile.join()
         if fault is not None and trap is not None and trap.sprung:
-            step.fault, step.meanwhile = (None, fault.what) if other else (fault.what, None)
+            step.fault, step.meanwhile = (None, fault.action) if meanwhile else (fault.action, None)
             self._stand.wait_for_end(trap.pids)
-        if other is not None and other.terminated:
+        if meanwhile is not None and meanwhile.terminated:
             step.fault = "cut"
         if step.fault:
             connection.close()
         if step.fault == "kill" and name in ("write", "claim") and self.consumer is not None:
             self._lose(self.consumer)
-        step.retried = list(self._warnings.said)
+        step.retried = list(self._warnings.messages)
         return step
 
-    def act(self, name: str, day: int) -> Done:
+    def act(self, name: str, day: int) -> LifecycleResult:
         """The act of this name. day: an index into the days that it is possible for, the newest
         first."""
-        plain: dict[str, Callable[[], Done]] = {
+        plain: dict[str, Callable[[], LifecycleResult]] = {
             "write": self._write,
             "write_behind": lambda: self._write(-6),
             "write_ahead": lambda: self._write(6),
             "insert": lambda: self._insert(day),
             "insert_again": lambda: self._insert_again(day),
             "claim": self._claim,
-            "maintain": lambda: command("partitions", "maintain"),
-            "retry": lambda: command("quarantine", "retry", "--now"),
+            "maintain": lambda: run_command("partitions", "maintain"),
+            "retry": lambda: run_command("quarantine", "retry", "--now"),
         }
         if name in plain:
             return plain[name]()
         possible = {
             "restore": self.seen.archived,
-            "release": {place for place, found in self.seen.days.items() if found.restored},
-            "seal": {place for place, found in self.seen.days.items() if found.attached},
-            **dict.fromkeys(("pack", "unpack"), self.finished()),
+            "release": {place for place, state in self.seen.days.items() if state.restored},
+            "seal": {place for place, state in self.seen.days.items() if state.attached},
+            **dict.fromkeys(("pack", "unpack"), self.list_finished()),
         }[name]
-        days = sorted({each for _, each in possible}, reverse=True)
-        return command("partitions", name, str(days[day % len(days)])) if days else Done()
+        days = sorted({item for _, item in possible}, reverse=True)
+        return (
+            run_command("partitions", name, str(days[day % len(days)]))
+            if days
+            else LifecycleResult()
+        )
 
-    def finished(self) -> set[Place]:
+    def list_finished(self) -> set[Place]:
         """The days that can be packed."""
         end = self._model.today - timedelta(days=YOUNGEST_DAYS)
         return {
-            place for place, found in self.seen.days.items() if found.attached and place[1] < end
+            place for place, state in self.seen.days.items() if state.attached and place[1] < end
         }
 
-    def finished_days(self) -> list[date]:
+    def list_finished_days(self) -> list[date]:
         """The days of which a table can be packed, the newest first."""
-        return sorted({day for _, day in self.finished()}, reverse=True)
+        return sorted({day for _, day in self.list_finished()}, reverse=True)
 
     def ready(self) -> Consumer:
         """The consumer; a new one if there is none."""
         return self.consumer or self._take_over()
 
-    def _write(self, days_ahead: int = 0) -> Done:
+    def _write(self, days_ahead: int = 0) -> LifecycleResult:
         """Write a batch. days_ahead: how wrong the consumer's clock is; it is right where the days
         of the batch are in question: what is expired is said by a clock."""
         consumer = self.ready()
         if not consumer.batch.messages:
             consumer.read(1_000, self.seen)
         batch = consumer.batch
-        there = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
-        if batch.expired or batch.rejects or not there:
+        has_days = all(self.seen.has((BY_NAME[name].table, day)) for name, day in batch.get_days())
+        if batch.expired or batch.rejects or not has_days:
             days_ahead = 0
         try:
             if batch.messages:
-                with wrong_clock(days_ahead):
+                with set_wrong_clock(days_ahead):
                     consumer.write()
         except FencedError:
             self._lose(consumer)
-            return Done(1, FENCED)
+            return LifecycleResult(1, FENCED)
         except AbandonedError:
-            raise Stuck(f"the batch cannot be written: {self._warnings.said[-1:]}") from None
-        return Done()
+            raise Stuck(f"the batch cannot be written: {self._warnings.messages[-1:]}") from None
+        return LifecycleResult()
 
-    def _insert(self, day: int) -> Done:
+    def _insert(self, day: int) -> LifecycleResult:
         """The owner of the tables writes a version of a finished day that is not sealed."""
         place = self._open_place(day)
         if place is not None:
-            row, text = self._model.written_by_hand(place[1])
+            row, text = self._model.make_row_by_hand(place[1])
             self._execute(row, text)
             self._model.by_hand[row] = text
-            self._model.kept.add(row)
-        return Done()
+            self._model.acknowledged_rows.add(row)
+        return LifecycleResult()
 
-    def _insert_again(self, day: int) -> Done:
+    def _insert_again(self, day: int) -> LifecycleResult:
         """An earlier release, which knows no blocks, writes a version that is stored."""
         place = self._open_place(day)
         rows = sorted(row for row in self.seen.rows if (row.table, row.day) == place)
         if rows:
             # The last one is the newest of its block: that one the primary key knows.
             with suppress(errors.UniqueViolation):
-                self._execute(*self._model.again(rows[(7 * day) % max(1, len(rows) - 1)]))
-        return Done()
+                self._execute(*self._model.repeat_row(rows[(7 * day) % max(1, len(rows) - 1)]))
+        return LifecycleResult()
 
     def _open_place(self, day: int) -> Place | None:
         """The day with that number of `finished_days`, if it is not sealed; otherwise another one
         that is not. None if all are."""
-        found = self.finished() - self.seen.sealed.keys()
-        places = sorted((place for place in found if place[0] == ROOT.table), reverse=True)
+        candidates = self.list_finished() - self.seen.sealed.keys()
+        places = sorted((place for place in candidates if place[0] == ROOT.table), reverse=True)
         if not places:
             return None
-        wanted = ROOT.table, self.finished_days()[day % len(self.finished_days())]
-        return wanted if wanted in places else places[day % len(places)]
+        preferred = ROOT.table, self.list_finished_days()[day % len(self.list_finished_days())]
+        return preferred if preferred in places else places[day % len(places)]
 
     def _execute(self, row: Row, text: str) -> None:
         with self._stand.connect() as plain:
@@ -200,12 +204,12 @@ class Work:
                 f"INSERT INTO {row.table} (id, version, data, updated_at, client_id, author, type)"
                 " VALUES (%s, %s, %s, 'epoch'::timestamptz + %s * interval '1 microsecond',"
                 " %s, %s, %s)",
-                [row.id, row.version, text, row.at, row.client, row.author, row.type],
+                [row.id, row.version, text, row.updated_at, row.client, row.author, row.type],
             )
 
-    def _claim(self) -> Done:
+    def _claim(self) -> LifecycleResult:
         self._take_over()
-        return Done()
+        return LifecycleResult()
 
     def _take_over(self) -> Consumer:
         """Another consumer claims the partitions; the one before does not know it. Two can do this
@@ -238,12 +242,12 @@ class Work:
             self._model.now = midnight
         else:
             self._model.now = now + timedelta(hours=hours)
-        self._model.window_moved()
+        self._model.note_moved_window()
         self._stand.set_clock(self._model.now)
 
-    def waiting(self, terminate: bool) -> bool:
+    def has_waiting_session(self, terminate: bool) -> bool:
         """Whether a session waits for a lock. terminate: end it."""
-        pids = self._stand.waiting()
+        pids = self._stand.list_waiting()
         if terminate:
             self._stand.terminate(pids)
         return bool(pids)
@@ -270,7 +274,7 @@ class _Meanwhile:
         self._thread.start()
         until = time.monotonic() + STANDSTILL_SECONDS
         while self._thread.is_alive() and time.monotonic() < until:
-            if self._work.waiting(self._fault.terminate):
+            if self._work.has_waiting_session(self._fault.terminate):
                 self.terminated = self._fault.terminate
                 return
             self._thread.join(0.002)
@@ -280,13 +284,13 @@ class _Meanwhile:
         if self._thread.ident is not None:
             self._thread.join(LONGEST_SECONDS)
             if self._thread.is_alive():
-                raise Stuck(f"{self._fault.what} does not end")
+                raise Stuck(f"{self._fault.action} does not end")
         if self._error is not None and not self.terminated:
             raise self._error
 
     def _run(self) -> None:
         try:
-            self._work.act(self._fault.what, self._fault.day)
+            self._work.act(self._fault.action, self._fault.day)
         except BaseException as error:
             self._error = error
         finally:

@@ -21,9 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--histories", type=int, default=500, help="how many histories")
     parser.add_argument("--seed", type=int, help="of Hypothesis; random where not given")
-    given = parser.parse_args()
-    os.environ["ORACLE_HISTORIES"] = str(given.histories)
-    seed = [] if given.seed is None else [f"--hypothesis-seed={given.seed}"]
+    options = parser.parse_args()
+    os.environ["ORACLE_HISTORIES"] = str(options.histories)
+    seed = [] if options.seed is None else [f"--hypothesis-seed={options.seed}"]
     return int(pytest.main(["tests/oracle", "-q", "--show-capture=no", *seed], plugins=[Report()]))
 
 

@@ -44,14 +44,14 @@ def _all(value: Value, path: str = "", level: int = 0) -> Iterator[tuple[str, Va
 
 
 def _origins(chain: list[StoredVersion], path: str, value: Value) -> list[StoredVersion]:
-    for place, (one, before) in enumerate(pairwise(chain)):
+    for place, (version, before) in enumerate(pairwise(chain)):
         try:
-            path_before = _follow_pointer(path, one.data, before.data)
+            path_before = _follow_pointer(path, version.data, before.data)
         except AmbiguousItemError:
             older = pairwise(chain[place:])
-            return [each for each, lower in older if each.data != lower.data] + chain[-1:]
+            return [version for version, lower in older if version.data != lower.data] + chain[-1:]
         if path_before is None or find_at_pointer(path_before, before.data) != value:
-            return [one]
+            return [version]
         path = path_before
     return chain[-1:]
 
@@ -62,7 +62,7 @@ class AmbiguousItemError(Exception):
 
 def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
     """Where the value at a pointer was in the older snapshot; None if it was not there."""
-    found = ""
+    pointer = ""
     for segment in path.split("/")[1:]:
         if isinstance(new, dict) and isinstance(old, dict):
             inner = segment
@@ -76,8 +76,8 @@ def _follow_pointer(path: str, new: Value, old: Value) -> str | None:
         new, old = find_at_pointer(f"/{segment}", new), find_at_pointer(f"/{inner}", old)
         if old is ABSENT:
             return None
-        found += f"/{inner}"
-    return found
+        pointer += f"/{inner}"
+    return pointer
 
 
 def _item(new: list[Value], old: list[Value], index: int) -> int | None:
@@ -98,8 +98,8 @@ def _item(new: list[Value], old: list[Value], index: int) -> int | None:
                     matched[place] = origin
     if index in matched:
         return matched[index]
-    left = [item for origin, item in enumerate(old) if origin not in matched.values()]
-    if any(not _has_conflict(item, new[index]) for item in left):
+    unmatched = [item for origin, item in enumerate(old) if origin not in matched.values()]
+    if any(not _has_conflict(item, new[index]) for item in unmatched):
         raise AmbiguousItemError
     return None
 

@@ -29,31 +29,31 @@ class OracleApi:
         return body["data"]
 
     def get_answer(self, call: str, **parameters: object) -> tuple[int, Answer]:
-        given = {name: _text(value) for name, value in parameters.items() if value is not None}
-        response = self._client.get(f"/api/v1/{call}", given)
+        query = {name: _text(value) for name, value in parameters.items() if value is not None}
+        response = self._client.get(f"/api/v1/{call}", query)
         COUNTS["requests"] += 1
         return response.status_code, read(response.content)
 
     def collect_pages(self, call: str, part: str, **parameters: object) -> list[Answer]:
         """What is in all pages together."""
-        found: list[Answer] = []
+        answers: list[Answer] = []
         token = None
         while True:
             page = self.get_data(call, pageToken=token, **parameters)
             assert len(page[part]) <= int(str(parameters.get("pageSize", 50)))
-            found += page[part]
+            answers += page[part]
             token = page.get("nextPageToken")
             COUNTS["pages"] += 1
             if token is None:
-                return found
+                return answers
 
 
 def _text(value: object) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def make_address(one: StoredVersion | tuple[str, str]) -> str:
-    kind, id = one if isinstance(one, tuple) else one.entity
+def make_address(target: StoredVersion | tuple[str, str]) -> str:
+    kind, id = target if isinstance(target, tuple) else target.entity
     return f"history/{kind}/{id}"
 
 
@@ -63,7 +63,7 @@ def get_position(answer: Answer) -> tuple[str, str, int, datetime]:
 
 
 def list_positions(stored: Sequence[StoredVersion]) -> list[tuple[str, str, int, datetime]]:
-    return [(one.kind, one.id, one.version, one.at) for one in stored]
+    return [(version.kind, version.id, version.version, version.moment) for version in stored]
 
 
 def make_parameters(filters: ReferenceFilters) -> Mapping[str, object]:
@@ -76,25 +76,25 @@ def make_parameters(filters: ReferenceFilters) -> Mapping[str, object]:
     }
 
 
-def check_version(answer: Answer, one: StoredVersion, world: ReferenceStore) -> None:
+def check_version(answer: Answer, version: StoredVersion, world: ReferenceStore) -> None:
     """All that is said of one version, with all its parts."""
     COUNTS["versions"] += 1
-    assert get_position(answer) == (one.kind, one.id, one.version, one.at)
-    assert make_exact(answer["entity"]) == make_exact(one.data)
+    assert get_position(answer) == (version.kind, version.id, version.version, version.moment)
+    assert make_exact(answer["entity"]) == make_exact(version.data)
     assert (answer["type"], answer["author"], answer["clientId"]) == (
-        *(one.type, one.author, one.client),
+        *(version.type, version.author, version.client),
     )
-    assert answer.get("productInstanceId") == one.application
-    previous = world.find_previous(one)
+    assert answer.get("productInstanceId") == version.application
+    previous = world.find_previous(version)
     assert answer["previousVersion"] == (
         values.ExactNumber(str(previous.version)) if previous else None
     )
-    assert [int(number.text) for number in answer["missingVersions"]] == world.find_missing(one)
+    assert [int(number.text) for number in answer["missingVersions"]] == world.find_missing(version)
     if previous is None:
         assert (answer["diff"], answer["changes"]) == (None, [])
     else:
         assert answer["olderVersions"] is None
-        check_difference(answer, previous.data, one.data)
+        check_difference(answer, previous.data, version.data)
 
 
 def check_difference(answer: Answer, old: Value, new: Value) -> None:
@@ -142,18 +142,18 @@ def check_path_filter(
 ) -> None:
     """Which versions a path filter keeps."""
     form = {"path": values.format_path(path), "pageSize": size, "include": "changes"}
-    found = {
+    positions = {
         get_position(answer)
         for answer in api.collect_pages(make_address(entity), "history", **form)
     }
-    for one in world.list_versions(*entity):
+    for version in world.list_versions(*entity):
         COUNTS["path filters"] += 1
-        (is_place,) = list_positions([one])
-        previous = world.find_previous(one)
-        assert previous is not None or is_place not in found
+        (is_place,) = list_positions([version])
+        previous = world.find_previous(version)
+        assert previous is not None or is_place not in positions
         if previous is not None:
-            least, most = _bound_touched(path, previous.data, one.data)
-            assert least <= (is_place in found) <= most, (values.format_path(path), one)
+            least, at_most = _bound_touched(path, previous.data, version.data)
+            assert least <= (is_place in positions) <= at_most, (values.format_path(path), version)
 
 
 def _bound_touched(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
@@ -167,11 +167,11 @@ def _bound_touched(path: Path, old: Value, new: Value) -> tuple[bool, bool]:
     if fixed == len(path) and not (path and path[-1].kind == "item"):
         differs = values.is_different(path, old, new)
         return differs, differs
-    most = values.is_different(path[: min(fixed, len(path) - 1)], old, new)
+    at_most = values.is_different(path[: min(fixed, len(path) - 1)], old, new)
     if any(step.kind == "any" for step in path):
         before, after = select(path, old), select(path, new)
-        return any(value not in before for value in after) or len(before) != len(after), most
-    return values.is_different(path, old, new), most
+        return any(value not in before for value in after) or len(before) != len(after), at_most
+    return values.is_different(path, old, new), at_most
 
 
 def _is_matched(path: Path, old: Value, new: Value) -> bool:
@@ -204,22 +204,22 @@ def check_field_history(
                 _get_until(answer),
             )
             for answer in pages
-        ] == [(make_exact(value), one.version, until) for value, one, until in expected]
-        for answer, (_, one, _) in zip(pages, expected, strict=True):
-            _check_origin(answer, one, world)
+        ] == [(make_exact(value), origin.version, until) for value, origin, until in expected]
+        for answer, (_, origin, _) in zip(pages, expected, strict=True):
+            _check_origin(answer, origin, world)
 
 
 def _get_until(answer: Answer) -> datetime | None:
     return datetime.fromisoformat(answer["until"]) if answer["until"] else None
 
 
-def _check_origin(answer: Answer, one: StoredVersion, world: ReferenceStore) -> None:
-    assert (int(answer["version"].text), datetime.fromisoformat(answer["updatedAt"])) == one.key
+def _check_origin(answer: Answer, version: StoredVersion, world: ReferenceStore) -> None:
+    assert (int(answer["version"].text), datetime.fromisoformat(answer["updatedAt"])) == version.key
     assert (answer["author"], answer["clientId"], answer["type"]) == (
-        *(one.author, one.client, one.type),
+        *(version.author, version.client, version.type),
     )
-    if world.find_previous(one):
-        assert answer["exact"] == (not world.find_missing(one))
+    if world.find_previous(version):
+        assert answer["exact"] == (not world.find_missing(version))
 
 
 def check_blame(api: OracleApi, world: ReferenceStore, entity: tuple[str, str]) -> None:
@@ -229,17 +229,19 @@ def check_blame(api: OracleApi, world: ReferenceStore, entity: tuple[str, str]) 
     assert get_position(answer) == (*entity, *newest.key)
     expected = blame.list_leaves(world, *entity)
     assert [leaf["path"] for leaf in answer["blame"]] == [leaf.path for leaf in expected]
-    for found, leaf in zip(answer["blame"], expected, strict=True):
+    for entry, leaf in zip(answer["blame"], expected, strict=True):
         COUNTS["blamed leaves"] += 1
-        assert make_exact(found["value"]) == make_exact(leaf.value)
-        assert make_exact(select(values.parse_path(found["keyPath"]), newest.data)) == [
+        assert make_exact(entry["value"]) == make_exact(leaf.value)
+        assert make_exact(select(values.parse_path(entry["keyPath"]), newest.data)) == [
             make_exact(leaf.value)
         ]
-        who = [one for one in leaf.origins if one.version == int(found["version"].text)]
-        assert who, (found, leaf)
+        origins = [
+            origin for origin in leaf.origins if origin.version == int(entry["version"].text)
+        ]
+        assert origins, (entry, leaf)
         if len(leaf.origins) == 1:
             COUNTS["blamed leaves, certain"] += 1
-            _check_origin(found, who[0], world)
+            _check_origin(entry, origins[0], world)
 
 
 def check_version_at(
@@ -262,10 +264,10 @@ def check_single_version(
     api: OracleApi, world: ReferenceStore, entity: tuple[str, str], number: int
 ) -> None:
     COUNTS["single versions"] += 1
-    there = [one for one in world.list_versions(*entity) if one.version == number]
+    versions = [version for version in world.list_versions(*entity) if version.version == number]
     status, body = api.get_answer(f"{make_address(entity)}/versions/{number}")
-    if there:
-        check_version(body["data"], there[-1], world)
+    if versions:
+        check_version(body["data"], versions[-1], world)
     else:
         assert (status, body["status"]) == (404, "error")
 
@@ -275,7 +277,7 @@ def check_comparison(
 ) -> None:
     COUNTS["compared"] += 1
     before, after = (
-        [one for one in world.list_versions(*entity) if one.version == number][-1]
+        [version for version in world.list_versions(*entity) if version.version == number][-1]
         for number in (old, new)
     )
     answer = api.get_data(f"{make_address(entity)}/compare", **{"from": old, "to": new})
@@ -298,8 +300,8 @@ def check_application_timeline(
         f"applications/{id}/history", "history", **make_parameters(filters), **form
     )
     assert [get_position(answer) for answer in pages] == list_positions(expected)
-    for answer, one in zip(pages, expected, strict=True):
-        check_version(answer, one, world)
+    for answer, version in zip(pages, expected, strict=True):
+        check_version(answer, version, world)
 
 
 def check_application_at(api: OracleApi, world: ReferenceStore, id: str, moment: datetime) -> None:
@@ -311,26 +313,30 @@ def check_application_at(api: OracleApi, world: ReferenceStore, id: str, moment:
         return
     answer = body["data"]
     root = answer["application"]
-    found = [root] if root else []
+    answers = [root] if root else []
     for kind in KINDS[1:]:
-        found += answer["children"][kind]
-    alive = [one for one in expected if one.kind == ROOT or one.type != "DELETE"]
-    assert [get_position(each) for each in found] == list_positions(alive)
-    gone = [one for one in expected if one.kind != ROOT and one.type == "DELETE"]
-    assert [get_position(each) for each in answer["deleted"]] == list_positions(gone)
-    for each, one in zip([*found, *answer["deleted"]], [*alive, *gone], strict=True):
-        assert make_exact(each["entity"]) == make_exact(one.data)
-    check_uncertain(answer, [*alive, *gone], world)
+        answers += answer["children"][kind]
+    alive = [version for version in expected if version.kind == ROOT or version.type != "DELETE"]
+    assert [get_position(item) for item in answers] == list_positions(alive)
+    deleted_children = [
+        version for version in expected if version.kind != ROOT and version.type == "DELETE"
+    ]
+    assert [get_position(item) for item in answer["deleted"]] == list_positions(deleted_children)
+    for item, version in zip(
+        [*answers, *answer["deleted"]], [*alive, *deleted_children], strict=True
+    ):
+        assert make_exact(item["entity"]) == make_exact(version.data)
+    check_uncertain(answer, [*alive, *deleted_children], world)
 
 
 def check_uncertain(answer: Any, state: list[StoredVersion], world: ReferenceStore) -> None:
     """What a state at a moment says of versions that may have come before it."""
-    lacking = [(one.kind, one.id, world.find_missing_after(one)) for one in state]
-    found = [
+    lacking = [(version.kind, version.id, world.find_missing_after(version)) for version in state]
+    entries = [
         (item["kind"], item["id"], [int(number.text) for number in item["missingVersions"]])
         for item in answer["uncertain"]
     ]
-    assert found == [item for item in lacking if item[2]]
+    assert entries == [item for item in lacking if item[2]]
 
 
 def check_search(api: OracleApi, world: ReferenceStore, text: str, size: int) -> None:
@@ -340,16 +346,16 @@ def check_search(api: OracleApi, world: ReferenceStore, text: str, size: int) ->
     for item in (500, size):
         pages = api.collect_pages("search", "results", q=text, pageSize=item)
         assert [(a["kind"], a["id"], datetime.fromisoformat(a["updatedAt"])) for a in pages] == [
-            (one.kind, one.id, one.moment) for one in expected
+            (result.kind, result.id, result.moment) for result in expected
         ]
-        for answer, one in zip(pages, expected, strict=True):
+        for answer, result in zip(pages, expected, strict=True):
             COUNTS["search results"] += 1
-            assert answer["foundBy"] in (one.names or {"id"})
-            assert {(d["kind"], d["id"]) for d in answer["foundIn"]} == one.carriers
-            newest = one.newest
+            assert answer["foundBy"] in (result.names or {"id"})
+            assert {(d["kind"], d["id"]) for d in answer["foundIn"]} == result.carriers
+            newest = result.newest
             assert answer["type"] == (newest.type if newest else None)
             assert answer["version"] == (
                 values.ExactNumber(str(newest.version)) if newest else None
             )
-            owner = (newest.application if newest else None) or one.id
+            owner = (newest.application if newest else None) or result.id
             assert answer["productInstanceId"] == owner

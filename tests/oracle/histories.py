@@ -30,7 +30,7 @@ class GeneratedVersion:
     kind: str
     id: str
     version: int
-    at: datetime
+    moment: datetime
     type: int
     author: str | None
     client: str
@@ -85,7 +85,7 @@ def _keyed(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
     item = st.fixed_dictionaries({"s": SCALARS}, optional={"in": inner, "id": IDS})
     names = st.lists(st.sampled_from("abcdef"), unique=True, max_size=4)
     return names.flatmap(
-        lambda found: st.tuples(*[item.map(lambda i, n=name: {"pid": n, **i}) for name in found])
+        lambda names: st.tuples(*[item.map(lambda i, n=name: {"pid": n, **i}) for name in names])
     ).map(list)
 
 
@@ -130,12 +130,12 @@ def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
     if not levels:
         return value
     if isinstance(value, dict):
-        found = {key: draw(edit_value(inner, levels - 1)) for key, inner in value.items()}
-        if found and draw(st.integers(0, 5)) == 0:
-            del found[draw(st.sampled_from(sorted(found)))]
+        members = {key: draw(edit_value(inner, levels - 1)) for key, inner in value.items()}
+        if members and draw(st.integers(0, 5)) == 0:
+            del members[draw(st.sampled_from(sorted(members)))]
         if draw(st.integers(0, 7)) == 0:
-            found[draw(st.sampled_from(("x", "pid", "id", "rate", *ODD_KEYS)))] = draw(SCALARS)
-        return found
+            members[draw(st.sampled_from(("x", "pid", "id", "rate", *ODD_KEYS)))] = draw(SCALARS)
+        return members
     if isinstance(value, list):
         items = [draw(edit_value(item, levels - 1)) for item in value]
         roll = draw(st.integers(0, 9))
@@ -150,25 +150,25 @@ def edit_value(draw: st.DrawFn, value: Value, levels: int = 6) -> Value:
 
 
 @st.composite
-def generate_versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[GeneratedVersion]:
+def generate_versions(draw: st.DrawFn, kind: str, id: str, maximum: int) -> list[GeneratedVersion]:
     """The versions of one entity, in the order of their numbers."""
     slots = st.integers(0, len(MOMENTS) - 1)
     places = st.tuples(st.integers(0, 7), slots)
-    found = sorted(draw(st.lists(places, min_size=1, max_size=most, unique=True)))
+    pairs = sorted(draw(st.lists(places, min_size=1, max_size=maximum, unique=True)))
     if draw(st.booleans()):  # no clock skew, as it mostly is
-        in_order = sorted(slot for _, slot in found)
-        found = sorted({(n, slot) for (n, _), slot in zip(found, in_order, strict=True)})
+        in_order = sorted(slot for _, slot in pairs)
+        pairs = sorted({(n, slot) for (n, _), slot in zip(pairs, in_order, strict=True)})
     document = draw(DOCUMENTS)
-    made = []
-    for version, slot in found:
+    versions = []
+    for version, slot in pairs:
         type = draw(st.sampled_from([1, 1, 1, 1, 0, 2])) if version else 0
         text = "null" if type == 2 and draw(st.booleans()) else encode(document)
-        made.append(
+        versions.append(
             GeneratedVersion(
                 kind=kind,
                 id=id,
                 version=version,
-                at=MOMENTS[slot],
+                moment=MOMENTS[slot],
                 type=type,
                 author=draw(st.sampled_from(AUTHORS)),
                 client=draw(st.sampled_from(CLIENTS)),
@@ -179,42 +179,44 @@ def generate_versions(draw: st.DrawFn, kind: str, id: str, most: int) -> list[Ge
             )
         )
         document = draw(edit_value(document))
-    return made
+    return versions
 
 
 @st.composite
 def generate_histories(draw: st.DrawFn) -> list[GeneratedVersion]:
     """All versions of a few entities. Ids may be shared by several kinds."""
-    made = draw(generate_versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
+    history = draw(generate_versions(ROOT, "A1", 9)) if draw(st.integers(0, 3)) else []
     if draw(st.integers(0, 3)) == 0:
-        made += draw(generate_versions(ROOT, "A2", 3))
+        history += draw(generate_versions(ROOT, "A2", 3))
     children = st.tuples(st.sampled_from(KINDS[1:4]), st.sampled_from(["C1", "C2", "A1"]))
-    count = draw(st.integers(0 if made else 2, 3))
+    count = draw(st.integers(0 if history else 2, 3))
     for kind, id in sorted(draw(st.sets(children, min_size=count, max_size=count))):
-        made += draw(generate_versions(kind, id, 4))
-    return made
+        history += draw(generate_versions(kind, id, 4))
+    return history
 
 
 @st.composite
-def generate_batches(draw: st.DrawFn, made: list[GeneratedVersion]) -> list[list[GeneratedVersion]]:
+def generate_batches(
+    draw: st.DrawFn, history: list[GeneratedVersion]
+) -> list[list[GeneratedVersion]]:
     """The versions as they are delivered: in any order, some again, in batches of any size."""
-    again = draw(st.lists(st.sampled_from(made), max_size=4))
-    order = draw(st.permutations([*made, *again])) if draw(st.booleans()) else [*made, *again]
+    again = draw(st.lists(st.sampled_from(history), max_size=4))
+    order = draw(st.permutations([*history, *again])) if draw(st.booleans()) else [*history, *again]
     cuts = draw(st.lists(st.integers(1, len(order)), max_size=3))
     edges = sorted({0, *cuts, len(order)})
     return [order[first:end] for first, end in pairwise(edges)]
 
 
-def make_record(made: GeneratedVersion) -> Record:
+def make_record(version: GeneratedVersion) -> Record:
     """The version as ingest stores it."""
     return Record(
-        entity=made.kind,
-        id=made.id,
-        version=made.version,
-        type=made.type,
-        updated_at=(made.at - EPOCH) // timedelta(microseconds=1),
-        client_id=made.client,
-        author=made.author,
-        product_instance_id=made.application,
-        data=to_store(made.text.encode()),
+        entity=version.kind,
+        id=version.id,
+        version=version.version,
+        type=version.type,
+        updated_at=(version.moment - EPOCH) // timedelta(microseconds=1),
+        client_id=version.client,
+        author=version.author,
+        product_instance_id=version.application,
+        data=to_store(version.text.encode()),
     )

@@ -45,7 +45,7 @@ class StoredVersion:
     kind: str
     id: str
     version: int
-    at: datetime
+    moment: datetime
     type: str
     author: str | None
     client: str
@@ -58,7 +58,7 @@ class StoredVersion:
 
     @property
     def key(self) -> tuple[int, datetime]:
-        return self.version, self.at
+        return self.version, self.moment
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class ReferenceFilters:
     client: str | None = None
     type: str | None = None
 
-    def is_selected(self, one: StoredVersion) -> bool:
+    def is_selected(self, version: StoredVersion) -> bool:
         return (
-            (self.since is None or self.since <= one.at)
-            and (self.until is None or one.at < self.until)
-            and self.author in (None, one.author)
-            and self.client in (None, one.client)
-            and self.type in (None, one.type)
+            (self.since is None or self.since <= version.moment)
+            and (self.until is None or version.moment < self.until)
+            and self.author in (None, version.author)
+            and self.client in (None, version.client)
+            and self.type in (None, version.type)
         )
 
 
@@ -86,94 +86,112 @@ class ReferenceStore:
         self.stored = list(stored)
 
     def list_entities(self) -> list[tuple[str, str]]:
-        return sorted({one.entity for one in self.stored})
+        return sorted({version.entity for version in self.stored})
 
     def list_versions(self, kind: str, id: str) -> list[StoredVersion]:
         """The versions of one entity by number; of one number the older one first."""
-        return sorted((one for one in self.stored if one.entity == (kind, id)), key=_key)
+        return sorted(
+            (version for version in self.stored if version.entity == (kind, id)), key=_key
+        )
 
-    def find_previous(self, one: StoredVersion) -> StoredVersion | None:
+    def find_previous(self, version: StoredVersion) -> StoredVersion | None:
         """What a version is compared with: the nearest lower number; of twins the latest that is
         not younger, else the oldest."""
-        lower = [other for other in self.list_versions(*one.entity) if other.version < one.version]
-        twins = [other for other in lower if other.version == lower[-1].version]
-        not_younger = [twin for twin in twins if twin.at <= one.at]
+        lower = [
+            candidate
+            for candidate in self.list_versions(*version.entity)
+            if candidate.version < version.version
+        ]
+        twins = [candidate for candidate in lower if candidate.version == lower[-1].version]
+        not_younger = [twin for twin in twins if twin.moment <= version.moment]
         return not_younger[-1] if not_younger else twins[0] if twins else None
 
-    def find_previous_snapshot(self, one: StoredVersion) -> Value:
+    def find_previous_snapshot(self, version: StoredVersion) -> Value:
         """The snapshot that a version is compared with, ABSENT if there is none."""
-        previous = self.find_previous(one)
+        previous = self.find_previous(version)
         return previous.data if previous else ABSENT
 
-    def find_missing(self, one: StoredVersion) -> list[int]:
-        previous = self.find_previous(one)
-        return list(range(previous.version + 1, one.version)) if previous else []
+    def find_missing(self, version: StoredVersion) -> list[int]:
+        previous = self.find_previous(version)
+        return list(range(previous.version + 1, version.version)) if previous else []
 
-    def find_missing_after(self, one: StoredVersion) -> list[int]:
+    def find_missing_after(self, newest: StoredVersion) -> list[int]:
         """The numbers between a version and the next one of its entity."""
         above = [
             version.version
-            for version in self.list_versions(one.kind, one.id)
-            if version.version > one.version
+            for version in self.list_versions(newest.kind, newest.id)
+            if version.version > newest.version
         ]
-        return list(range(one.version + 1, min(above))) if above else []
+        return list(range(newest.version + 1, min(above))) if above else []
 
     def find_newest(self, kind: str, id: str) -> StoredVersion:
         return self.list_versions(kind, id)[-1]
 
     def list_chain(self, kind: str, id: str) -> Iterator[StoredVersion]:
         """From the newest version down, each the one that the last was compared with."""
-        one: StoredVersion | None = self.find_newest(kind, id)
-        while one is not None:
-            yield one
-            one = self.find_previous(one)
+        version: StoredVersion | None = self.find_newest(kind, id)
+        while version is not None:
+            yield version
+            version = self.find_previous(version)
 
     def list_timeline(
         self, kind: str, id: str, filters: ReferenceFilters, sort: str, order: str
     ) -> list[StoredVersion]:
         place: Callable[[StoredVersion], tuple[object, ...]] = (
-            _key if sort == "version" else lambda one: (one.at, one.version)
+            _key if sort == "version" else lambda version: (version.moment, version.version)
         )
-        found = [one for one in self.list_versions(kind, id) if filters.is_selected(one)]
-        return sorted(found, key=place, reverse=order == "desc")
+        versions = [
+            version for version in self.list_versions(kind, id) if filters.is_selected(version)
+        ]
+        return sorted(versions, key=place, reverse=order == "desc")
 
     def list_application(
         self, id: str, filters: ReferenceFilters, order: str
     ) -> list[StoredVersion]:
-        found = [
-            one
-            for one in self.stored
-            if (one.id if one.kind == ROOT else one.application) == id and filters.is_selected(one)
+        versions = [
+            version
+            for version in self.stored
+            if (version.id if version.kind == ROOT else version.application) == id
+            and filters.is_selected(version)
         ]
         return sorted(
-            found,
-            key=lambda one: (one.at, KINDS.index(one.kind), one.id, one.version),
+            versions,
+            key=lambda version: (
+                version.moment,
+                KINDS.index(version.kind),
+                version.id,
+                version.version,
+            ),
             reverse=order == "desc",
         )
 
     def find_at(self, kind: str, id: str, moment: datetime) -> StoredVersion | None:
         """The highest version that was there at a moment."""
-        there = [one for one in self.list_versions(kind, id) if one.at <= moment]
-        return there[-1] if there else None
+        versions = [version for version in self.list_versions(kind, id) if version.moment <= moment]
+        return versions[-1] if versions else None
 
     def find_application_at(self, id: str, moment: datetime) -> list[StoredVersion]:
         """The application and the children that named it in their version of then."""
-        found = []
+        versions = []
         for kind, part in sorted(self.list_entities(), key=lambda e: (KINDS.index(e[0]), e[1])):
-            one = self.find_at(kind, part, moment)
-            if one and (part == id if kind == ROOT else one.application == id):
-                found.append(one)
-        return found
+            version = self.find_at(kind, part, moment)
+            if version and (part == id if kind == ROOT else version.application == id):
+                versions.append(version)
+        return versions
 
     def search(self, text: str) -> list[ReferenceResult]:
         """Entities with the id, by kind, an application also if there are only children of it;
         then applications with the key, newest change first."""
         by_id = [
-            ReferenceResult(kind, text, newest, newest.at, frozenset(), frozenset())
+            ReferenceResult(kind, text, newest, newest.moment, frozenset(), frozenset())
             for kind in KINDS
             if (kind, text) in self.list_entities() and (newest := self.find_newest(kind, text))
         ]
-        children = [one.at for one in self.stored if one.kind != ROOT and one.application == text]
+        children = [
+            version.moment
+            for version in self.stored
+            if version.kind != ROOT and version.application == text
+        ]
         if children and (ROOT, text) not in self.list_entities():
             by_id.insert(
                 0, ReferenceResult(ROOT, text, None, max(children), frozenset(), frozenset())
@@ -181,47 +199,60 @@ class ReferenceStore:
         names, carriers = defaultdict(set), defaultdict(set)  # by id of the application
         for entity in self.list_entities():
             for name in BUSINESS_KEYS.get(entity[0], {}):
-                if any(text in _list_key_texts(one, name) for one in self.list_versions(*entity)):
+                if any(
+                    text in _list_key_texts(version, name)
+                    for version in self.list_versions(*entity)
+                ):
                     last = self.find_newest(*entity)
                     names[last.application or last.id].add(name)
                     carriers[last.application or last.id].add(entity)
         by_key = []
-        for id, theirs in carriers.items():
-            own = self.find_newest(ROOT, id) if (ROOT, id) in self.list_entities() else None
-            moment = own.at if own else max(self.find_newest(*each).at for each in theirs)
-            by_key.append(
-                ReferenceResult(ROOT, id, own, moment, frozenset(names[id]), frozenset(theirs))
+        for id, documents in carriers.items():
+            root_version = (
+                self.find_newest(ROOT, id) if (ROOT, id) in self.list_entities() else None
             )
-        by_key.sort(key=lambda each: each.id)
-        by_key.sort(key=lambda each: each.moment, reverse=True)
-        ids = {each.id for each in by_id if each.kind == ROOT}
-        return by_id + [each for each in by_key if each.id not in ids]
+            moment = (
+                root_version.moment
+                if root_version
+                else max(self.find_newest(*carrier).moment for carrier in documents)
+            )
+            by_key.append(
+                ReferenceResult(
+                    ROOT, id, root_version, moment, frozenset(names[id]), frozenset(documents)
+                )
+            )
+        by_key.sort(key=lambda result: result.id)
+        by_key.sort(key=lambda result: result.moment, reverse=True)
+        ids = {result.id for result in by_id if result.kind == ROOT}
+        return by_id + [result for result in by_key if result.id not in ids]
 
-    def is_touched(self, path: Path, one: StoredVersion) -> bool:
+    def is_touched(self, path: Path, version: StoredVersion) -> bool:
         """Whether a version changed what a path without `*` selects."""
-        previous = self.find_previous(one)
-        return previous is not None and values.is_different(path, previous.data, one.data)
+        previous = self.find_previous(version)
+        return previous is not None and values.is_different(path, previous.data, version.data)
 
     def list_field_values(
         self, kind: str, id: str, path: Path
     ) -> list[tuple[Value, StoredVersion, datetime | None]]:
         """The values that a field had, newest first: value, who set it, until when."""
-        found: list[tuple[Value, StoredVersion, datetime | None]] = []
+        field_values: list[tuple[Value, StoredVersion, datetime | None]] = []
         until = None
-        for one in self.list_chain(kind, id):
-            if values.is_different(path, self.find_previous_snapshot(one), one.data):
-                value = next(iter(values.select(path, one.data)), ABSENT)
-                found.append((value, one, until))
-                until = one.at
-        return found
+        for version in self.list_chain(kind, id):
+            if values.is_different(path, self.find_previous_snapshot(version), version.data):
+                value = next(iter(values.select(path, version.data)), ABSENT)
+                field_values.append((value, version, until))
+                until = version.moment
+        return field_values
 
 
-def _list_key_texts(one: StoredVersion, name: str) -> set[str]:
+def _list_key_texts(version: StoredVersion, name: str) -> set[str]:
     """The texts by which the values of a business key are found; some values have none."""
-    found = [values.find_at_pointer(place, one.data) for place in BUSINESS_KEYS[one.kind][name]]
-    texts = [value.text if isinstance(value, values.ExactNumber) else value for value in found]
+    raw_values = [
+        values.find_at_pointer(place, version.data) for place in BUSINESS_KEYS[version.kind][name]
+    ]
+    texts = [value.text if isinstance(value, values.ExactNumber) else value for value in raw_values]
     return {t for t in texts if isinstance(t, str) and 0 < len(t) <= 100 and "\0" not in t}
 
 
-def _key(one: StoredVersion) -> tuple[int, datetime]:
-    return one.version, one.at
+def _key(version: StoredVersion) -> tuple[int, datetime]:
+    return version.version, version.moment

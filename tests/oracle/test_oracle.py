@@ -58,11 +58,11 @@ SHRINK = "ORACLE_NO_SHRINK" not in os.environ  # to make a failure small takes m
 QUESTIONS = 4  # of each sort, for each entity
 
 
-def with_days(store: Store) -> None:
+def make_days(store: Store) -> None:
     """Make all days that the histories use."""
     for entity in ENTITIES:
         for moment in MOMENTS:
-            store.day(entity, moment)
+            store.make_day(entity, moment)
 
 
 def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
@@ -77,7 +77,7 @@ def make_api(client: Client, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
 def store(db: None) -> Store:
     """The tables with all days."""
     store = Store()
-    with_days(store)
+    make_days(store)
     return store
 
 
@@ -87,31 +87,31 @@ def api(client: Client, db: None, monkeypatch: pytest.MonkeyPatch) -> OracleApi:
 
 
 def store_versions(
-    store: Store, made: list[GeneratedVersion], batches: list[list[GeneratedVersion]]
+    store: Store, history: list[GeneratedVersion], batches: list[list[GeneratedVersion]]
 ) -> ReferenceStore:
     """Writes the versions, and their keys as a consumer does that gets these batches; the world as
     the database has it."""
-    for one in made:
+    for item in history:
         store.add(
-            one.id,
-            one.version,
-            bytes(make_record(one).data).decode(),
-            one.at,
-            entity=one.kind,
-            type=one.type,  # type: ignore[arg-type]
-            author=one.author,
-            client=one.client,
-            application=one.application,
+            item.id,
+            item.version,
+            bytes(make_record(item).data).decode(),
+            item.moment,
+            entity=item.kind,
+            type=item.type,  # type: ignore[arg-type]
+            author=item.author,
+            client=item.client,
+            application=item.application,
         )
-    known: dict[str, KeyFingerprint] = {}
+    fingerprints: dict[str, KeyFingerprint] = {}
     for batch in batches:
-        keys = NewSearchKeys(known)
-        for one in batch:
-            keys.add_record(make_record(one))
+        keys = NewSearchKeys(fingerprints)
+        for item in batch:
+            keys.add_record(make_record(item))
         if found_keys := keys.list_rows():
             upsert_keys(connection.connection, found_keys)
-        known |= keys.fingerprints
-    found = []
+        fingerprints |= keys.fingerprints
+    versions = []
     with connection.cursor() as cursor:
         for kind in KINDS:
             table = kind.replace("-", "_") + "_aud"
@@ -120,48 +120,48 @@ def store_versions(
                 f"SELECT id, version, updated_at, type, author, client_id, {owner}, data::text"
                 f" FROM {table} ORDER BY id, version, updated_at"
             )
-            for id, version, at, type, author, client, application, text in cursor.fetchall():
+            for id, version, moment, type, author, client, application, text in cursor.fetchall():
                 data = values.read(json.loads(text) if text.startswith('"') else text)
-                found.append(
+                versions.append(
                     StoredVersion(
-                        kind, id, version, at, TYPES[type], author, client, application, data
+                        kind, id, version, moment, TYPES[type], author, client, application, data
                     )
                 )
-    assert len(found) == len(made)
-    return ReferenceStore(found)
+    assert len(versions) == len(history)
+    return ReferenceStore(versions)
 
 
 def generate_paths(world: ReferenceStore, entity: tuple[str, str]) -> list[Path]:
     """Paths that lead somewhere in one of the entity's snapshots. Not that of the whole: the API
     refuses empty parameters."""
-    found: dict[Path, None] = {(PathStep("key", "docs"),): None}
-    for one in world.list_versions(*entity):
-        for path in _generate_paths(one.data, 4):
-            found.setdefault(path)
-    return list(found)
+    paths: dict[Path, None] = {(PathStep("key", "docs"),): None}
+    for version in world.list_versions(*entity):
+        for path in _generate_paths(version.data, 4):
+            paths.setdefault(path)
+    return list(paths)
 
 
 def _generate_paths(value: Value, levels: int) -> list[Path]:
     if not levels or not isinstance(value, dict | list):
         return []
-    found: list[Path] = []
+    paths: list[Path] = []
     for steps, inner in _generate_steps(value):
         below = [(), *_generate_paths(inner, levels - 1)]
-        found += [(step, *path) for step in steps for path in below]
-    return [*found, (PathStep("any"),)]
+        paths += [(step, *path) for step in steps for path in below]
+    return [*paths, (PathStep("any"),)]
 
 
 def _generate_steps(value: Value) -> list[tuple[list[PathStep], Value]]:
     if isinstance(value, dict):
         return [([PathStep("key", key)], inner) for key, inner in value.items()]
-    found = []
+    pairs = []
     for index, item in enumerate(value):
         steps = [PathStep("key", str(index)), PathStep("any")]
         for field in ("pid", "id", "s"):
             name = values.get_item_key(item, field)
             steps += [PathStep("item", name, field)] if name is not None else []
-        found.append((steps, item))
-    return found
+        pairs.append((steps, item))
+    return pairs
 
 
 FILTERS = st.builds(
@@ -194,28 +194,28 @@ def test_reference_imports_nothing_that_it_judges(module: ModuleType) -> None:
 
 
 @budget
-@given(made=generate_histories(), data=st.data())
+@given(history=generate_histories(), data=st.data())
 def test_answers_from_tables_equal_reference(
-    store: Store, api: OracleApi, made: list[GeneratedVersion], data: st.DataObject
+    store: Store, api: OracleApi, history: list[GeneratedVersion], data: st.DataObject
 ) -> None:
-    compare_all(store, api, made, data)
+    compare_all(store, api, history, data)
 
 
 @settings(budget, max_examples=max(4, HISTORIES // 4))
-@given(made=generate_histories(), data=st.data())
+@given(history=generate_histories(), data=st.data())
 def test_answers_from_packed_days_equal_reference(
     store: Store,
     api: OracleApi,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[GeneratedVersion],
+    history: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Most versions are in blocks; the others came late. Then a day leaves for the archive."""
     files = Files(str(tmp_path_factory.mktemp("archive")))
-    given = replace(django_settings.ANNALS, archive_url=files.place)
-    monkeypatch.setattr(django_settings, "ANNALS", given)
-    compare_all(store, api, made, data, files=files)
+    new_settings = replace(django_settings.ANNALS, archive_url=files.place)
+    monkeypatch.setattr(django_settings, "ANNALS", new_settings)
+    compare_all(store, api, history, data, files=files)
 
 
 LATE = st.sampled_from([False, False, False, True])
@@ -231,74 +231,81 @@ def pack(draw: Any) -> None:
         rows = [row for row in canonical.stream_versions(plain, entity, table) if not draw(LATE)]
         packer = BlockPacker(draw(st.sampled_from([None, DICTIONARY])))
         texts = [(*row[:-1], row[-1].encode()) for row in rows]
-        made = [
+        block_rows = [
             packer.pack_block(block)
             for _, of in groupby(texts, itemgetter(0))
             for block in split_into_blocks(list(of))
         ]
-        for id, version, at, *_ in rows:
-            moment = stored_rows.EPOCH + timedelta(microseconds=at)
+        for id, version, micros, *_ in rows:
+            moment = stored_rows.EPOCH + timedelta(microseconds=micros)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
             plain.execute(query.format(table), [id, version, moment])
-        table_swap.write_rows(plain, entity, table, made, frozen=False)
-        COUNTS["blocks"] += len(made)
+        table_swap.write_rows(plain, entity, table, block_rows, frozen=False)
+        COUNTS["blocks"] += len(block_rows)
 
 
 @settings(budget, max_examples=max(5, HISTORIES // 4))
-@given(made=generate_histories(), data=st.data())
+@given(history=generate_histories(), data=st.data())
 def test_answers_from_tables_and_old_service_equal_reference(
     store: Store,
     api: OracleApi,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[GeneratedVersion],
+    history: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Some versions are in the tables, the others in the old service, some in both."""
-    given = replace(django_settings.ANNALS, fallback_url="http://old")
-    monkeypatch.setattr(django_settings, "ANNALS", given)
+    new_settings = replace(django_settings.ANNALS, fallback_url="http://old")
+    monkeypatch.setattr(django_settings, "ANNALS", new_settings)
     with monkeypatch.context() as patched:
-        compare_all(store, api, made, data, old=patched)
+        compare_all(store, api, history, data, old=patched)
 
 
 @settings(budget, max_examples=max(5, HISTORIES // 4))
-@given(made=generate_histories(), data=st.data())
+@given(history=generate_histories(), data=st.data())
 def test_timelines_from_tables_and_archive_equal_reference(
     store: Store,
     api: OracleApi,
     monkeypatch: pytest.MonkeyPatch,
-    made: list[GeneratedVersion],
+    history: list[GeneratedVersion],
     data: st.DataObject,
 ) -> None:
     """Some versions are in the tables, the others in the archive, some in both."""
-    given = replace(django_settings.ANNALS, archive_url="/none")
-    monkeypatch.setattr(django_settings, "ANNALS", given)
+    new_settings = replace(django_settings.ANNALS, archive_url="/none")
+    monkeypatch.setattr(django_settings, "ANNALS", new_settings)
     with monkeypatch.context() as patched, transaction.atomic():
-        world = store_versions(store, made, data.draw(generate_batches(made)))
-        some = [one for one in made if data.draw(st.booleans())]
-        found = [_make_row(one, old=False) for one in some]
+        world = store_versions(store, history, data.draw(generate_batches(history)))
+        some = [version for version in history if data.draw(st.booleans())]
+        rows = [_make_row(version, old=False) for version in some]
         remove_some(some, data.draw)
 
-        def versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
-            return [row for row in found if (row.entity, row.id) == (entity, id)]
+        def read_versions(_store: Files, entity: EntityKind, id: str) -> list[SourceRow]:
+            return [row for row in rows if (row.entity, row.id) == (entity, id)]
 
-        patched.setattr("history.retention.archive.read.read_versions", versions)
+        patched.setattr("history.retention.archive.read.read_versions", read_versions)
         for entity in world.list_entities():
             _compare_timelines(api, world, entity, data.draw, archive="true")
         transaction.set_rollback(True)
 
 
-def _make_row(one: GeneratedVersion, *, old: bool) -> SourceRow:
+def _make_row(version: GeneratedVersion, *, old: bool) -> SourceRow:
     return SourceRow(
-        *(one.version, one.at, one.type, one.client, one.author, one.application),
-        *(_text(one).encode(), one.id, BY_NAME[one.kind], old),
+        *(
+            version.version,
+            version.moment,
+            version.type,
+            version.client,
+            version.author,
+            version.application,
+        ),
+        *(_text(version).encode(), version.id, BY_NAME[version.kind], old),
     )
 
 
-def _text(one: GeneratedVersion) -> str:
+def _text(version: GeneratedVersion) -> str:
     """As the tables have it: keys in their order, by which blame is compared."""
-    table = sql.Identifier(BY_NAME[one.kind].table)
+    table = sql.Identifier(BY_NAME[version.kind].table)
     query = sql.SQL("SELECT data::text FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
-    place = [one.id, one.version, one.at]
+    place = [version.id, version.version, version.moment]
     row = connection.connection.execute(query.format(table), place).fetchone()
     assert row is not None
     return str(json.loads(row[0]) if row[0].startswith('"') else row[0])
@@ -306,41 +313,46 @@ def _text(one: GeneratedVersion) -> str:
 
 def remove_some(some: list[GeneratedVersion], draw: Any) -> None:
     """Remove these versions from the tables, but for some."""
-    for one in some:
+    for version in some:
         if not draw(LATE):
-            table = sql.Identifier(BY_NAME[one.kind].table)
+            table = sql.Identifier(BY_NAME[version.kind].table)
             query = sql.SQL("DELETE FROM {} WHERE (id, version, updated_at) = (%s, %s, %s)")
-            connection.connection.execute(query.format(table), [one.id, one.version, one.at])
+            connection.connection.execute(
+                query.format(table), [version.id, version.version, version.moment]
+            )
 
 
 def move_to_old_service(
-    made: list[GeneratedVersion], draw: Any, patched: pytest.MonkeyPatch
+    history: list[GeneratedVersion], draw: Any, patched: pytest.MonkeyPatch
 ) -> None:
     """Put versions into the old service, but for numbers that were given twice: it has one of a
     number; and for a child that moved: asked for an application, it does not tell of versions of
     another one. Some stay in the tables also."""
-    times = Counter((one.kind, one.id, one.version) for one in made)
-    once = [one for one in made if times[one.kind, one.id, one.version] == 1]
+    times = Counter((version.kind, version.id, version.version) for version in history)
+    once = [version for version in history if times[version.kind, version.id, version.version] == 1]
     moved = Counter(
-        (kind, id) for kind, id, _ in {(one.kind, one.id, one.application) for one in made}
+        (kind, id)
+        for kind, id, _ in {(version.kind, version.id, version.application) for version in history}
     )
-    theirs = [one for one in once if moved[one.kind, one.id] == 1 and draw(st.booleans())]
-    found = [_make_row(one, old=True) for one in theirs]
-    remove_some(theirs, draw)
+    old_versions = [
+        version for version in once if moved[version.kind, version.id] == 1 and draw(st.booleans())
+    ]
+    rows = [_make_row(version, old=True) for version in old_versions]
+    remove_some(old_versions, draw)
 
     def fetch(
         _service: OldServiceEndpoint, subject: TimelineSubject, _seconds: float
     ) -> list[SourceRow]:
         documents = {
-            (one.entity, one.id)
-            for one in found
-            if (subject.kind is one.entity and subject.id == one.id)
-            or (subject.kind is None and subject.id in (one.product_instance_id, one.id))
+            (row.entity, row.id)
+            for row in rows
+            if (subject.kind is row.entity and subject.id == row.id)
+            or (subject.kind is None and subject.id in (row.product_instance_id, row.id))
         }
-        return [one for one in found if (one.entity, one.id) in documents]
+        return [row for row in rows if (row.entity, row.id) in documents]
 
     patched.setattr("history.timeline.fallback.client.fetch_timeline", fetch)
-    COUNTS["versions in the old service"] += len(found)
+    COUNTS["versions in the old service"] += len(rows)
 
 
 def move_day_to_archive(files: Files, day: date) -> None:
@@ -357,7 +369,7 @@ def move_day_to_archive(files: Files, day: date) -> None:
 def compare_all(
     store: Store,
     api: OracleApi,
-    made: list[GeneratedVersion],
+    history: list[GeneratedVersion],
     data: st.DataObject,
     *,
     files: Files | None = None,
@@ -367,11 +379,11 @@ def compare_all(
     are packed before, and at last one is archived."""
     with transaction.atomic():
         COUNTS["histories"] += 1
-        world = store_versions(store, made, data.draw(generate_batches(made)))
+        world = store_versions(store, history, data.draw(generate_batches(history)))
         if files:
             pack(data.draw)
         if old:
-            move_to_old_service(made, data.draw, old)
+            move_to_old_service(history, data.draw, old)
         for entity in world.list_entities():
             _compare_entity(api, world, entity, data.draw)
         for id in APPLICATIONS:
@@ -397,12 +409,12 @@ def _compare_timelines(
     api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any, **more: object
 ) -> None:
     whole = {"sort": "version", "order": "asc", "pageSize": 500, **more}
-    for one, answer in zip(
+    for version, answer in zip(
         world.list_timeline(*entity, ReferenceFilters(), "version", "asc"),
         api.get_data(checks.make_address(entity), **whole)["history"],
         strict=True,
     ):
-        checks.check_version(answer, one, world)
+        checks.check_version(answer, version, world)
     for _ in range(QUESTIONS):
         form = {
             "sort": draw(st.sampled_from(["updatedAt", "version"])),
@@ -417,15 +429,15 @@ def _compare_entity(
     api: OracleApi, world: ReferenceStore, entity: tuple[str, str], draw: Any
 ) -> None:
     _compare_timelines(api, world, entity, draw)
-    known = st.sampled_from(generate_paths(world, entity))
-    for path in draw(st.lists(known, min_size=1, max_size=4 * QUESTIONS, unique=True)):
+    paths = st.sampled_from(generate_paths(world, entity))
+    for path in draw(st.lists(paths, min_size=1, max_size=4 * QUESTIONS, unique=True)):
         checks.check_path_filter(api, world, entity, path, draw(SIZES))
         if not any(step.kind == "any" for step in path):
             checks.check_field_history(api, world, entity, path, draw(SIZES))
     checks.check_blame(api, world, entity)
     for moment in MOMENTS:
         checks.check_version_at(api, world, entity, moment)
-    numbers = sorted({one.version for one in world.list_versions(*entity)})
+    numbers = sorted({version.version for version in world.list_versions(*entity)})
     for number in range(numbers[-1] + 2):
         checks.check_single_version(api, world, entity, number)
     some = st.sampled_from(numbers)

@@ -122,10 +122,10 @@ def get_item_key(item: Value, field: str) -> str | None:
 
 def select(path: Path, document: Value) -> list[Value]:
     """All that a path selects, in document order."""
-    found = [] if document is ABSENT else [document]
+    values = [] if document is ABSENT else [document]
     for step in path:
-        found = [inner for value in found for inner in _inside(step, value)]
-    return found
+        values = [inner for value in values for inner in _inside(step, value)]
+    return values
 
 
 def _inside(step: PathStep, value: Value) -> list[Value]:

@@ -25,7 +25,7 @@ TOPIC = "top-storage.export.product-instance"
 LEASE = 2.0
 # A relay that runs alone sends a version again if Kafka does not confirm it for half of this time,
 # so a busy machine needs a long one.
-LONG_LEASE = 60.0
+LONG_LEASE = 30.0
 
 
 @dataclass(frozen=True, slots=True)

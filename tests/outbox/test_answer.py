@@ -126,9 +126,12 @@ def test_request_of_a_killed_answerer_is_answered_by_the_next(
     send_requests(broker, make_request(1, 300))
 
     def start(words: str = "") -> Any:
-        given = {"KAFKA": {**broker.make_client_config(), "linger.ms": 0}}
+        variables = {"KAFKA": {**broker.make_client_config(), "linger.ms": 0}}
         return processes.start_command(
-            f"outbox answer {words}", database_name, tmp_path / "log", OUTBOX_TEST_SETTINGS=given
+            f"outbox answer {words}",
+            database_name,
+            tmp_path / "log",
+            OUTBOX_TEST_SETTINGS=variables,
         )
 
     with processes.kill_at_end([start()]) as [first]:

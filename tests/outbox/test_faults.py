@@ -43,7 +43,7 @@ def test_frozen_relay_sends_nothing_new_when_it_wakes(
     load = WriteLoad(documents=50, seed=2)
     log = tmp_path / "log"
     started = [relays.start_relay(embedded, database_name, log) for _ in range(2)]
-    with processes.kill_at_end(started) as [frozen, other]:
+    with processes.kill_at_end(started) as [frozen, second_relay]:
         relays.wait_until(lambda: relays.list_shares() == [32, 32])
         with load.run_writers():
             relays.wait_until(lambda: load.recorded > 200)
@@ -54,8 +54,8 @@ def test_frozen_relay_sends_nothing_new_when_it_wakes(
             relays.wait_until(lambda: relays.list_shares() == [32, 32])
         relays.wait_until(lambda: not relays.count_waiting())
         frozen.send_signal(signal.SIGTERM)
-        other.send_signal(signal.SIGTERM)
-        assert [frozen.wait(120), other.wait(120)] == [0, 0]
+        second_relay.send_signal(signal.SIGTERM)
+        assert [frozen.wait(120), second_relay.wait(120)] == [0, 0]
     relays.check_sent(relays.read_sent(embedded), load.newest)
     assert "others took over" in (tmp_path / "log").read_text()
 
@@ -152,10 +152,12 @@ def test_uncommitted_version_is_not_sent(service: str, embedded: EmbeddedBroker)
 
 @contextmanager
 def lock_documents(database: str, *keys: str) -> Iterator[None]:
-    with psycopg.connect(database) as other:
-        other.execute("SELECT FROM outbox_document WHERE key = ANY(%s) FOR UPDATE", [[*keys]])
+    with psycopg.connect(database) as other_session:
+        other_session.execute(
+            "SELECT FROM outbox_document WHERE key = ANY(%s) FOR UPDATE", [[*keys]]
+        )
         yield
-        other.rollback()
+        other_session.rollback()
 
 
 @contextmanager

@@ -202,19 +202,19 @@ def test_next_message_is_committed_wherever_the_time_limit_interrupts(service: s
     processor = make_processor(ATTEMPTS=10_000)
     moments = iter(range(1, 10_000))
 
-    def late(message: inbox.Message) -> None:
+    def interrupt_soon(message: inbox.Message) -> None:
         handle_event(message)
         signal.setitimer(signal.ITIMER_REAL, next(moments) * 0.000_02)
 
     shop = list_handlers()["shop"]
-    with psycopg.connect(service, autocommit=True) as other:
+    with psycopg.connect(service, autocommit=True) as other_session:
         for n in range(250):
-            processor.handlers = {"shop": replace(shop, function=late)}
+            processor.handlers = {"shop": replace(shop, function=interrupt_soon)}
             store_messages(make_message(2 * n, None))
             process_over_outages(processor)
             processor.handlers = {"shop": shop}
             store_messages(make_message(2 * n + 1, None))
-            newest = other.execute('SELECT max("offset") FROM inbox_message').fetchone()
+            newest = other_session.execute('SELECT max("offset") FROM inbox_message').fetchone()
             assert newest == (2 * n + 1,)
             relays.wait_until(
                 lambda: process_over_outages(processor) and not Waiting.objects.exists()
@@ -264,14 +264,14 @@ def test_message_and_its_key_are_locked_while_it_is_processed(service: str) -> N
     """Nor is a later one of its key."""
     store_messages(make_message(1, do="sleep", seconds=1), make_message(2), make_message(3, "B"))
     store_messages(make_message(4))
-    other = threading.Thread(target=process_in_thread)
-    other.start()
+    thread = threading.Thread(target=process_in_thread)
+    thread.start()
     relays.wait_until(lambda: 1 in map_states() and map_states()[1] == "processing")
     began = time.monotonic()
     process_due()
     assert list_effects() == [("B", 3)]
     assert time.monotonic() - began < 0.9
-    other.join()
+    thread.join()
     process_due()
     assert [n for key, n in list_effects() if key == "A"] == [1, 2, 4]
 
@@ -282,18 +282,18 @@ def test_frozen_consumer_does_not_stop_others(service: str) -> None:
     store_messages(make_message(1, do="sleep", seconds=1, times=1), make_message(2))
     errors: list[BaseException] = []
 
-    def frozen() -> None:
+    def process_frozen() -> None:
         try:
             make_processor(SECONDS=0.2).process_next()
         except DatabaseAwayError as error:
             errors.append(error)
         connection.close()
 
-    other = threading.Thread(target=frozen)
-    other.start()
+    thread = threading.Thread(target=process_frozen)
+    thread.start()
     relays.wait_until(lambda: 1 in map_states() and map_states()[1] == "processing")
     relays.wait_until(lambda: process_over_outages(make_processor(SECONDS=5)) and not map_states())
-    other.join()
+    thread.join()
     assert ["idle-in-transaction" in str(error) for error in errors] == [True]
     assert list_effects() == [("A", 1), ("A", 2)]
 

@@ -96,11 +96,11 @@ def test_partition_that_comes_back_is_read(service: str, apache: Apache) -> None
     load.send_events(50)
     places: set[str] = set()
 
-    def all_are_read() -> bool:
+    def is_everything_read() -> bool:
         places.update(message.place for message in reader.read_messages(100, 0.1))
         return len(places) == load.sent
 
-    relays.wait_until(all_are_read)
+    relays.wait_until(is_everything_read)
     reader.close()
 
 

@@ -105,7 +105,7 @@ def test_admin_of_the_inbox_refuses_actions_of_a_viewer(waiting_messages: None) 
 def test_consumer_without_a_handler_does_not_start(
     service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("outbox.inbox.message._handlers", {})
+    monkeypatch.setattr("outbox.inbox.loop.list_handlers", dict)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     with pytest.raises(CommandError, match="no handler for any topic"):
         call_command("inbox", "consume")

@@ -156,13 +156,13 @@ def test_change_of_a_part_is_a_version_of_its_document(service: str) -> None:
 def test_thread_with_a_copy_of_the_context_has_a_block_of_its_own(service: str) -> None:
     """Its row is committed by its own connection, whatever becomes of ours."""
 
-    def other() -> None:
+    def write_in_thread() -> None:
         create_basket("B2", saw=1)
         connection.close()
 
     with transaction.atomic(), as_one(), ThreadPoolExecutor(1) as pool:
         create_basket("B1", nail=1)
-        pool.submit(copy_context().run, other).result()
+        pool.submit(copy_context().run, write_in_thread).result()
         transaction.set_rollback(True)
     assert list_basket_versions() == [("B2", 1, 0, {"saw": 1})]
 
@@ -192,11 +192,11 @@ def test_block_that_fails_records_nothing(service: str) -> None:
 
 
 def test_part_that_moves_changes_both_documents(service: str) -> None:
-    basket, other = create_basket("B1", nail=1, saw=1), create_basket("B2")
+    basket, other_basket = create_basket("B1", nail=1, saw=1), create_basket("B2")
     line = Line.objects.get(name="nail")
-    line.basket = other
+    line.basket = other_basket
     line.save()
-    Line.objects.filter(name="saw").update(basket=other)
+    Line.objects.filter(name="saw").update(basket=other_basket)
     line.basket = basket
     Line.objects.bulk_update([line], ["basket"])
     assert [(version[0], version[3]) for version in list_basket_versions()[2:]] == [

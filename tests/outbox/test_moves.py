@@ -81,14 +81,14 @@ def test_part_that_moves_away_while_its_document_is_deleted_is_left_in_no_docume
 
 
 def test_cascade_asks_once_for_all_parts_of_a_document() -> None:
-    def queries(parts: int) -> int:
+    def count_queries(parts: int) -> int:
         whole = create_folder(f"{parts}")
         Label.objects.bulk_create(Label(folder=whole, name=str(n)) for n in range(parts))
         with CaptureQueriesContext(connection) as captured:
             whole.delete()
         return len(captured)
 
-    assert queries(90) == queries(1)
+    assert count_queries(90) == count_queries(1)
 
 
 def test_document_that_is_renamed_while_it_is_deleted_leaves_none() -> None:
@@ -143,13 +143,13 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
     def lower(instance: Folder, **_: Any) -> None:
         instance.code = instance.code.lower()
 
-    def again(instance: Folder, *, created: bool, **_: Any) -> None:
+    def save_again(instance: Folder, *, created: bool, **_: Any) -> None:
         if created:
             instance.title = "again"
             instance.save()
 
     pre_save.connect(lower, Folder)
-    post_save.connect(again, Folder)
+    post_save.connect(save_again, Folder)
     try:
         folder = create_folder("A")
         folder.code = "B"
@@ -158,7 +158,7 @@ def test_change_of_the_row_by_a_signal_is_recorded() -> None:
             create_folder("C").delete()
     finally:
         pre_save.disconnect(lower, Folder)
-        post_save.disconnect(again, Folder)
+        post_save.disconnect(save_again, Folder)
 
 
 def test_change_that_fails_in_a_block_is_not_recorded() -> None:
@@ -273,45 +273,45 @@ def test_row_whose_default_target_comes_later_is_recorded() -> None:
     pin.save()
 
 
-def undone(change: Callable[[], object]) -> None:
+def undo_change(change: Callable[[], object]) -> None:
     """Do it in a savepoint, and roll that back."""
     with transaction.atomic():
         change()
         transaction.set_rollback(True)
 
 
-def elsewhere(change: Callable[[], object]) -> None:
+def commit_elsewhere(change: Callable[[], object]) -> None:
     """Do it in another transaction, and commit that before going on."""
     run_in_threads([change])
 
 
 def test_row_renamed_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
 
     def rename() -> None:
         Folder.objects.update(code="M")
         create_folder("A")
 
     with as_one():
-        undone(lambda: Folder.objects.update(code="B"))
-        elsewhere(rename)
-        one.code = "C"
-        one.save()
+        undo_change(lambda: Folder.objects.update(code="B"))
+        commit_elsewhere(rename)
+        folder.code = "C"
+        folder.save()
 
 
 def test_row_made_elsewhere_after_its_savepoint_was_rolled_back_leaves_no_document() -> None:
     with as_one():
-        undone(lambda: create_folder("A", pk=77))
-        elsewhere(lambda: create_folder("M", pk=77))
+        undo_change(lambda: create_folder("A", pk=77))
+        commit_elsewhere(lambda: create_folder("M", pk=77))
         Folder.objects.update(code="C")
 
 
 def test_part_moved_elsewhere_after_its_deletion_was_rolled_back_is_left_in_no_document() -> None:
-    one, two = create_folder("A"), create_folder("B")
-    Label.objects.create(folder=one, name="l")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    Label.objects.create(folder=folder_a, name="l")
     with as_one():
-        undone(one.delete)
-        elsewhere(lambda: Label.objects.update(folder=two))
+        undo_change(folder_a.delete)
+        commit_elsewhere(lambda: Label.objects.update(folder=folder_b))
         Label.objects.get().delete()
 
 
@@ -322,7 +322,7 @@ def test_row_noted_before_a_savepoint_is_known_after_its_rollback() -> None:
         manual = transaction.savepoint()
         Folder.objects.update(code="C")
         transaction.savepoint_rollback(manual)
-        undone(lambda: Folder.objects.update(code="D"))
+        undo_change(lambda: Folder.objects.update(code="D"))
         Folder.objects.update(code="E")
 
 
@@ -353,37 +353,37 @@ def replica() -> Iterator[None]:
 
 @pytest.mark.usefixtures("replica")
 def test_snapshot_reads_the_database_of_the_transaction_not_a_replica() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
     with transaction.atomic():
-        Sheet.objects.create(folder=one, name="s")
-        one.sheets.create(name="t")
-        one.tags.add(Tag.objects.create(name="x"))
+        Sheet.objects.create(folder=folder, name="s")
+        folder.sheets.create(name="t")
+        folder.tags.add(Tag.objects.create(name="x"))
     data = audit.load_recorded()["product-instance/A"]
     assert (data["sheets"], data["tags"]) == (["s", "t"], ["x"])
     assert Folder.objects.all().db == "replica"
 
 
 def test_generated_id_that_changes_is_another_document() -> None:
-    one = Shout.objects.create(name="a")
+    shout = Shout.objects.create(name="a")
     Shout.objects.update(name="b")
     audit.compare_documents()
-    one.name = "c"
-    one.save(update_fields=["name"])
+    shout.name = "c"
+    shout.save(update_fields=["name"])
     audit.compare_documents()
     Shout.objects.bulk_create(
-        [Shout(pk=one.pk, name="d")],
+        [Shout(pk=shout.pk, name="d")],
         update_conflicts=True, unique_fields=["pk"], update_fields=["name"],
     )  # fmt: skip
     assert audit.check_numbers()["product-task/C"] == [0, 2]
 
 
 def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
-    one = Ledger.objects.create(name="a")
-    entry = Entry.objects.create(ledger=one, name="e")
+    ledger = Ledger.objects.create(name="a")
+    entry = Entry.objects.create(ledger=ledger, name="e")
     Ledger.objects.update(number=1)
     Ledger.objects.filter(owner__name__isnull=True).update(number=2)
     Entry.objects.filter(ledger__name="a").update(name="f")
-    one.entries.add(entry)
+    ledger.entries.add(entry)
     Entry.objects.bulk_create(
         [Entry(name="f", ledger=None)],
         update_conflicts=True, unique_fields=["name"], update_fields=["ledger"],
@@ -393,20 +393,20 @@ def test_table_named_with_its_schema_is_updated_and_deleted() -> None:
 
 
 def test_copy_that_is_made_and_deleted_in_a_block_is_no_document() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
     with as_one():
-        one.pk = None
-        one.code = "B"
-        one.save()
-        one.delete()
+        folder.pk = None
+        folder.code = "B"
+        folder.save()
+        folder.delete()
     assert set(audit.check_numbers()) == {"product-instance/A"}
 
 
 def test_relation_cleared_while_another_one_is_cleared_is_recorded() -> None:
-    one, two, tag = create_folder("A"), create_folder("B"), Tag.objects.create(name="t")
-    one.tags.add(tag)
+    folder_a, folder_b, tag = create_folder("A"), create_folder("B"), Tag.objects.create(name="t")
+    folder_a.tags.add(tag)
     with as_one():
-        one.friends.add(two)
+        folder_a.friends.add(folder_b)
 
     def clear(instance: Folder, action: str, **_: Any) -> None:
         if action == "pre_clear":
@@ -414,7 +414,7 @@ def test_relation_cleared_while_another_one_is_cleared_is_recorded() -> None:
 
     m2m_changed.connect(clear, Folder.tags.through)
     try:
-        one.tags.clear()
+        folder_a.tags.clear()
     finally:
         m2m_changed.disconnect(clear, Folder.tags.through)
 

@@ -200,7 +200,7 @@ def test_documents_that_time_out_again_are_not_always_retried_first(
         outbox.record(KIND, "A1", {})
     Document.objects.update(attempts=1, next_attempt_at=F("recorded_at") - timedelta(hours=1))
     Document.objects.filter(pk=f"{KIND}/A1").update(next_attempt_at=F("recorded_at"))
-    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=600):
+    with relays.run_relay(embedded, RETRY_FIRST_SECONDS=600, RETRY_MOST_SECONDS=600):
         relays.wait_until(lambda: Document.objects.get(pk=f"{KIND}/A1").sent, 120)
 
 
@@ -233,13 +233,13 @@ def test_relay_that_is_stopped_waits_for_a_writer_to_mark_what_is_sent(
     """Otherwise the next relay would send again what this one could not mark."""
     brokers.create_topics(embedded, [TOPIC])
     record_version("A1")
-    with psycopg.connect(service) as other:
-        other.execute("SELECT FROM outbox_document FOR UPDATE")
+    with psycopg.connect(service) as other_session:
+        other_session.execute("SELECT FROM outbox_document FOR UPDATE")
         with relays.run_relay(embedded) as relay:
             relays.wait_until(lambda: relays.read_sent(embedded))
             relay.stop.set()
             time.sleep(0.2)
-            other.rollback()
+            other_session.rollback()
     assert relays.count_waiting() == 0
 
 

@@ -154,54 +154,54 @@ def _() -> None:
 
 @register_way("`save()` of a row that is there, with `update_fields`, deferred fields or `F()`")
 def _() -> None:
-    one = create_folder(number=1)
+    folder = create_folder(number=1)
     with expect_records("UPDATE A"):
-        one.title = "x"
-        one.save()
+        folder.title = "x"
+        folder.save()
     with expect_records():
-        one.title = "not written"
-        one.save(update_fields=["number"])
-        one.save(update_fields=[])
+        folder.title = "not written"
+        folder.save(update_fields=["number"])
+        folder.save(update_fields=[])
     with expect_records("UPDATE A"):
         loaded = Folder.objects.defer("title").get()
         Folder.objects.update(title="y")
         loaded.save()
     with expect_records("UPDATE A"):
-        one.title = Concat(F("title"), Value("!"))
-        one.save(update_fields=["title"])
+        folder.title = Concat(F("title"), Value("!"))
+        folder.save(update_fields=["title"])
 
 
 @register_way("`save()` that gives the row another id")
 def _() -> None:
-    one, other = create_folder("A"), create_folder("B")
-    Sheet.objects.create(folder=one, name="s")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("DELETE A", "CREATE A2"):
-        one.code = "A2"
-        one.save()
+        folder_a.code = "A2"
+        folder_a.save()
     with expect_records("DELETE A2", "CREATE A"):
-        one.code = "A"
-        one.save(update_fields=["code"])
+        folder_a.code = "A"
+        folder_a.save(update_fields=["code"])
     with expect_records("DELETE A", "DELETE B", "CREATE A3"), as_one():
-        other.delete()
-        one.code = "A3"
-        one.save()
+        folder_b.delete()
+        folder_a.code = "A3"
+        folder_a.save()
     with expect_records("DELETE A3", "CREATE A"), as_one():
         for code in ("B", "C", "A"):
-            one.code = code
-            one.save()
+            folder_a.code = code
+            folder_a.save()
     with expect_records(), as_one():
-        one.code = "B"
-        one.save()
-        one.code = "A"
-        one.save()
+        folder_a.code = "B"
+        folder_a.save()
+        folder_a.code = "A"
+        folder_a.save()
 
 
 @register_way("`save()` with another primary key")
 def _() -> None:
-    one = Country.objects.create(code="RU", name="x")
+    country = Country.objects.create(code="RU", name="x")
     with expect_records("CREATE SU"):
-        one.code = "SU"
-        one.save()
+        country.code = "SU"
+        country.save()
     copy = Sheet.objects.create(name="s", folder=create_folder())
     with expect_records("UPDATE A"):
         copy.pk = None
@@ -214,11 +214,11 @@ def _() -> None:
     with expect_records("CREATE A"):
         Folder(code="A").save(force_insert=True)
     with expect_records("UPDATE A"):
-        one = Folder.objects.get()
-        one.title = "x"
-        one.save_base()
+        folder = Folder.objects.get()
+        folder.title = "x"
+        folder.save_base()
     with expect_records("DELETE A"):
-        one.delete("default")
+        folder.delete("default")
 
 
 @register_way("`get_or_create()`, `update_or_create()`, `select_for_update()` and `save()`")
@@ -232,9 +232,9 @@ def _() -> None:
     with expect_records("DELETE A", "CREATE C"):
         Folder.objects.update_or_create(code="A", defaults={"code": "C"})
     with expect_records("UPDATE B"), transaction.atomic():
-        one = Folder.objects.select_for_update().get(code="B")
-        one.title = "y"
-        one.save()
+        folder = Folder.objects.select_for_update().get(code="B")
+        folder.title = "y"
+        folder.save()
 
 
 @register_way(
@@ -244,15 +244,15 @@ def _() -> None:
 def _() -> None:
     @async_to_sync
     async def write() -> None:
-        one = await Folder.objects.acreate(code="A")
-        one.title = "x"
-        await one.asave()
+        folder = await Folder.objects.acreate(code="A")
+        folder.title = "x"
+        await folder.asave()
         await Folder.objects.aupdate(title="y")
         [two] = await Folder.objects.abulk_create([Folder(code="B")])
         two.title = "z"
         await Folder.objects.abulk_update([two], ["title"])
         await Folder.objects.aupdate_or_create(code="B", defaults={"title": "zz"})
-        await one.adelete()
+        await folder.adelete()
         await Folder.objects.filter(code="B").adelete()
         tag = await Tag.objects.acreate(name="t")
         three = await Folder.objects.acreate(code="C")
@@ -341,16 +341,16 @@ def _() -> None:
 @register_way("`CompositePrimaryKey`")
 def _() -> None:
     with expect_records("CREATE a", "CREATE b"):
-        one = Seat.objects.create(row=1, place="a", name="a")
+        seat = Seat.objects.create(row=1, place="a", name="a")
         Seat.objects.bulk_create([Seat(row=1, place="b", name="b")])
     with expect_records("UPDATE a", "UPDATE b"):
         Seat.objects.update(price=5)
     with expect_records("UPDATE a"):
-        one.price = 6
-        Seat.objects.bulk_update([one], ["price"])
+        seat.price = 6
+        Seat.objects.bulk_update([seat], ["price"])
     with expect_records("DELETE a", "CREATE c"):
-        one.name = "c"
-        one.save()
+        seat.name = "c"
+        seat.save()
     with expect_records("UPDATE b"):
         Seat.objects.filter(name="b").update(place="z")
     with expect_records("UPDATE c"):
@@ -401,25 +401,31 @@ def _() -> None:
 def _() -> None:
     with expect_records(*(f"CREATE {n}" for n in range(1200))):
         Country.objects.bulk_create(Country(code=str(n)) for n in range(1200))
-    one = create_folder()
+    folder = create_folder()
     with expect_records("UPDATE A"):
-        Sheet.objects.bulk_create([Sheet(folder=one, name=name) for name in "st"], 1)
+        Sheet.objects.bulk_create([Sheet(folder=folder, name=name) for name in "st"], 1)
     with expect_records():
         Folder.objects.bulk_create([])
 
 
 @register_way("`bulk_create(update_conflicts=True)`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
-    Sheet.objects.create(folder=one, name="s")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_create(
-            [Sheet(folder=two, name="s"), Sheet(folder=two, name="new"), Sheet(name="free")],
-            update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
-        )  # fmt: skip
+            [
+                Sheet(folder=folder_b, name="s"),
+                Sheet(folder=folder_b, name="new"),
+                Sheet(name="free"),
+            ],
+            update_conflicts=True,
+            unique_fields=["name"],
+            update_fields=["folder"],
+        )
     with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_create(
-            [Sheet(folder=None, name="new"), Sheet(folder=one, name="s")],
+            [Sheet(folder=None, name="new"), Sheet(folder=folder_a, name="s")],
             update_conflicts=True, unique_fields=["name"], update_fields=["folder"],
         )  # fmt: skip
     with expect_records("CREATE 1", "CREATE 2"):
@@ -456,20 +462,20 @@ def _() -> None:
 
 @register_way("`bulk_update()`")
 def _() -> None:
-    one, two, three = create_folder("A"), create_folder("B"), create_folder("C")
-    one.title = two.title = "x"
+    folder_a, folder_b, folder_c = create_folder("A"), create_folder("B"), create_folder("C")
+    folder_a.title = folder_b.title = "x"
     with expect_records("UPDATE A", "UPDATE B"):
-        Folder.objects.bulk_update([one, two, three], ["title"])
-    one.code, two.code = "A2", "B2"
+        Folder.objects.bulk_update([folder_a, folder_b, folder_c], ["title"])
+    folder_a.code, folder_b.code = "A2", "B2"
     with expect_records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
-        Folder.objects.bulk_update([one, two], ["code"], batch_size=1)
+        Folder.objects.bulk_update([folder_a, folder_b], ["code"], batch_size=1)
 
 
 @register_way("`update()` with values, `F()`, subqueries, over relations")
 def _() -> None:
-    one = create_folder("A", number=1)
+    folder = create_folder("A", number=1)
     create_folder("B", number=2)
-    Sheet.objects.create(folder=one, name="s")
+    Sheet.objects.create(folder=folder, name="s")
     with expect_records("UPDATE A", "UPDATE B"):
         Folder.objects.update(title=Concat(F("code"), Value("!")))
     with expect_records("UPDATE A"):
@@ -486,15 +492,15 @@ def _() -> None:
 
 @register_way("`update()` of the id")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
     with expect_records("DELETE A", "CREATE A2", "DELETE B", "CREATE B2"):
         Folder.objects.update(code=Concat(F("code"), Value("2")))
     with expect_records("DELETE A2", "CREATE C"):
-        Folder.objects.filter(pk=one.pk).update(code="C")
+        Folder.objects.filter(pk=folder_a.pk).update(code="C")
     with expect_records("UPDATE B2", "DELETE C"), as_one():
-        Folder.objects.filter(pk=two.pk).update(code="X")
-        Folder.objects.filter(pk=one.pk).update(code="B2", title="x")
-        Folder.objects.filter(pk=two.pk).delete()
+        Folder.objects.filter(pk=folder_b.pk).update(code="X")
+        Folder.objects.filter(pk=folder_a.pk).update(code="B2", title="x")
+        Folder.objects.filter(pk=folder_b.pk).delete()
 
 
 @register_way("`update()` of the primary key with a value")
@@ -504,11 +510,11 @@ def _() -> None:
         Country.objects.filter(code="RU").update(code="SU")
     with expect_records("DELETE SU", "CREATE EU"):
         Country.objects.filter(code="SU").update(code="EU")
-    one = create_folder()
+    folder = create_folder()
     with expect_records():  # the code is its id
-        Folder.objects.update(id=one.pk + 1000)
+        Folder.objects.update(id=folder.pk + 1000)
     with expect_records("UPDATE A"):
-        Folder.objects.update(title="x", id=one.pk + 2000)
+        Folder.objects.update(title="x", id=folder.pk + 2000)
 
 
 @register_way("`update()` of the primary key with an expression")
@@ -559,9 +565,9 @@ def bind_on_server() -> Iterator[None]:
 
 @register_way("`objects.filter().delete()`")
 def _() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
     create_folder("B")
-    Label.objects.create(folder=one, name="l")
+    Label.objects.create(folder=folder, name="l")
     with expect_records("DELETE A"):
         Folder.objects.filter(code="A").delete()
     with expect_records():
@@ -572,12 +578,12 @@ def _() -> None:
 
 @register_way("`_raw_delete()`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
-    Sheet.objects.create(folder=one, name="s")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("UPDATE A"):
         Sheet.objects.all()._raw_delete("default")
     with expect_records("DELETE B"):
-        Folder.objects.filter(pk=two.pk)._raw_delete("default")
+        Folder.objects.filter(pk=folder_b.pk)._raw_delete("default")
 
 
 @register_way("a manager that is not made from `RecordedQuerySet`")
@@ -605,19 +611,19 @@ def _() -> None:
         memo.hidden = False
         memo.save()
     with expect_records("UPDATE A", "DELETE A"):
-        Memo.everything.update(hidden=True)
-        Memo.everything.all().delete()
+        Memo.all_rows.update(hidden=True)
+        Memo.all_rows.all().delete()
     with isolate_apps("tests.outbox.ways"):
 
         class Present(models.Manager.from_queryset(RecordedQuerySet)):  # type: ignore[misc]
             def get_queryset(self) -> Any:
-                return super().get_queryset().filter(gone=False)
+                return super().get_queryset().filter(is_gone=False)
 
         class SomeRows(Recorded):
             recorded_as = Kind("product-task")
 
             owner = models.ForeignKey(Owner, models.CASCADE, related_name="+")
-            gone = models.BooleanField()
+            is_gone = models.BooleanField()
             objects = Present()
 
             class Meta:
@@ -629,13 +635,13 @@ def _() -> None:
             recorded_as = Kind("product-task")
 
             owner = models.ForeignKey(Owner, models.CASCADE, related_name="+")
-            gone = models.BooleanField()
+            is_gone = models.BooleanField()
             objects = Present()
-            everything = RecordedQuerySet.as_manager()
+            all_rows = RecordedQuerySet.as_manager()
 
             class Meta:
                 app_label = "ways"
-                base_manager_name = "everything"
+                base_manager_name = "all_rows"
 
         assert list_ids(check_model_managers(AllRows)) == []
 
@@ -643,8 +649,8 @@ def _() -> None:
 @register_way("`delete()` with `CASCADE`, also from a model that is not recorded")
 def _() -> None:
     owner = Owner.objects.create(name="o")
-    one = create_folder("A", keeper=owner)
-    Label.objects.create(folder=one, name="l")
+    folder = create_folder("A", keeper=owner)
+    Label.objects.create(folder=folder, name="l")
     sheet = Sheet.objects.create(folder=create_folder("B"), name="s")
     Cell.objects.create(sheet=sheet, name="c")
     with expect_records("UPDATE B"), as_one():
@@ -658,14 +664,14 @@ def _() -> None:
 @register_way("`SET_NULL`, `SET_DEFAULT`, `SET()`")
 def _() -> None:
     owner = Owner.objects.create(name="o")
-    one, two = create_folder("A", owner=owner), create_folder("B")
+    folder_a, folder_b = create_folder("A", owner=owner), create_folder("B")
     with expect_records("UPDATE A"):
         owner.delete()
     default = Folder.objects.create(pk=1, code="first")
-    Pin.objects.create(folder=two, name="p")
+    Pin.objects.create(folder=folder_b, name="p")
     with expect_records("DELETE B", "UPDATE first"):
-        two.delete()
-    Sheet.objects.create(folder=one, name="s")
+        folder_b.delete()
+    Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("DELETE A"):
         Folder.objects.filter(code="A").delete()
     assert Sheet.objects.get().folder is None
@@ -674,22 +680,22 @@ def _() -> None:
 
 @register_way("`PROTECT`, `RESTRICT`")
 def _() -> None:
-    one = create_folder()
-    Kept.objects.create(folder=one)
+    folder = create_folder()
+    Kept.objects.create(folder=folder)
     with expect_refusal("protected", models.ProtectedError):
-        one.delete()
+        folder.delete()
     Kept.objects.all().delete()
-    Limited.objects.create(folder=one)
+    Limited.objects.create(folder=folder)
     with expect_refusal("restricted", models.RestrictedError):
-        one.delete()
+        folder.delete()
 
 
 @register_way("`DO_NOTHING`")
 def _() -> None:
-    one = create_folder()
-    Loose.objects.create(folder=one, name="L")
+    folder = create_folder()
+    Loose.objects.create(folder=folder, name="L")
     with expect_records("DELETE A"):
-        one.delete()
+        folder.delete()
     loose = Loose.objects.get()
     with expect_records():
         loose.save()
@@ -699,9 +705,9 @@ def _() -> None:
 
 @register_way("a part is saved, updated or deleted")
 def _() -> None:
-    one = create_folder()
+    folder = create_folder()
     with expect_records(*["UPDATE A"] * 4):
-        sheet = Sheet.objects.create(folder=one, name="s")
+        sheet = Sheet.objects.create(folder=folder, name="s")
         sheet.name = "t"
         sheet.save()
         Sheet.objects.update(name="u")
@@ -710,23 +716,23 @@ def _() -> None:
 
 @register_way("a part moves to another document")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
-    sheet = Sheet.objects.create(folder=one, name="s")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    sheet = Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("UPDATE A", "UPDATE B"):
-        sheet.folder = two
+        sheet.folder = folder_b
         sheet.save()
     with expect_records("UPDATE A", "UPDATE B"):
-        Sheet.objects.update(folder=one)
+        Sheet.objects.update(folder=folder_a)
     with expect_records("UPDATE A", "UPDATE B"):
         Sheet.objects.bulk_update([sheet], ["folder"])
     with expect_records():
-        sheet.folder = one
+        sheet.folder = folder_a
         sheet.save(update_fields=["name"])
 
 
 @register_way("a part whose foreign key is or becomes null")
 def _() -> None:
-    one = create_folder()
+    folder = create_folder()
     with expect_records():
         free = Sheet.objects.create(name="free")
         free.name = "f"
@@ -736,14 +742,14 @@ def _() -> None:
         Sheet.objects.bulk_update([free], ["folder"])
         Sheet.objects.filter(name="g").delete()
     with expect_records("UPDATE A"):
-        free.folder = one
+        free.folder = folder
         free.save()
     with expect_records("UPDATE A"):
         free.folder = None
         free.save()
     with expect_records():
         free.delete()
-    sheet = Sheet.objects.create(name="s", folder=one)
+    sheet = Sheet.objects.create(name="s", folder=folder)
     with expect_records("UPDATE A"):
         Sheet.objects.filter(pk=sheet.pk).update(folder=None)
     with expect_records():
@@ -752,132 +758,134 @@ def _() -> None:
 
 @register_way("a part by a foreign key with `to_field`")
 def _() -> None:
-    one, two = create_folder("A", number=1000), create_folder("B", number=2000)
+    folder_a, folder_b = create_folder("A", number=1000), create_folder("B", number=2000)
     model: Any
     for model in (Label, Box):
         with expect_records("UPDATE A"):
-            part = model.objects.create(folder=one, name="p")
+            part = model.objects.create(folder=folder_a, name="p")
         with expect_records("UPDATE A", "UPDATE B"):
-            part.folder = two
+            part.folder = folder_b
             part.save()
         with expect_records("UPDATE A", "UPDATE B"):
-            model.objects.update(folder=one)
+            model.objects.update(folder=folder_a)
         with expect_records("UPDATE A"):
             part.delete()
         with expect_records("UPDATE A", "UPDATE B"):
-            model.objects.bulk_create([model(folder=one, name="p"), model(folder=two, name="q")])
+            model.objects.bulk_create(
+                [model(folder=folder_a, name="p"), model(folder=folder_b, name="q")]
+            )
         with expect_records("UPDATE A", "UPDATE B"):
             model.objects.all().delete()
 
 
 @register_way("a part of a part")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
-    sheet = Sheet.objects.create(folder=one, name="s")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
+    sheet = Sheet.objects.create(folder=folder_a, name="s")
     with expect_records("UPDATE A"):
         cell = Cell.objects.create(sheet=sheet, name="c")
     with expect_records("UPDATE A", "UPDATE B"):
-        sheet.folder = two
+        sheet.folder = folder_b
         sheet.save()
     with expect_records("UPDATE B"):
         cell.delete()
     with expect_records("UPDATE A", "UPDATE A"):
-        Cell.objects.create(sheet=Sheet.objects.create(folder=one, name="t"), name="d")
+        Cell.objects.create(sheet=Sheet.objects.create(folder=folder_a, name="t"), name="d")
     with expect_records("UPDATE A"):
         Cell.objects.update(sheet=None)
 
 
 @register_way("`order.items.add()`, `create()`, `remove()`, `set()`, `clear()`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
     s, t = (Sheet.objects.create(name=name) for name in "st")
     with expect_records("UPDATE A"):
-        one.sheets.add(s, t)
+        folder_a.sheets.add(s, t)
     with expect_records("UPDATE A", "UPDATE B"):
-        two.sheets.add(t)
+        folder_b.sheets.add(t)
     with expect_records("UPDATE A", "UPDATE B"):
-        one.sheets.add(t, bulk=False)
+        folder_a.sheets.add(t, bulk=False)
     with expect_records("UPDATE A"):
-        one.sheets.remove(s)
+        folder_a.sheets.remove(s)
     with expect_records("UPDATE A", "UPDATE A"):
-        one.sheets.set([s])
+        folder_a.sheets.set([s])
     with expect_records("UPDATE A"):
-        one.sheets.clear()
+        folder_a.sheets.clear()
     with expect_records("UPDATE B"):
-        two.sheets.create(name="u")
+        folder_b.sheets.create(name="u")
     with expect_records("UPDATE B"):
-        two.sheets.remove(two.sheets.get(), bulk=False)
+        folder_b.sheets.remove(folder_b.sheets.get(), bulk=False)
     with expect_records("UPDATE A", "UPDATE A"):
-        one.labels.create(name="l")
-        one.labels.add(Label.objects.create(name="m"))
+        folder_a.labels.create(name="l")
+        folder_a.labels.add(Label.objects.create(name="m"))
     with expect_records("UPDATE A"):
-        one.labels.clear()
+        folder_a.labels.clear()
 
 
 @register_way("`order.set_item_order()` of `order_with_respect_to`")
 def _() -> None:
-    one = create_folder()
-    first, second = (Step.objects.create(folder=one, name=name) for name in "ab")
+    folder = create_folder()
+    first, second = (Step.objects.create(folder=folder, name=name) for name in "ab")
     with expect_records("UPDATE A"):
-        cast(Any, one).set_step_order([second.pk, first.pk])
+        cast(Any, folder).set_step_order([second.pk, first.pk])
 
 
 @register_way("`order.tags.add()`, `remove()`, `set()`, `clear()` of a `ManyToManyField`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
     s, t = (Tag.objects.create(name=name) for name in "st")
     with expect_records("UPDATE A", "UPDATE s", "UPDATE t"):
-        one.tags.add(s, t)
+        folder_a.tags.add(s, t)
     with expect_records():
-        one.tags.add(s)
+        folder_a.tags.add(s)
     with expect_records("UPDATE B", "UPDATE t"):
-        t.folders.add(two.pk)
+        t.folders.add(folder_b.pk)
     with expect_records("UPDATE A", "UPDATE t"):
-        one.tags.remove(t)
+        folder_a.tags.remove(t)
     with expect_records("UPDATE A", "UPDATE A", "UPDATE s", "UPDATE t"):
-        one.tags.set([t])
+        folder_a.tags.set([t])
     with expect_records("UPDATE A", "UPDATE B", "UPDATE t"):
         t.folders.clear()
     with expect_records("CREATE u", "UPDATE u", "UPDATE A"):
-        one.tags.create(name="u")
+        folder_a.tags.create(name="u")
 
 
 @register_way("the deletion of a row that others are related to by a `ManyToManyField`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
     tag = Tag.objects.create(name="t")
-    tag.folders.set([one, two])
+    tag.folders.set([folder_a, folder_b])
     with expect_records("UPDATE A", "UPDATE B", "DELETE t"):
         tag.delete()
-    Tag.objects.create(name="u").folders.set([one])
+    Tag.objects.create(name="u").folders.set([folder_a])
     with expect_records("UPDATE u", "DELETE A"):
         Folder.objects.filter(code="A").delete()
 
 
 @register_way("`add()` and `set()` of a symmetrical `ManyToManyField`")
 def _() -> None:
-    one, two = create_folder("A"), create_folder("B")
+    folder_a, folder_b = create_folder("A"), create_folder("B")
     with expect_refusal("is symmetrical"):
-        one.friends.add(two)
+        folder_a.friends.add(folder_b)
     with expect_records("UPDATE A", "UPDATE B"), as_one():
-        one.friends.set([two])
+        folder_a.friends.set([folder_b])
     with expect_records("UPDATE A", "UPDATE B"):
-        two.friends.clear()
+        folder_b.friends.clear()
 
 
 @register_way("a `ManyToManyField` with a `through` model that is `Recorded`, a `PartOf`")
 def _() -> None:
-    one, owner = create_folder(), Owner.objects.create(name="o")
+    folder, owner = create_folder(), Owner.objects.create(name="o")
     with expect_records("UPDATE A"):
-        one.readers.add(owner, through_defaults={"since": 5})
+        folder.readers.add(owner, through_defaults={"since": 5})
     with expect_records("UPDATE A"):
-        one.readers.clear()
+        folder.readers.clear()
     with expect_records("UPDATE A"):
-        owner.read.set([one])
+        owner.read.set([folder])
     with expect_records("UPDATE A"):
         Reading.objects.all().delete()
     with expect_records("UPDATE A", "UPDATE A"):
-        Reading.objects.create(folder=one, owner=owner)
+        Reading.objects.create(folder=folder, owner=owner)
         owner.delete()
 
 
@@ -916,10 +924,10 @@ def _() -> None:
 
 @register_way("deletions by a `GenericRelation`")
 def _() -> None:
-    one = create_folder()
-    remark = Remark.objects.create(target=one)
+    folder = create_folder()
+    remark = Remark.objects.create(target=folder)
     with expect_records("DELETE A", f"DELETE {remark.key.hex}"):
-        one.delete()
+        folder.delete()
 
 
 @register_way("a transaction that is rolled back")
@@ -932,21 +940,21 @@ def _() -> None:
 
 @register_way("a savepoint that is rolled back")
 def _() -> None:
-    one = create_folder("A")
-    sheet = Sheet.objects.create(folder=one, name="s")
+    folder = create_folder("A")
+    sheet = Sheet.objects.create(folder=folder, name="s")
 
     def change() -> None:
         with transaction.atomic():
             create_folder("B")
-            one.code = "C"
-            one.save()
+            folder.code = "C"
+            folder.save()
             sheet.delete()
             Folder.objects.filter(code="C").delete()
             transaction.set_rollback(True)
 
     with expect_records(), transaction.atomic():
         change()
-    one.refresh_from_db()
+    folder.refresh_from_db()
     sheet = Sheet.objects.get()
     with expect_records("CREATE D"), as_one():
         change()
@@ -955,23 +963,23 @@ def _() -> None:
 
 @register_way("several changes in `as_one()`")
 def _() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
     with expect_records("UPDATE A", "CREATE B"), as_one():
-        sheet = Sheet.objects.create(folder=one, name="s")
+        sheet = Sheet.objects.create(folder=folder, name="s")
         sheet.folder = create_folder("B")
         sheet.save()
-        one.title = "x"
-        one.save()
-        one.labels.create(name="l")
+        folder.title = "x"
+        folder.save()
+        folder.labels.create(name="l")
     with expect_records(), as_one():
         create_folder("C").delete()
 
 
 @register_way("a deletion and a creation of one id in `as_one()`")
 def _() -> None:
-    one = create_folder("A")
+    folder = create_folder("A")
     with expect_records("UPDATE A"), as_one():
-        one.delete()
+        folder.delete()
         create_folder("A", title="new")
     with expect_records("UPDATE A"), as_one():
         Folder.objects.all().delete()
@@ -1042,9 +1050,9 @@ def _() -> None:
         )
     try:
         with expect_records("CREATE a"):
-            one = Measured.objects.create(name="a")
+            row = Measured.objects.create(name="a")
         with expect_records("UPDATE a"):
-            one.save()
+            row.save()
         with expect_records("DELETE a", "CREATE b"):
             Measured.objects.update(name="b")
         assert audit.load_recorded()["product-task/b"]["loud"] == "B"
@@ -1058,14 +1066,14 @@ def _() -> None:
 def _() -> None:
     extra = {"a": [1, 2.5, None, {"b": "ж"}], "big": 10**30}
     with expect_records("CREATE a"):
-        one = Measured.objects.create(name="a", extra=extra)
+        row = Measured.objects.create(name="a", extra=extra)
     assert audit.load_recorded()["product-task/a"]["extra"] == extra
     with expect_records("UPDATE a"):
         Measured.objects.update(extra={"x": 1})
     with expect_records("CREATE 1"):
         Account.objects.create(number="1", sum="12345678901234567890.0123456789")
     assert audit.load_recorded()["realty-info/1"]["sum"] == "12345678901234567890.0123456789"
-    one.delete()
+    row.delete()
 
 
 @register_way("the admin: forms with `OneVersion`, actions, `delete_selected`")
@@ -1082,26 +1090,26 @@ def _() -> None:
 
 @register_way("`record()`")
 def _() -> None:
-    one = create_folder()
+    folder = create_folder()
     execute_sql("UPDATE ways_folder SET title = 'by SQL'")
     with expect_records("UPDATE A"), transaction.atomic():
-        one.record()
+        folder.record()
     with expect_refusal("needs a transaction"):
-        one.record()
+        folder.record()
     with expect_refusal("was never saved"), transaction.atomic():
         Folder(code="new").record()
-    sheet = Sheet.objects.create(folder=one, name="s")
+    sheet = Sheet.objects.create(folder=folder, name="s")
     with expect_records("UPDATE A"), transaction.atomic():
         execute_sql("DELETE FROM ways_sheet")
         sheet.record()
     with expect_records("DELETE A"), transaction.atomic():
         execute_sql("DELETE FROM ways_folder")
-        one.record()
+        folder.record()
     with expect_records(), transaction.atomic():
-        one.record()
+        folder.record()
     two = create_folder("A")
     with expect_records(), transaction.atomic():
-        one.record()
+        folder.record()
     two.delete()
 
 
@@ -1114,33 +1122,33 @@ def execute_sql(statement: str) -> None:
     "SQL: `cursor.execute()`, COPY, triggers that change other rows, `ON DELETE` of a constraint"
 )
 def _() -> None:
-    one = create_folder()
-    sheet = Sheet.objects.create(folder=one, name="s")
+    folder = create_folder()
+    sheet = Sheet.objects.create(folder=folder, name="s")
     with expect_records("UPDATE A"), transaction.atomic():
         execute_sql("UPDATE ways_sheet SET name = 't'")
         sheet.record()
     with expect_records("DELETE A", "CREATE B"), transaction.atomic():
         execute_sql("UPDATE ways_folder SET code = 'B'")
-        one.record()
+        folder.record()
         outbox.record("product-instance", "A", None, deleted=True)
 
 
 @register_way("rows of a `through` model that is not recorded, written without the relation")
 def _() -> None:
-    one, tag = create_folder(), Tag.objects.create(name="t")
+    folder, tag = create_folder(), Tag.objects.create(name="t")
     with expect_records("UPDATE A", "UPDATE t"), transaction.atomic():
-        Folder.tags.through.objects.create(folder=one, tag=tag)
-        one.record()
+        Folder.tags.through.objects.create(folder=folder, tag=tag)
+        folder.record()
         tag.record()
 
 
 @register_way("rows of other models that a snapshot, an id or a parent reads")
 def _() -> None:
-    one, owner = create_folder(), Owner.objects.create(name="o")
-    one.readers.add(owner)
+    folder, owner = create_folder(), Owner.objects.create(name="o")
+    folder.readers.add(owner)
     with expect_records("UPDATE A"), transaction.atomic():
         Owner.objects.update(name="p")
-        one.record()
+        folder.record()
 
 
 @register_way("`loaddata`, `save_base(raw=True)` of Django's `Model`")

@@ -23,19 +23,19 @@ EXAMPLE_COUNT = 5
 class StoredContents:
     """The stored versions.
 
-    `both` counts versions that are in two places with the same content, which is fine only while a
-    day is in the archive and not yet dropped.
+    `in_both` counts versions that are in two places with the same content, which is fine only while
+    a day is in the archive and not yet dropped.
     """
 
     versions: dict[SentKey, SentContent] = field(default_factory=dict)
     different: list[str] = field(default_factory=list)
     tables: int = 0
     archive: int = 0
-    both: int = 0
+    in_both: int = 0
 
     def add_version(self, key: SentKey, content: SentContent) -> None:
         if key in self.versions:
-            self.both += 1
+            self.in_both += 1
             if self.versions[key] != content:
                 self.different.append(f"{key} is there with two contents")
         self.versions[key] = content

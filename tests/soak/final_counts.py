@@ -78,7 +78,7 @@ def _count_and_compare(soak: Soak) -> None:
         ("ledger", ", ".join(f"{name} {value:,}" for name, value in totals.items())),
         ("found again", f"{stored_versions.tables:,} versions in the tables, "
          f"{stored_versions.archive:,} in the archive, "
-         f"{stored_versions.both:,} of them in both; every one compared"),
+         f"{stored_versions.in_both:,} of them in both; every one compared"),
         ("web", f"{sum(people_.logins for people_ in soak.people)} people logged in; "
          + ", ".join(f"{kind_} {count:,}" for kind_, count in sorted(answers.items()))),
         ("commands", ", ".join(

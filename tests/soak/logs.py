@@ -42,7 +42,7 @@ class ExpectedLine:
     where: str
     text: re.Pattern[str]
     during: str | None
-    why: str
+    reason: str
 
 
 def _make_expected(process_name: str, text: str, during: str | None, reason: str) -> ExpectedLine:

@@ -133,7 +133,7 @@ class Soak:
         name = " ".join(arguments[:2])
         self.codes.append((name, finished.code))
         if finished.code not in allowed_codes:
-            output = " ".join((finished.out + finished.said).split())[-400:]
+            output = " ".join((finished.out + finished.errors).split())[-400:]
             self.result.faults.append(f"{name} ended with {finished.code}: {output}")
         return finished.out
 

@@ -41,7 +41,7 @@ class SoakCommandResult:
     words: tuple[str, ...]
     code: int
     out: str
-    said: str
+    errors: str
 
 
 @dataclass
@@ -51,7 +51,7 @@ class SoakStand:
     home: Path
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     logs: list[tuple[str, Path]] = field(default_factory=list)
-    done: list[SoakCommandResult] = field(default_factory=list)
+    results: list[SoakCommandResult] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.postgres = EmbeddedPostgres(self.home / "postgres", LOUD_SETTINGS)
@@ -107,10 +107,10 @@ class SoakStand:
             [sys.executable, "-m", "tests.soak.moved", "manage.py", *arguments], cwd=ROOT,
             env=self._make_environment(login), capture_output=True, text=True, timeout=TIMEOUT_S,
         )  # fmt: skip
-        self.done.append(
+        self.results.append(
             SoakCommandResult(arguments, finished.returncode, finished.stdout, finished.stderr)
         )
-        return self.done[-1]
+        return self.results[-1]
 
     def query(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """As the superuser, on the real clock."""

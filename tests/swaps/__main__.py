@@ -34,8 +34,8 @@ def main() -> int:
         began = time.monotonic()
         stress.run(options.swaps)
         stress.ingested.writer.close()
-        done = ", ".join(f"{count:,} {name}" for name, count in stress.did.most_common())
-        print(f"{done}; {time.monotonic() - began:.0f} s")
+        counts = ", ".join(f"{count:,} {name}" for name, count in stress.did.most_common())
+        print(f"{counts}; {time.monotonic() - began:.0f} s")
     print(*stress.wrong or ["no wrong answer"], sep="\n")
     return 1 if stress.wrong else 0
 

@@ -33,8 +33,8 @@ from history.retention.seals.seal import seal_day
 from history.store.days import days
 from history.store.days.canonical import Connection, stream_versions
 from history.timeline import TimelineQuery
-from tests.db.ingested import Ingested, counts
-from tests.db.partitioned import raw
+from tests.db.ingested import Ingested, read_counts
+from tests.db.partitioned import connect_plainly
 from tests.db.store import HOST
 from tests.messages import NOW, SOURCE, make_value
 
@@ -69,7 +69,7 @@ class Stress:
         for thread in threads:
             thread.start()
         try:
-            with raw() as plain:
+            with connect_plainly() as plain:
                 for number in range(swaps):
                     rewrite = packing.unpack_day if number % 2 else packing.pack_day
                     for moment in (SEALED, OPEN):
@@ -83,7 +83,7 @@ class Stress:
         self._compare()
 
     def _fill(self) -> None:
-        with raw() as plain:
+        with connect_plainly() as plain:
             for moment in (SEALED, OPEN):
                 days.create_partition(plain, ROOT.table, moment.date())
                 self.sent[moment.date()] = set()
@@ -95,7 +95,7 @@ class Stress:
         ]
         self.ingested.write(*(self._message(*key) for key in keys))
         self.sent[SEALED.date()].update(keys)
-        with raw() as plain:
+        with connect_plainly() as plain:
             seal_day(plain, ROOT, SEALED.date())
 
     def _swap(self, plain: Connection, rewrite: Callable[..., object], day: date) -> None:
@@ -127,22 +127,22 @@ class Stress:
             connection.close()
 
     def _message(self, id: str, version: int) -> bytes:
-        at = (SEALED + timedelta(seconds=version)).replace(tzinfo=None).isoformat()
-        return make_value(id=id, version=version, updatedAt=at, data={"id": id, "n": version})
+        moment = (SEALED + timedelta(seconds=version)).replace(tzinfo=None).isoformat()
+        return make_value(id=id, version=version, updatedAt=moment, data={"id": id, "n": version})
 
     def _ingest(self) -> None:
         """A new version and a repeat in one batch."""
         key = f"n{self.did['ingest']:06}", 0
         again = f"a{self.did['ingest'] % DOCUMENTS}", self.did["ingest"] % VERSIONS
-        batch = self.ingested.batch(self._message(*key), self._message(*again))
+        batch = self.ingested.make_batch(self._message(*key), self._message(*again))
         while True:
             try:
-                done = self.ingested.store(batch)
+                result = self.ingested.store(batch)
                 break
             except psycopg.OperationalError:  # RetryingWriter of the consumer does this
                 self.ingested.writer.close()
-        if (done.stored[SOURCE], done.repeated[SOURCE]) != (1, 1):
-            self.wrong.append(f"the consumer stored {done.stored} and repeated {done.repeated}")
+        if (result.stored[SOURCE], result.repeated[SOURCE]) != (1, 1):
+            self.wrong.append(f"the consumer stored {result.stored} and repeated {result.repeated}")
         self.sent[SEALED.date()].add(key)
 
     def _insert(self, plain: Connection, id: str, version: int) -> None:
@@ -158,7 +158,7 @@ class Stress:
 
     def _write_sql(self) -> None:
         """A new version of the owner, and one that is stored, which must be refused."""
-        with raw() as plain:
+        with connect_plainly() as plain:
             self._insert(plain, f"s{self.did['write_sql']:06}", 0)
             number = self.did["write_sql"]
             try:
@@ -171,12 +171,12 @@ class Stress:
         number = self.did["read"] % DOCUMENTS
         for letter in "ab":
             page = timeline.fetch_page(HOST, TimelineQuery(entity=ROOT, id=f"{letter}{number}"))
-            found = [(version.version, version.data["n"]) for version in page.versions]
-            if found != [(version, version) for version in reversed(range(VERSIONS))]:
-                self.wrong.append(f"the timeline of {letter}{number} has {found}")
+            versions = [(version.version, version.data["n"]) for version in page.versions]
+            if versions != [(version, version) for version in reversed(range(VERSIONS))]:
+                self.wrong.append(f"the timeline of {letter}{number} has {versions}")
 
     def _verify(self) -> None:
-        with raw() as plain:
+        with connect_plainly() as plain:
             for verdict in verification.verify_days(plain, ROOT, SEALED.date()):
                 if verdict.fault:
                     self.wrong.append(f"verify: {verdict.fault}")
@@ -194,22 +194,25 @@ class Stress:
                 )
                 [file] = [path for path in Path(folder).iterdir() if path.name[0] != "."]
                 rows = map(json.loads, file.read_text().splitlines())
-                found = [(row["id"], row["version"]) for row in rows]
-            self._judge(f"the export of {day}", found, before)
+                keys = [(row["id"], row["version"]) for row in rows]
+            self._judge(f"the export of {day}", keys, before)
 
-    def _judge(self, what: str, found: list[Key], before: set[Key]) -> None:
-        if len(set(found)) != len(found):
-            self.wrong.append(f"{what} has a version twice")
-        if missing := before - set(found):
+    def _judge(self, subject: str, keys: list[Key], before: set[Key]) -> None:
+        if len(set(keys)) != len(keys):
+            self.wrong.append(f"{subject} has a version twice")
+        if missing := before - set(keys):
             self.wrong.append(
-                f"{what} lacks {len(missing)} of {len(before)}: {sorted(missing)[:3]}"
+                f"{subject} lacks {len(missing)} of {len(before)}: {sorted(missing)[:3]}"
             )
 
     def _dump(self) -> None:
         """pg_dump has its snapshot before it locks. It may fail, and it may not be incomplete."""
-        own = connection.settings_dict
+        settings_dict = connection.settings_dict
         names = ("host", "port", "user", "password")
-        url = make_conninfo(dbname=own["NAME"], **{name: str(own[name.upper()]) for name in names})
+        url = make_conninfo(
+            dbname=settings_dict["NAME"],
+            **{name: str(settings_dict[name.upper()]) for name in names},
+        )
         before = sum(map(len, self.sent.values()))
         finished = subprocess.run(
             [
@@ -226,21 +229,21 @@ class Stress:
         if finished.returncode:
             self.did["pg_dump that failed"] += 1
             return
-        found = sum(_versions_in_dump(finished.stdout))
-        if not before <= found <= after:
-            self.wrong.append(f"pg_dump has {found} versions of {before} to {after}")
+        count = sum(_versions_in_dump(finished.stdout))
+        if not before <= count <= after:
+            self.wrong.append(f"pg_dump has {count} versions of {before} to {after}")
 
     def _compare(self) -> None:
         """At the end the store has what was sent, and the ledger says so."""
-        with raw() as plain:
+        with connect_plainly() as plain:
             for day, sent in self.sent.items():
                 place = days.locate_day(plain, ROOT.table, day)
                 rows = stream_versions(plain, ROOT, place.child)
-                found = [(row[0], row[1]) for row in rows]
-                self._judge(f"the day {day}", found, sent)
-                if more := set(found) - sent:
+                keys = [(row[0], row[1]) for row in rows]
+                self._judge(f"the day {day}", keys, sent)
+                if more := set(keys) - sent:
                     self.wrong.append(f"the day {day} has {sorted(more)[:3]}, which nobody sent")
-        ledger = counts()
+        ledger = read_counts()
         stored, repeated = len(self.sent[SEALED.date()]), self.did["ingest"]
         if (ledger["stored"], ledger.get("repeated", 0)) != (stored, repeated):
             self.wrong.append(f"the ledger says {ledger}, not {stored} stored, {repeated} repeated")
@@ -248,7 +251,7 @@ class Stress:
 
 def _versions_in_dump(text: str) -> list[int]:
     """Return how many versions each row of a dump has."""
-    found, place = [], None
+    counts, place = [], None
     for line in text.splitlines():
         if line.startswith("COPY public."):
             columns = line[line.index("(") + 1 : line.index(")")].split(", ")
@@ -258,5 +261,5 @@ def _versions_in_dump(text: str) -> list[int]:
         elif place is not None:
             keys = line.split("\t")[place]
             # \\x and two digits a byte: eight bytes for each version but the newest.
-            found.append(1 if keys == "\\N" else (len(keys) - 3) // 16 + 1)
-    return found
+            counts.append(1 if keys == "\\N" else (len(keys) - 3) // 16 + 1)
+    return counts

@@ -11,7 +11,7 @@ import pytest
 from annals.embedded import postgres
 from annals.embedded.postgres import EmbeddedPostgres
 from tests.consuming import wait_until
-from tests.docs_blocks.pages import BLOCKS, lines
+from tests.docs_blocks.pages import BLOCKS, split_lines
 from tests.processes import start_own_server
 
 PAGE = "docs/backup.md"
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
-    with start_own_server({"fsync": "off", "shared_buffers": "16MB"}) as own:
-        yield own
+    with start_own_server({"fsync": "off", "shared_buffers": "16MB"}) as postgres:
+        yield postgres
 
 
 def read_block(first: str) -> list[str]:
@@ -31,7 +31,7 @@ def read_block(first: str) -> list[str]:
     [block_] = [
         block_ for block_ in BLOCKS if block_.page == PAGE and block_.first.startswith(first)
     ]
-    return lines(block_)
+    return split_lines(block_)
 
 
 def execute_statements(server: EmbeddedPostgres, *statements: str) -> None:
@@ -53,7 +53,7 @@ def test_commands_of_the_backup_page_restore_to_a_moment(server: EmbeddedPostgre
         for folder in (backup, backup / "wal", server.home):
             os.chown(folder, owner.pw_uid, owner.pw_gid)
 
-    def here(line: str) -> str:
+    def replace_folder(line: str) -> str:
         line = line.replace("/var/lib/postgresql/18/main", str(data))
         line = line.replace("/var/lib/postgresql/18/lost", str(server.home / "lost"))
         line = line.replace("'...'", f"'{PASSWORD}'")
@@ -63,13 +63,15 @@ def test_commands_of_the_backup_page_restore_to_a_moment(server: EmbeddedPostgre
     def as_owner(line: str) -> None:
         path = f"{postgres.find_programs()}:{os.environ['PATH']}"
         subprocess.run(
-            ["bash", "-ec", here(line)], cwd="/", check=True, timeout=300,
+            ["bash", "-ec", replace_folder(line)], cwd="/", check=True, timeout=300,
             env=postgres.make_environment(PGPASSWORD=PASSWORD, PATH=path),
             user=owner.pw_uid if owner else None, group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,
         )  # fmt: skip
 
-    execute_statements(server, *(here(statement) for statement in read_block("ALTER SYSTEM")))
+    execute_statements(
+        server, *(replace_folder(statement) for statement in read_block("ALTER SYSTEM"))
+    )
     server.stop()
     server.start()
     execute_statements(server, "CREATE TABLE note (text text)")
@@ -85,7 +87,7 @@ def test_commands_of_the_backup_page_restore_to_a_moment(server: EmbeddedPostgre
         as_owner(line)
     with (data / "postgresql.auto.conf").open("a") as settings:
         for line in read_block("restore_command"):
-            settings.write(here(line).replace("2026-11-22 10:00:00+00", moment) + "\n")
+            settings.write(replace_folder(line).replace("2026-11-22 10:00:00+00", moment) + "\n")
     server.start()
     wait_until(lambda: not (data / "recovery.signal").exists(), "it does not end its recovery")
     assert list_notes(server) == ["before"]

@@ -134,8 +134,8 @@ class NginxTlsConnection(http.client.HTTPSConnection):
     def __init__(self, port: int, authority: Path, **more: Any) -> None:
         context = ssl.create_default_context(cafile=authority)
         super().__init__(HOST, port, timeout=120, context=context, **more)
-        self._create_connection = lambda _address, *rest: socket.create_connection(
-            ("127.0.0.1", port), *rest
+        self._create_connection = lambda _address, *args: socket.create_connection(
+            ("127.0.0.1", port), *args
         )
 
 

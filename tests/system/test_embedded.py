@@ -200,7 +200,7 @@ DOCKER = Path(__file__).parents[2] / "docker"
 
 
 @pytest.fixture
-def own() -> Iterator[EmbeddedPostgres]:
+def postgres_server() -> Iterator[EmbeddedPostgres]:
     """A server for one test."""
     with start_own_server({"fsync": "off", "shared_buffers": "64MB"}) as started_server:
         yield started_server
@@ -211,35 +211,37 @@ def query_all(url: str, query: str) -> list[tuple[Any, ...]]:
         return plain.execute(query.encode()).fetchall()
 
 
-def list_table_owners(own: EmbeddedPostgres) -> set[str]:
-    return {name for (name,) in query_all(own.build_url(), "SELECT tableowner FROM pg_tables"
-            " WHERE schemaname = 'public'")}  # fmt: skip
+def list_table_owners(postgres_server: EmbeddedPostgres) -> set[str]:
+    query = "SELECT tableowner FROM pg_tables WHERE schemaname = 'public'"
+    return {name for (name,) in query_all(postgres_server.build_url(), query)}
 
 
-def test_owner_of_embedded_tables_is_not_a_superuser(own: EmbeddedPostgres) -> None:
-    owner = own.build_url(login=logins.OWNER)
+def test_owner_of_embedded_tables_is_not_a_superuser(postgres_server: EmbeddedPostgres) -> None:
+    owner = postgres_server.build_url(login=logins.OWNER)
     assert query_all(owner, "SELECT rolsuper FROM pg_roles WHERE rolname = current_user") == [
         (False,)
     ]
-    assert own.build_url() != owner
-    with psycopg.connect(own.build_url(), autocommit=True) as plain:
+    assert postgres_server.build_url() != owner
+    with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE TABLE of_the_superuser (day date)")
     with psycopg.connect(owner) as plain, pytest.raises(errors.InsufficientPrivilege):
         plain.execute("INSERT INTO of_the_superuser VALUES (now())")
-    with psycopg.connect(own.build_url(), autocommit=True) as plain:
+    with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("DROP TABLE of_the_superuser")
 
 
-def test_commands_of_compose_create_its_logins(own: EmbeddedPostgres, tmp_path: Path) -> None:
+def test_commands_of_compose_create_its_logins(
+    postgres_server: EmbeddedPostgres, tmp_path: Path
+) -> None:
     passwords = {name: secrets.token_hex(16) for name in ("owner", "web", "consumer")}
-    with psycopg.connect(own.build_url(), autocommit=True) as plain:
+    with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE TABLE earlier (a integer)")
         plain.execute(f"ALTER ROLE {logins.OWNER} CONNECTION LIMIT -1 NOCREATEROLE NOCREATEDB")
     for _ in range(2):  # whatever is there already
         subprocess.run(
             [
                 postgres.find_programs() / "psql",
-                own.build_url(),
+                postgres_server.build_url(),
                 "-f",
                 DOCKER / "postgres/owner.sql",
             ],
@@ -247,17 +249,17 @@ def test_commands_of_compose_create_its_logins(own: EmbeddedPostgres, tmp_path: 
             check=True,
             capture_output=True,
         )
-    assert list_table_owners(own) == {logins.OWNER}
+    assert list_table_owners(postgres_server) == {logins.OWNER}
 
-    def url(role: str) -> str:
-        return f"postgresql://{role}_login:{passwords[role]}@127.0.0.1:{own.get_port()}/annals"
+    def build_url(role: str) -> str:
+        return f"postgresql://{role}_login:{passwords[role]}@127.0.0.1:{postgres_server.get_port()}/annals"
 
     compose = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     for service, role in (("migrate", "owner"), ("web", "web"), ("consume", "consumer")):
         url_template = compose[service]["environment"]["DATABASE_URL"]
         assert url_template.startswith(f"postgresql://{role}_login:${{{role.upper()}_PASSWORD:")
     env = {name: text for name, text in os.environ.items() if not name.startswith("ANNALS_")}
-    env |= {"DATABASE_URL": url("owner"), "ANNALS_HOME": str(own.home)}
+    env |= {"DATABASE_URL": build_url("owner"), "ANNALS_HOME": str(postgres_server.home)}
     env["ANNALS_RETENTION_DAYS"] = "1"  # few days to make
     for secret in compose["migrate"]["secrets"]:
         assert (secret["uid"], secret["mode"]) == ("10001", 0o400)  # of the image's user
@@ -269,21 +271,21 @@ def test_commands_of_compose_create_its_logins(own: EmbeddedPostgres, tmp_path: 
         finished = run_command(env, *step.replace("/run/secrets", str(tmp_path)).split())
         assert finished.returncode == 0, finished.stderr
     for role, timeout in (("owner", "1d"), ("web", "1min"), ("consumer", "5min")):
-        assert query_all(url(role), "SHOW statement_timeout") == [(timeout,)]
-    assert query_all(url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
-    assert dict(query_all(own.build_url(), "SELECT rolname, rolconnlimit FROM pg_roles"
+        assert query_all(build_url(role), "SHOW statement_timeout") == [(timeout,)]
+    assert query_all(build_url("web"), "SELECT count(*) FROM product_instance_aud") == [(0,)]
+    assert dict(query_all(postgres_server.build_url(), "SELECT rolname, rolconnlimit FROM pg_roles"
                     " WHERE rolname LIKE '%_login'")) == {
         "owner_login": 7, "web_login": 72, "consumer_login": 18
     }  # fmt: skip
 
     # A login that only an administrator may change: what is left to do is said, once.
-    with psycopg.connect(own.build_url(), autocommit=True) as plain:
+    with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         plain.execute("CREATE ROLE theirs LOGIN IN ROLE annals_web")
     finished = run_command(env, "grants", "--apply")
     assert finished.returncode == 1
     statements = [line for line in finished.stderr.splitlines() if line.startswith("ALTER ROLE")]
     assert len(statements) == 4
-    with psycopg.connect(own.build_url(), autocommit=True) as plain:
+    with psycopg.connect(postgres_server.build_url(), autocommit=True) as plain:
         for line in statements:
             plain.execute(line.encode())
     assert run_command(env, "grants", "--apply").returncode == 0

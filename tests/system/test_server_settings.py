@@ -45,8 +45,8 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def bad_server() -> Iterator[EmbeddedPostgres]:
-    with start_own_server(BAD_SETTINGS) as own:
-        yield own
+    with start_own_server(BAD_SETTINGS) as postgres:
+        yield postgres
 
 
 def run_check(server: EmbeddedPostgres, **env: str) -> tuple[int, str]:
@@ -118,12 +118,12 @@ def test_check_accepts_the_settings_of_the_first_hour_page() -> None:
 def test_check_judges_connections_and_preloaded_libraries() -> None:
     server = read_compose_settings()
 
-    def only(changed: ServerSettings, connections: int = COMPOSE_LOGINS) -> ServerFault:
+    def find_only_fault(changed: ServerSettings, connections: int = COMPOSE_LOGINS) -> ServerFault:
         (fault,) = find_faults(changed, connections)
         return fault
 
-    assert "Set 141 or more" in only(server, 138).hint
+    assert "Set 141 or more" in find_only_fault(server, 138).hint
     library = {**server, "session_preload_libraries": "auto_explain"}
-    assert only(library).number == 14
+    assert find_only_fault(library).number == 14
     hidden = {k: v for k, v in server.items() if not k.endswith("_libraries")}
     assert list(find_faults(hidden, COMPOSE_LOGINS)) == []

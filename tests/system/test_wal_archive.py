@@ -20,8 +20,8 @@ def archiving_server(
 ) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
     """The server, in the place of the web's database."""
     with (
-        start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as made,
-        psycopg.connect(made.build_url(), autocommit=True) as connection,
+        start_own_server({"shared_buffers": "16MB", **ARCHIVES}) as postgres,
+        psycopg.connect(postgres.build_url(), autocommit=True) as connection,
     ):
         monkeypatch.setattr(metrics_page, "connection", connection)
         yield connection

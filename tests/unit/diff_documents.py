@@ -37,7 +37,7 @@ def _keyed(values: st.SearchStrategy[Document]) -> st.SearchStrategy[Document]:
         st.sampled_from(["pid", "pid", "pid", "id"]),
         names,
         st.dictionaries(st.sampled_from(["name", "rate", "items"]), values, max_size=3),
-    ).map(lambda made: {made[0]: made[1], **made[2]})
+    ).map(lambda parts: {parts[0]: parts[1], **parts[2]})
     return st.one_of(
         st.lists(item, max_size=6),
         st.lists(item, max_size=8, unique_by=lambda item: str(item.get("pid", item.get("id")))),

@@ -210,12 +210,12 @@ def test_value_html_is_escaped(value: ShownValue) -> None:
 
 
 def test_row_html_is_escaped() -> None:
-    made = ChangeRow(
+    row = ChangeRow(
         path=HOSTILE, trail=(HOSTILE,), label=HOSTILE, kind="changed",
         old=ABSENT, new=HTML[1], note=HOSTILE, filter_url=f"/?{HOSTILE}",
     )  # fmt: skip
-    assert made.html.count(ESCAPED) == 7
-    assert "<b" not in made.html
+    assert row.html.count(ESCAPED) == 7
+    assert "<b" not in row.html
 
 
 def test_differing_words_are_marked() -> None:

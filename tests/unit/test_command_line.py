@@ -107,11 +107,11 @@ def test_command_ends_silently_when_reader_leaves(lines: str) -> None:
 def test_error_is_printed_as_one_line(
     error: BaseException, code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def command() -> None:
+    def raise_error() -> None:
         raise error
 
     with pytest.raises(SystemExit) as end:
-        command_line.run_command(command)
+        command_line.run_command(raise_error)
     assert end.value.code == code
     printed = capsys.readouterr().err
     assert printed.startswith(text)

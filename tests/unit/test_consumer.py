@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from history.kinds.entities import ENTITIES
-from ingest.consumer import loss_forecaster
+from ingest.consumer import loss_forecaster, periodic_work
 from ingest.consumer.lanes import FingerprintCache
 from ingest.consumer.loop import log_lost_offsets
 from ingest.consumer.loss_forecaster import LossForecaster
@@ -88,19 +88,18 @@ def test_halts_are_recorded_again_only_after_previous_attempt_ended(
 
     stays = MagicMock(return_value=None)  # a probe: its thread may be done at the next turn
     background = PeriodicWork(stays, MagicMock(), MagicMock(), record, MagicMock())
-    monkeypatch.setattr(background, "_write_heartbeat", lambda *_: {})
-    monkeypatch.setattr(background, "_is_standing_still", lambda *_: False)
+    monkeypatch.setattr(periodic_work, "HEARTBEAT_SECONDS", 0.0)
     positions = Positions()
     positions.assign([ONE.kafka], 0)
     positions.grant([Claim(ONE, 1, 10, 0, True)], TOLERANCE)
-    source = MagicMock(poll_snapshot=lambda _: None)
+    source = MagicMock(
+        poll_snapshot=lambda _: None, get_high_watermark=lambda _: None, standstill_seconds=60.0
+    )
     source.ask_topics.return_value.wait.return_value = False  # the brokers have not answered yet
     for _ in range(3):
-        background._due = 0.0
         background.run_due_work(source, positions, WINDOW)
     assert len(jobs) == 1
     jobs[0].set_result(None)
-    background._due = 0.0
     background.run_due_work(source, positions, WINDOW)
     assert len(jobs) == 2
     background.close(1)
@@ -165,12 +164,12 @@ A, B = ("a", 0), ("b", 0)
 WAIT = 30.0
 
 
-def find_notice_times(still: StandstillTimer, since: float, most: float = 1000.0) -> float:
+def find_notice_times(still: StandstillTimer, since: float, limit: float = 1000.0) -> float:
     """When it is noticed that A stands at 5, looked at every 5 seconds."""
     now = since
     while not still.note_positions(now, {A: 5, B: 1}, {A}):
         now += 5
-        assert now < since + most
+        assert now < since + limit
     return now
 
 
@@ -352,10 +351,10 @@ PATIENCE = 15.0
 @pytest.fixture
 def stuck_member_timer() -> StuckMemberTimer:
     """Of a member that lost its partitions at 0, maybe because its brokers went away."""
-    made = StuckMemberTimer(PATIENCE, -100.0)
-    made.end()
-    made.begin(0.0, answer=False)
-    return made
+    timer = StuckMemberTimer(PATIENCE, -100.0)
+    timer.end()
+    timer.begin(0.0, answer=False)
+    return timer
 
 
 def find_stuck_time(

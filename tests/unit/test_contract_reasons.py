@@ -40,7 +40,7 @@ def test_example_message_has_its_reason(reason: Reason) -> None:
     declared = explanation.name_field({explanation.field: f"/at/{explanation.field}"})
     with override("ru"):
         pair = " ".join(
-            translate_detail(shown.english, shown.to_json()) for shown in (explanation, declared)
+            translate_detail(text.english, text.to_json()) for text in (explanation, declared)
         )
     page_text = re.sub(r"<code>.*?</code>|JSON|UTF-8|null|\([A-Za-z]+\)", "", pair)
     assert not re.search(r"[a-z]{3}", page_text), page_text
@@ -75,8 +75,8 @@ def find_references(part: Any) -> list[str]:
     inner = (
         list(part.values()) if isinstance(part, dict) else part if isinstance(part, list) else []
     )
-    own = [part["$ref"]] if isinstance(part, dict) and "$ref" in part else []
-    return own + [reference for item in inner for reference in find_references(item)]
+    references = [part["$ref"]] if isinstance(part, dict) and "$ref" in part else []
+    return references + [reference for item in inner for reference in find_references(item)]
 
 
 def test_asyncapi_lists_every_topic_with_messages_of_its_kind() -> None:

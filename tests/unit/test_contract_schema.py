@@ -31,15 +31,15 @@ from tests.messages import (
 
 CHILD = BY_NAME["product-task"]
 OF_KIND = {
-    each.name: jsonschema_rs.validator_for(contract.make_entity_schema(each)) for each in ENTITIES
+    kind.name: jsonschema_rs.validator_for(contract.make_entity_schema(kind)) for kind in ENTITIES
 }
 REGISTRY = jsonschema_rs.Registry([(contract.NAME, contract.make_whole_schema())])
 IN_WHOLE = {
-    each.name: jsonschema_rs.validator_for(
-        {"$schema": contract.DIALECT, "$ref": f"{contract.NAME}#/$defs/{each.name}"},
+    kind.name: jsonschema_rs.validator_for(
+        {"$schema": contract.DIALECT, "$ref": f"{contract.NAME}#/$defs/{kind.name}"},
         registry=REGISTRY,
     )
-    for each in ENTITIES
+    for kind in ENTITIES
 }
 
 
@@ -112,7 +112,7 @@ GOOD_TEXTS = st.text(
 )
 TIMES = st.from_regex(re.compile(contract.TIME_PATTERN.replace("$", r"\Z"), re.ASCII))
 NEARLY_TIMES = st.builds(
-    lambda time, at, new: time[: at % 36] + new + time[at % 36 + 1 :],
+    lambda time, position, new: time[: position % 36] + new + time[position % 36 + 1 :],
     TIMES, st.integers(0, 35), st.text(st.sampled_from("0123456789-+:.,TZ "), max_size=2),
 )  # fmt: skip
 TYPES = st.sampled_from(["CREATE", "UPDATE", "DELETE", 0, 1, 2, "0", "1", "2"])

@@ -99,14 +99,14 @@ def test_nesting_count_ignores_brackets_in_strings() -> None:
 
 
 def test_window_is_half_open() -> None:
-    def at(microseconds: int) -> bytes:
+    def make_value_at(microseconds: int) -> bytes:
         return make_value(updatedAt=(EPOCH + microseconds * MICROSECOND).isoformat())
 
-    assert decode_record(at(WINDOW.start)).updated_at == WINDOW.start
-    assert decode_record(at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
-    assert get_reason(at(WINDOW.end)) == Reason.FUTURE
+    assert decode_record(make_value_at(WINDOW.start)).updated_at == WINDOW.start
+    assert decode_record(make_value_at(WINDOW.end - 1)).updated_at == WINDOW.end - 1
+    assert get_reason(make_value_at(WINDOW.end)) == Reason.FUTURE
     with pytest.raises(ExpiredVersionError):
-        decode_record(at(WINDOW.start - 1))
+        decode_record(make_value_at(WINDOW.start - 1))
     with pytest.raises(ExpiredVersionError):
         decode_record(EXPIRED)
 
@@ -132,16 +132,16 @@ OFFSETS = st.none() | st.integers(-14 * 60, 14 * 60)
 
 @given(st.datetimes(), OFFSETS, st.integers(0, 9), st.integers(0, 999))
 def test_moment_is_parsed_as_datetime_does(
-    naive: datetime, offset: int | None, digits: int, rest: int
+    naive: datetime, offset: int | None, digits: int, nanoseconds: int
 ) -> None:
     """Up to nine digits, cut off after the sixth; UTC where no offset is named."""
-    fraction = f"{naive.microsecond:06d}{rest:03d}"[:digits]
+    fraction = f"{naive.microsecond:06d}{nanoseconds:03d}"[:digits]
     zone = timezone(timedelta(minutes=offset or 0))
     text = naive.replace(microsecond=0).isoformat() + (f".{fraction}" if digits else "")
     if offset is not None:
         text += naive.replace(tzinfo=zone).isoformat()[-6:] if offset else "Z"
-    kept = naive.replace(microsecond=int(fraction[:6].ljust(6, "0") or 0))
-    expected = (kept - datetime(1970, 1, 1)) // MICROSECOND - (offset or 0) * 60_000_000  # noqa: DTZ001
+    moment = naive.replace(microsecond=int(fraction[:6].ljust(6, "0") or 0))
+    expected = (moment - datetime(1970, 1, 1)) // MICROSECOND - (offset or 0) * 60_000_000  # noqa: DTZ001
     assert parse_time(text) == expected
 
 
@@ -164,12 +164,12 @@ def test_moment_accepts_other_notations(text: str, same: str) -> None:
     st.sampled_from(["2025-07-03T11:42:48.", "2025-07-03T11:42:48.51018", "2025-07-03T11:42:48"]),
     st.text(st.sampled_from("0123456789+-:.,Zz T٣"), max_size=10),
 )
-def test_moment_outside_the_contract_is_refused(start: str, rest: str) -> None:
+def test_moment_outside_the_contract_is_refused(start: str, tail: str) -> None:
     with suppress(RejectedMessageError):
-        parse_time(start + rest)
+        parse_time(start + tail)
         written = r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)?"
         full = rf"[-\dT]{{13}}:42:48([.,]\d{{1,9}})?{written}"
-        assert re.fullmatch(full, start + rest, re.ASCII)
+        assert re.fullmatch(full, start + tail, re.ASCII)
 
 
 def test_decoding_mutated_messages_is_total_and_repeatable() -> None:
@@ -188,9 +188,9 @@ def make_numbers(text: bytes, count: int) -> bytes:
 def test_numbers_with_too_many_digits_are_refused(text: bytes) -> None:
     """9,000 numbers of the largest exponent are 81 KB in the message and 1.2 GB as text."""
     digits = 16_383 if b"-1" in text[1:] else 131_071
-    most = MAX_DIGITS // digits
-    decode_record(make_numbers(text, most - 5))
-    assert get_reason(make_numbers(text, most + 5)) is Reason.TOO_LARGE
+    maximum = MAX_DIGITS // digits
+    decode_record(make_numbers(text, maximum - 5))
+    assert get_reason(make_numbers(text, maximum + 5)) is Reason.TOO_LARGE
     assert get_reason(make_numbers(text, 9_000)) is Reason.TOO_LARGE
 
 
@@ -270,9 +270,9 @@ def test_child_without_application_is_refused() -> None:
 def test_details_have_no_words_of_a_program() -> None:
     words = re.compile(r"Expected|`int|`str|float|regex|isoformat|utf-8' codec|\$\.|malformed")
     bodies = [body for name, (_, body) in HOSTILE.items() if name not in FOUND_BY_POSTGRESQL]
-    for said in map(get_detail, bodies):
-        assert not words.search(said), said
-        assert "\n" not in said
+    for detail in map(get_detail, bodies):
+        assert not words.search(detail), detail
+        assert "\n" not in detail
 
 
 def name_version(
@@ -352,7 +352,7 @@ def test_every_reason_has_words() -> None:
         ({"productInstanceId": "A1", "updatedAt": "0001-01-01T00:00:00+23:59"}, "A1", False),
     ],
 )
-def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
+def test_identity_of_bad_child_is_read_as_far_as_it_is_valid(
     changes: dict[str, Any], application: str, made_at: bool
 ) -> None:
     place = find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", make_value(**changes)))
@@ -363,6 +363,6 @@ def test_the_place_of_a_bad_child_is_read_as_far_as_it_says(
     )
 
 
-def test_what_is_not_json_says_no_place_whatever_its_bytes_quote() -> None:
+def test_message_that_is_not_json_has_no_identity_whatever_its_bytes_quote() -> None:
     body = make_value(productInstanceId="A1")[:-5]
     assert find_parent_and_time(Message(CHILD_TOPIC, 0, 0, -1, b"K1", body)) == ("", None)

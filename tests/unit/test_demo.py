@@ -53,9 +53,9 @@ def documents(messages: Sequence[SimulatedMessage]) -> dict[bytes, list[Simulate
     return actual
 
 
-def get_quantiles(values: Iterable[int], wanted: Iterable[float]) -> dict[float, int]:
+def get_quantiles(values: Iterable[int], quantiles: Iterable[float]) -> dict[float, int]:
     ordered = sorted(values)
-    return {quantile: ordered[int(quantile * len(ordered))] for quantile in wanted}
+    return {quantile: ordered[int(quantile * len(ordered))] for quantile in quantiles}
 
 
 def test_message_sizes_have_target_distribution(messages: Sequence[SimulatedMessage]) -> None:

@@ -33,8 +33,8 @@ def list_changes_in_short(
     old: Any, new: Any, identity: ListIdentity | None = None
 ) -> list[tuple[Any, ...]]:
     """The changes in short: kind, key path, and the values or indexes."""
-    found = list_changes(old, new, identity) if identity else list_changes(old, new)
-    return [_format_change(change) for change in found]
+    changes = list_changes(old, new, identity) if identity else list_changes(old, new)
+    return [_format_change(change) for change in changes]
 
 
 def _format_change(change: ValueChange) -> tuple[Any, ...]:
@@ -49,7 +49,7 @@ BORIS = {"pid": "77c1", "name": "Борис", "role": "guarantor"}
 VERA = {"pid": "0d2e", "name": "Вера", "role": "guarantor"}
 
 
-def people(*items: Any) -> dict[str, Any]:
+def make_people(*items: Any) -> dict[str, Any]:
     return {"participants": list(items)}
 
 
@@ -72,23 +72,23 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
     "a whole snapshot that goes": ({"a": 1}, None, [("changed", "", {"a": 1}, None)]),
     "another kind of value": ({"a": 1}, ["a"], [("changed", "", {"a": 1}, ["a"])]),
     "a removed child is one removal": (
-        people(ANNA, BORIS, VERA),
-        people(ANNA, VERA),
+        make_people(ANNA, BORIS, VERA),
+        make_people(ANNA, VERA),
         [("removed", "/participants/[pid=77c1]", BORIS)],
     ),
     "a child added in front is one addition": (
-        people(ANNA, BORIS),
-        people(VERA, ANNA, BORIS),
+        make_people(ANNA, BORIS),
+        make_people(VERA, ANNA, BORIS),
         [("added", "/participants/[pid=0d2e]", VERA)],
     ),
     "a moved child is one move": (
-        people(ANNA, BORIS, VERA),
-        people(VERA, ANNA, BORIS),
+        make_people(ANNA, BORIS, VERA),
+        make_people(VERA, ANNA, BORIS),
         [("moved", "/participants/[pid=0d2e]", 2, 0)],
     ),
     "a child that moved and changed is both": (
-        people(ANNA, VERA, BORIS),
-        people({**BORIS, "role": "borrower"}, ANNA, VERA),
+        make_people(ANNA, VERA, BORIS),
+        make_people({**BORIS, "role": "borrower"}, ANNA, VERA),
         [
             ("moved", "/participants/[pid=77c1]", 2, 0),
             ("changed", "/participants/[pid=77c1]/role", "guarantor", "borrower"),
@@ -100,42 +100,42 @@ CASES: dict[str, tuple[Any, Any, list[tuple[Any, ...]]]] = {
         [("changed", "/[pid=a]/id", 1, 2), ("changed", "/[pid=b]/id", 2, 1)],
     ),
     "children that share a key are matched by content": (
-        people(ANNA, {**ANNA, "role": "guarantor"}, BORIS),
-        people({**ANNA, "role": "guarantor"}, BORIS),
+        make_people(ANNA, {**ANNA, "role": "guarantor"}, BORIS),
+        make_people({**ANNA, "role": "guarantor"}, BORIS),
         [("removed", "/participants/0", ANNA)],
     ),
     "a child keeps its key among others without one": (
-        people(ANNA, PLAIN),
-        people(PLAIN, ADA),
+        make_people(ANNA, PLAIN),
+        make_people(PLAIN, ADA),
         [
             ("moved", "/participants/[pid=8f3a]", 0, 1),
             ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
         ],
     ),
     "two keys that differ are two children, however much the rest is alike": (
-        people(ANNA, PLAIN),
-        people({**ANNA, "pid": "new"}, PLAIN),
+        make_people(ANNA, PLAIN),
+        make_people({**ANNA, "pid": "new"}, PLAIN),
         [
             ("removed", "/participants/[pid=8f3a]", ANNA),
             ("added", "/participants/[pid=new]", {**ANNA, "pid": "new"}),
         ],
     ),
     "a child that gets a key": (
-        people(ANNA, PLAIN),
-        people(ANNA, {**PLAIN, "pid": "new"}),
+        make_people(ANNA, PLAIN),
+        make_people(ANNA, {**PLAIN, "pid": "new"}),
         [("added", "/participants/[pid=new]/pid", "new")],
     ),
     "a child keeps its key among others that share one": (
-        people(TWIN, ANNA, TWIN),
-        people(ADA, TWIN, TWIN),
+        make_people(TWIN, ANNA, TWIN),
+        make_people(ADA, TWIN, TWIN),
         [
             ("changed", "/participants/[pid=8f3a]/name", "Анна", "Ада"),
             ("moved", "/participants/1", 0, 1),
         ],
     ),
     "the second key where the first is shared": (
-        people(BOTH, TWIN),
-        people(TWIN, {**BOTH, "n": 2}),
+        make_people(BOTH, TWIN),
+        make_people(TWIN, {**BOTH, "n": 2}),
         [("moved", "/participants/[id=1]", 0, 1), ("changed", "/participants/[id=1]/n", 1, 2)],
     ),
     "scalars: one added and one removed": (
@@ -256,7 +256,7 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "path, found",
+    "path, matches",
     [
         ("/rate", ["/rate"]),
         ("/rat", []),
@@ -283,8 +283,8 @@ def is_seen(path: str, old: Any = OLD, new: Any = NEW) -> list[str]:
         ("/participants/[pid=8f3a]/docs/[id=1]", []),
     ],
 )
-def test_path_matches_changes(path: str, found: list[str]) -> None:
-    assert is_seen(path) == found
+def test_path_filter_matches_changes(path: str, matches: list[str]) -> None:
+    assert is_seen(path) == matches
 
 
 def test_path_of_list_matches_changes_of_its_items() -> None:
@@ -399,20 +399,20 @@ def list_named_values(items: Any, item: str) -> list[Any]:
     """What stands in `s` of the items that a segment names; nothing borrowed from the filter."""
     field, _, value = item.strip("[]").partition("=")
     return [
-        one["s"]
-        for one in items
-        if isinstance(one, dict)
-        and field in one
-        and one[field] is not None
-        and str(one[field]) == value
+        item["s"]
+        for item in items
+        if isinstance(item, dict)
+        and field in item
+        and item[field] is not None
+        and str(item[field]) == value
     ]
 
 
 @given(LISTS, LISTS, ITEM)
 def test_key_path_is_touched_only_if_its_selection_differs(old: Any, new: Any, item: str) -> None:
-    found = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
-    assert found is (list_named_values(old, item) != list_named_values(new, item))
-    assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is found
+    result = is_touched(f"/x/{item}/s", {"x": old}, {"x": new})
+    assert result is (list_named_values(old, item) != list_named_values(new, item))
+    assert is_different(f"/x/{item}/s", {"x": old}, {"x": new}) is result
 
 
 @given(PAIRS)
@@ -458,8 +458,8 @@ def test_change_paths_point_to_their_values(pair: tuple[Any, Any]) -> None:
 @given(PAIRS)
 def test_changes_replayed_on_old_give_new(pair: tuple[Any, Any]) -> None:
     old, new = pair
-    for found in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
-        assert is_equal(ReplayedChanges(found).value(old, "", ""), new)
+    for changes in (list_changes(old, new), list_changes(old, new, ListIdentity(keys=()))):
+        assert is_equal(ReplayedChanges(changes).replay_value(old, "", ""), new)
 
 
 def _escape(key: str) -> str:
@@ -469,47 +469,51 @@ def _escape(key: str) -> str:
 class ReplayedChanges:
     """Makes new from old and the changes a person sees, knowing nothing else."""
 
-    def __init__(self, found: tuple[ValueChange, ...]) -> None:
-        self.removed = {change.path for change in found if change.kind == "removed"}
-        self.added = {change.path: change.new for change in found if change.kind == "added"}
-        self.changed = {change.path: change.new for change in found if change.kind == "changed"}
-        self.moved = {change.path: change.from_index for change in found if change.kind == "moved"}
+    def __init__(self, changes: tuple[ValueChange, ...]) -> None:
+        self.removed = {change.path for change in changes if change.kind == "removed"}
+        self.added = {change.path: change.new for change in changes if change.kind == "added"}
+        self.changed = {change.path: change.new for change in changes if change.kind == "changed"}
+        self.moved = {
+            change.path: change.from_index for change in changes if change.kind == "moved"
+        }
 
-    def value(self, old: Any, old_path: str, new_path: str) -> Any:
+    def replay_value(self, old: Any, old_path: str, new_path: str) -> Any:
         if new_path in self.changed:
             return self.changed[new_path]
         if isinstance(old, dict):
-            return self.object(old, old_path, new_path)
+            return self.replay_object(old, old_path, new_path)
         if isinstance(old, list):
-            return self.list(old, old_path, new_path)
+            return self.replay_list(old, old_path, new_path)
         return old
 
-    def object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
-        made = {}
+    def replay_object(self, old: dict[str, Any], old_path: str, new_path: str) -> dict[str, Any]:
+        members = {}
         for key, value in old.items():
             segment = _escape(key)
             if f"{old_path}/{segment}" not in self.removed:
-                made[key] = self.value(value, f"{old_path}/{segment}", f"{new_path}/{segment}")
+                members[key] = self.replay_value(
+                    value, f"{old_path}/{segment}", f"{new_path}/{segment}"
+                )
         for path, value in self.added.items():
             parent, _, segment = path.rpartition("/")
             if path and parent == new_path:
-                made[segment.replace("~1", "/").replace("~0", "~")] = value
-        return made
+                members[segment.replace("~1", "/").replace("~0", "~")] = value
+        return members
 
-    def list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
-        left = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
-        came = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
-        length = len(left) + len(came)
+    def replay_list(self, old: list[Any], old_path: str, new_path: str) -> list[Any]:
+        old_indexes = [i for i in range(len(old)) if f"{old_path}/{i}" not in self.removed]
+        new_paths = {path for path in self.added if path.rpartition("/")[0] == new_path and path}
+        length = len(old_indexes) + len(new_paths)
         moved = {to: self.moved.get(f"{new_path}/{to}", -1) for to in range(length)}
-        stay = iter([index for index in left if index not in moved.values()])
-        made = []
+        stay = iter([index for index in old_indexes if index not in moved.values()])
+        items = []
         for to in range(length):
-            if f"{new_path}/{to}" in came:
-                made.append(self.added[f"{new_path}/{to}"])
+            if f"{new_path}/{to}" in new_paths:
+                items.append(self.added[f"{new_path}/{to}"])
                 continue
             origin = moved[to] if moved[to] >= 0 else next(stay)
-            made.append(self.value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
-        return made
+            items.append(self.replay_value(old[origin], f"{old_path}/{origin}", f"{new_path}/{to}"))
+        return items
 
 
 def apply_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
@@ -539,7 +543,9 @@ def test_patch_applied_to_old_gives_new_to_the_digit(pair: tuple[Any, Any]) -> N
         (["b", "c"], ["a", "b", "c"], [{"op": "add", "path": "/0", "value": "a"}]),
     ],
 )
-def test_patch_examples(old: Any, new: Any, operations: list[dict[str, Any]]) -> None:
+def test_patch_has_expected_operations(
+    old: Any, new: Any, operations: list[dict[str, Any]]
+) -> None:
     patch = make_patch(old, new)
     assert patch == operations
     assert make_exact(apply_patch(old, patch)) == make_exact(new)

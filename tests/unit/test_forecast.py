@@ -48,13 +48,13 @@ def test_forecast_respects_time_and_size_limits(
 
 @given(
     seconds=st.integers(1, 500),
-    held=st.integers(1, 500),
+    capacity=st.integers(1, 500),
     rate=st.integers(1, 10),
     written=st.integers(10, 3_000),
     share=st.floats(0, 0.99),
 )
 def test_broker_deletes_no_message_before_the_forecast(
-    seconds: int, held: int, rate: int, written: int, share: float
+    seconds: int, capacity: int, rate: int, written: int, share: float
 ) -> None:
     """Messages of 10 bytes come at a steady rate. The broker deletes as early as it may: what is
     older than the retention, and what is beyond the newest bytes."""
@@ -62,10 +62,10 @@ def test_broker_deletes_no_message_before_the_forecast(
     now = (written - 1) / rate
     log = PartitionLog(now, 0, written, float(rate), 10.0)
     forecast = forecast_deletion(
-        Retention(float(seconds), held * 10), log, next_offset, next_offset / rate
+        Retention(float(seconds), capacity * 10), log, next_offset, next_offset / rate
     )
     too_old = next_offset / rate + seconds
-    too_many = (next_offset + held) / rate
+    too_many = (next_offset + capacity) / rate
     assert forecast.at is not None
     assert forecast.at <= max(now, min(too_old, too_many)) + 2 / rate
 
@@ -111,8 +111,8 @@ def test_catch_up_takes_until_all_backlogs_are_read(
     net = rate - sum(backlog.arriving for backlog in backlogs.values())
     total = sum(backlog.unread for backlog in backlogs.values())
     for place, backlog in backlogs.items():
-        everything = pytest.approx(total / net) if net > 0 else inf
-        assert took[place] == (everything if backlog.unread else 0.0)
+        all_seconds = pytest.approx(total / net) if net > 0 else inf
+        assert took[place] == (all_seconds if backlog.unread else 0.0)
 
 
 def test_retention_keeps_current_day() -> None:

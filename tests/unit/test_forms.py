@@ -199,7 +199,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Decoder]:
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 documents = st.dictionaries(texts, st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(
-        st.characters(exclude_categories=["Cs"])), lambda each: st.lists(each, max_size=3),
+        st.characters(exclude_categories=["Cs"])), lambda children: st.lists(children, max_size=3),
     max_leaves=5), max_size=4)  # fmt: skip
 
 
@@ -207,21 +207,21 @@ documents = st.dictionaries(texts, st.recursive(
     id=texts.filter(lambda text: len(text) <= 32),
     version=st.integers(1, 2_147_483_647),
     type=st.sampled_from([*WORDS]),
-    at=st.datetimes(datetime(1971, 1, 2), datetime(2099, 1, 1)),  # noqa: DTZ001
+    moment=st.datetimes(datetime(1971, 1, 2), datetime(2099, 1, 1)),  # noqa: DTZ001
     client=texts.filter(lambda text: len(text) <= 64),
     author=st.none() | texts.filter(lambda text: len(text) <= 64),
     document=documents,
     without=st.booleans(),
 )
 def test_contract_message_decodes_to_the_same_record_in_every_envelope(
-    forms: dict[str, Decoder], id: str, version: int, type: str, at: datetime, client: str,
+    forms: dict[str, Decoder], id: str, version: int, type: str, moment: datetime, client: str,
     author: str | None, document: dict[str, Any], without: bool,
 ) -> None:  # fmt: skip
     number = b'"\\u0065":' + NUMBER.encode() + b"}"
     text = encode_document(document)[:-1] + (b"," if document else b"") + number
     data = msgspec.Raw(b"null" if without and type == "DELETE" else text)
     page_text = {
-        "id": id, "version": version, "type": type, "updatedAt": at.isoformat(),
+        "id": id, "version": version, "type": type, "updatedAt": moment.isoformat(),
         "clientId": client, "author": author, "productInstanceId": "A1", "data": data,
     }  # fmt: skip
     expected = decode(make_message(encode_document(page_text)), WINDOW)
@@ -302,11 +302,11 @@ def test_times_are_read_in_each_unit(tmp_path: Path) -> None:
             expected = {"s": 968_000_000, "ms": 968_500_000}.get(unit, 968_500_001)
             assert record == 1_751_542_000_000_000 + expected
         whole = "no whole number"
-        for wrong, said in ((True, whole), (1.5, whole), ("2025-07", whole),
+        for wrong, sentence in ((True, whole), (1.5, whole), ("2025-07", whole),
                             (10**30, "out of range")):  # fmt: skip
             value["meta"]["at"] = wrong
             assert get_refusal(decoder, make_message(encode_document(value)))[0] == "bad_updated_at"
-            assert said in get_refusal(decoder, make_message(encode_document(value)))[1]
+            assert sentence in get_refusal(decoder, make_message(encode_document(value)))[1]
 
 
 def test_numbers_become_ids_and_client_may_be_a_constant(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_numbers_become_ids_and_client_may_be_a_constant(tmp_path: Path) -> None
     sent = make_plain_message({**GOOD, "id": 1004, "productInstanceId": 17})
     record = decoder(sent, WINDOW)
     assert (record.id, record.product_instance_id, record.client_id) == ("1004", "17", "erp")
-    parsers = {TOPIC: make_parser(text, tmp_path)}
-    assert identify_message(sent, parsers) == (CHILD.name, "1004", 3)
+    names = {TOPIC: make_parser(text, tmp_path)}
+    assert identify_message(sent, names) == (CHILD.name, "1004", 3)
 
 
 def test_unknown_change_types_are_refused(forms: dict[str, Decoder]) -> None:
@@ -432,7 +432,7 @@ UNAVAILABLE: Final[dict[str, str]] = {
     "escaped text[]": f'["{ESCAPED}"]',
     "bytea[]": '["X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]',
     "int[]": json.dumps(OF_BYTES),
-    "float[]": json.dumps([float(each) for each in OF_BYTES]),
+    "float[]": json.dumps([float(number) for number in OF_BYTES]),
     "numeric(9, 0)[]": json.dumps([base64.b64encode(bytes([e])).decode() for e in OF_BYTES]),
     "numeric[]": json.dumps(
         [{"scale": 0, "value": base64.b64encode(bytes([e])).decode()} for e in OF_BYTES]
@@ -617,23 +617,23 @@ def test_mistakes_in_declaration_are_refused(envelope: str, sentence: str, tmp_p
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_place_of_a_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
+def test_identity_of_bad_message_is_read_from_each_envelope(form: str, tmp_path: Path) -> None:
     text, parent, wrap = FORMS[form]
-    parsers = {TOPIC: make_parser(text, tmp_path, parent)}
+    shapes = {TOPIC: make_parser(text, tmp_path, parent)}
     made_at = datetime(2025, 7, 3, 11, 42, 48, 500_000, tzinfo=UTC)
-    assert find_parent_and_time(wrap({**GOOD, "version": -1}), parsers) == ("A1", made_at)
-    assert find_parent_and_time(wrap({**GOOD, "productInstanceId": "x" * 33}), parsers) == (
+    assert find_parent_and_time(wrap({**GOOD, "version": -1}), shapes) == ("A1", made_at)
+    assert find_parent_and_time(wrap({**GOOD, "productInstanceId": "x" * 33}), shapes) == (
         "",
         made_at,
     )
-    assert find_parent_and_time(make_message(b"{no json"), parsers) == ("", None)
+    assert find_parent_and_time(make_message(b"{no json"), shapes) == ("", None)
 
 
 @pytest.mark.parametrize(
     "key", [b'{"task_id": "T1"}', b'{"schema": {}, "payload": {"task_id": "T1"}}']
 )
-def test_the_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
-    parsers = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
-    assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), parsers).id == "T1"
-    for other in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
-        assert identify_message(Message(TOPIC, 0, 0, -1, other, b"{no json"), parsers).id == ""
+def test_key_of_an_event_names_the_document_of_a_bad_value(key: bytes, tmp_path: Path) -> None:
+    shapes = {TOPIC: make_parser(DEBEZIUM, tmp_path, "/application_id")}
+    assert identify_message(Message(TOPIC, 0, 0, -1, key, b"{no json"), shapes).id == "T1"
+    for message_key in (b"T1", b"[1]", b"\xff", b'{"other": 1}', None):
+        assert identify_message(Message(TOPIC, 0, 0, -1, message_key, b"{no json"), shapes).id == ""

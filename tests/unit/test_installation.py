@@ -22,7 +22,7 @@ from tests.apache import kafka_jars
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text())["services"]
-OURS = {name for name, each in SERVICES.items() if each.get("image") == "annals"}
+OURS = {name for name, service in SERVICES.items() if service.get("image") == "annals"}
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def test_generated_number_comes_out_as_written(text: str) -> None:
 @given(DOCUMENTS)
 def test_document_survives_loads_and_dumps(document: Any) -> None:
     assert make_exact(loads(dumps(document))) == make_exact(document)
-    both = [{"same": document, "other": document}, {"same": document, "other": [document]}]
-    old, new = SnapshotCache(loads).parse_pair(*map(dumps, both))
-    assert make_exact([old, new]) == make_exact(both)
+    documents = [{"same": document, "other": document}, {"same": document, "other": [document]}]
+    old, new = SnapshotCache(loads).parse_pair(*map(dumps, documents))
+    assert make_exact([old, new]) == make_exact(documents)
     assert old["same"] is new["same"]
 
 
@@ -133,10 +133,10 @@ def test_innermost_value_of_deep_document_is_found_and_compared(levels: int) -> 
     assert is_touched(path, old, new)
     assert not is_different(path, new, loads_shallow(make_nested(levels, "2")))
     assert not is_touched('/]}"' if levels % 2 == 0 else "/1", old, new)
-    found = compare_snapshots(old, new)
-    assert len(found.changes) == 1
-    assert found.changes[0].path == path[: len(found.changes[0].path)]
-    assert dumps(found.changes)
+    comparison = compare_snapshots(old, new)
+    assert len(comparison.changes) == 1
+    assert comparison.changes[0].path == path[: len(comparison.changes[0].path)]
+    assert dumps(comparison.changes)
     assert compare_snapshots(old, loads_shallow(make_nested(levels))).changes == ()
 
 
@@ -158,9 +158,9 @@ def test_other_notation_of_number_is_not_a_change_at_any_depth(
     levels: int, was: str, now: str, same: bool
 ) -> None:
     old, new = loads_shallow(make_nested(levels, was)), loads_shallow(make_nested(levels, now))
-    found = compare_snapshots(old, new)
-    assert (found.changes == ()) is same
-    assert [operation["op"] for operation in found.patch] == ["replace"]
+    comparison = compare_snapshots(old, new)
+    assert (comparison.changes == ()) is same
+    assert [operation["op"] for operation in comparison.patch] == ["replace"]
     blamed = {}
     blame = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
     blame.blame_version(old, "new")
@@ -190,8 +190,8 @@ def parse_whole(value: Any) -> Any:
 def test_nesting_is_that_of_deepest_place(turns: list[tuple[int, int]], levels: int) -> None:
     """Up and down: so many brackets are closed, so many opened."""
     text, now, deepest = "", 0, 0
-    for most, up in turns:
-        down = min(most, now)
+    for limit, up in turns:
+        down = min(limit, now)
         text += "]" * down + ("," if text and not text.endswith("[") else "") + "[" * up
         now += up - down
         deepest = max(deepest, now)
@@ -201,9 +201,9 @@ def test_nesting_is_that_of_deepest_place(turns: list[tuple[int, int]], levels: 
 @pytest.mark.parametrize("levels", DEPTHS)
 def test_deep_json_is_indented_up_to_limit(levels: int) -> None:
     text = make_nested(levels)
-    shown = format_indented(text)
-    assert len(shown) < 40 * MAX_PARSED_LEVELS**2 + 60 * levels
-    assert shown.replace("\n", "").replace(" ", "") == text.decode().replace(" ", "")
+    indented_text = format_indented(text)
+    assert len(indented_text) < 40 * MAX_PARSED_LEVELS**2 + 60 * levels
+    assert indented_text.replace("\n", "").replace(" ", "") == text.decode().replace(" ", "")
 
 
 @given(DOCUMENTS, st.integers(0, 4))
@@ -212,24 +212,27 @@ def test_indented_text_is_what_json_would_write(document: Any, deepest: int) -> 
         text = dumps(document)
         expected = json.loads(text)
         patch.setattr(exactjson, "MAX_PARSED_LEVELS", deepest)
-        shown = format_indented(text)
-        assert json.loads(shown) == expected
-        assert "[\n]" not in shown
+        indented_text = format_indented(text)
+        assert json.loads(indented_text) == expected
+        assert "[\n]" not in indented_text
 
 
 def test_small_deep_items_without_keys_are_still_paired() -> None:
-    def item(kind: str, value: int, levels: int = 90) -> Any:
+    def make_item(kind: str, value: int, levels: int = 90) -> Any:
         deep: Any = value
         for _ in range(levels):
             deep = {"x": deep}
         return {"kind": kind, "of": kind, "deep": deep}
 
-    old, new = [item("a", 1), item("b", 2)], [item("c", 5), item("a", 3), item("b", 4)]
+    old, new = (
+        [make_item("a", 1), make_item("b", 2)],
+        [make_item("c", 5), make_item("a", 3), make_item("b", 4)],
+    )
 
-    def far_down(frames: int) -> list[str]:
+    def compare_far_down(frames: int) -> list[str]:
         """Called as far down the stack as a web request is."""
         if frames:
-            return far_down(frames - 1)
+            return compare_far_down(frames - 1)
         blamed: dict[str, int] = {}
         walk: BlameWalk[int] = BlameWalk(new, DEFAULT_IDENTITY, blamed.__setitem__)
         walk.blame_version(old, 1)
@@ -240,4 +243,8 @@ def test_small_deep_items_without_keys_are_still_paired() -> None:
         return [f"{change.kind} {change.path}" for change in compare_snapshots(old, new).changes]
 
     below = "/x" * 90
-    assert far_down(300) == ["added /0", f"changed /1/deep{below}", f"changed /2/deep{below}"]
+    assert compare_far_down(300) == [
+        "added /0",
+        f"changed /1/deep{below}",
+        f"changed /2/deep{below}",
+    ]

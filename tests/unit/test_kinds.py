@@ -92,14 +92,14 @@ VALID = {
     f"{T}colour = 1": "`$.label[0]`. The valid ones are path, en, ru, kind, words, sensitive.",
     f'{T}kind = "procent"': "Did you mean percent? It must be one of date, enum, money, percent,",
 }
-WRONG |= {added: (f"[[kind]]\n{ORDER}{added}\n", said) for added, said in VALID.items()}
+WRONG |= {added: (f"[[kind]]\n{ORDER}{added}\n", sentence) for added, sentence in VALID.items()}
 WRONG["another table"] = (
     f"[[kinds]]\n{ORDER}",
     "Did you mean kind? The valid ones are extends, kind.",
 )
 WRONG |= {
-    added: (f"[[kind]]\n{ORDER}{added}\n", f'kind "order": {said}')
-    for added, said in OF_ORDER.items()
+    added: (f"[[kind]]\n{ORDER}{added}\n", f'kind "order": {sentence}')
+    for added, sentence in OF_ORDER.items()
 }
 
 
@@ -112,11 +112,11 @@ def test_mistake_in_kinds_file_is_one_sentence_at_start(
     monkeypatch.setenv("ANNALS_ENTITIES_FILE", str(file))
     with pytest.raises(SystemExit) as caught:
         start.check_settings(["migrate"])
-    said = str(caught.value)
-    assert sentence in said
-    assert said.startswith(f"annals: ANNALS_ENTITIES_FILE is wrong: {file}")
-    assert said.endswith("See docs/kinds.md.")
-    assert "\n" not in said
+    message = str(caught.value)
+    assert sentence in message
+    assert message.startswith(f"annals: ANNALS_ENTITIES_FILE is wrong: {file}")
+    assert message.endswith("See docs/kinds.md.")
+    assert "\n" not in message
 
 
 def test_unreadable_kinds_file_is_reported(tmp_path: Path) -> None:
@@ -197,13 +197,13 @@ WINDOW = Window(date(2026, 1, 1), date(2027, 1, 1))
 TOPIC = BY_NAME["product-instance"].topics[0]
 
 
-def blocks(language: str) -> list[str]:
+def list_blocks(language: str) -> list[str]:
     return [block.text for block in BLOCKS if (block.page, block.language) == (PAGE, language)]
 
 
 def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
-    plain, events, rows = blocks("json")
-    _short, _full, cloudevents, debezium = blocks("toml")
+    plain, events, rows = list_blocks("json")
+    _short, _full, cloudevents, debezium = list_blocks("toml")
     for message, file in ((plain, None), (events, cloudevents), (rows, debezium)):
         parsers: EnvelopeParsers = {}
         if file is not None:
@@ -227,11 +227,11 @@ def test_documented_message_becomes_documented_version(tmp_path: Path) -> None:
 
 def test_documented_sentence_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "kinds.toml"
-    file.write_text(blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
+    file.write_text(list_blocks("toml")[1].replace('"/number"', '"number"'), encoding="utf-8")
     try:
         kinds_file.load_kinds({"ANNALS_ENTITIES_FILE": str(file)})
     except kinds_file.KindsError as error:
-        said = f"annals: {error}".replace(str(file), "/etc/annals/kinds.toml")
-        assert said in (ROOT / PAGE).read_text().splitlines()
+        line = f"annals: {error}".replace(str(file), "/etc/annals/kinds.toml")
+        assert line in (ROOT / PAGE).read_text().splitlines()
     else:
         raise AssertionError("nothing was said")

@@ -13,7 +13,7 @@ from history.timeline.fallback.client import FAILURES_TO_OPEN, PAUSE_SECONDS, Ci
 from tests.old_service import OldServiceServer
 
 
-def opened() -> CircuitBreaker:
+def open_breaker() -> CircuitBreaker:
     breaker = CircuitBreaker()
     for _ in range(FAILURES_TO_OPEN):
         assert breaker.allow_call(0)
@@ -21,18 +21,18 @@ def opened() -> CircuitBreaker:
     return breaker
 
 
-def test_it_opens_after_failures_in_a_row_only() -> None:
+def test_circuit_breaker_opens_only_after_failures_in_a_row() -> None:
     breaker = CircuitBreaker()
     for _ in range(3):
         for _ in range(FAILURES_TO_OPEN - 1):
             breaker.note_failure(0)
         breaker.note_success()
     assert breaker.allow_call(0)
-    assert not opened().allow_call(0)
+    assert not open_breaker().allow_call(0)
 
 
-def test_one_call_tries_again() -> None:
-    breaker = opened()
+def test_circuit_breaker_lets_one_call_try_again() -> None:
+    breaker = open_breaker()
     assert not breaker.allow_call(PAUSE_SECONDS - 0.1)
     assert breaker.allow_call(PAUSE_SECONDS)
     assert not breaker.allow_call(PAUSE_SECONDS)
@@ -46,7 +46,7 @@ def test_one_call_tries_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.booleans()), max_size=60))
-def test_a_service_that_is_down_gets_one_call_a_pause(steps: list[tuple[float, bool]]) -> None:
+def test_service_that_is_down_gets_one_call_per_pause(steps: list[tuple[float, bool]]) -> None:
     """However requests come: at most FAILURES calls, and then one for each pause."""
     breaker, now, calls = CircuitBreaker(), 0.0, 0
     for wait, _ in steps:
@@ -61,15 +61,15 @@ BODIES = {"gzip": [gzip.compress(b" " * 10**8)], "identity": [b" " * 10**6] * 10
 
 
 @pytest.mark.parametrize("coding", BODIES)
-def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
-    def redirects(handler: BaseHTTPRequestHandler) -> None:
+def test_body_of_a_redirect_is_not_read(coding: str) -> None:
+    def send_redirect(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
         handler.send_header("Location", "/elsewhere")
         handler.send_header("Content-Encoding", coding)
         handler.end_headers()
         handler.wfile.writelines(BODIES[coding])
 
-    with OldServiceServer(hostile=redirects) as server, http_call.HttpSession() as session:
+    with OldServiceServer(hostile=send_redirect) as server, http_call.HttpSession() as session:
         tracemalloc.start()
         try:
             with session.get(server.url, allow_redirects=False, stream=True, timeout=120) as answer:
@@ -77,4 +77,4 @@ def test_the_body_of_a_redirect_is_not_read(coding: str) -> None:
             assert tracemalloc.get_traced_memory()[1] < 20_000_000
         finally:
             tracemalloc.stop()
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1

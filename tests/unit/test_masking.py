@@ -109,13 +109,13 @@ def make_value_token(value: object, id: str = "A", mark: str = "/a", entity: str
 def test_tokens_are_equal_only_for_equal_values_of_one_field_and_document() -> None:
     first = make_value_token("+7 900 000-00-00")
     assert first == make_value_token("+7 900 000-00-00")
-    others = [
+    other_tokens = [
         make_value_token("+7 900 000-00-01"),
         make_value_token("+7 900 000-00-00", id="B"),
         make_value_token("+7 900 000-00-00", mark="/b"),
         make_value_token("+7 900 000-00-00", entity="l"),
     ]
-    assert len({first, *others}) == 5
+    assert len({first, *other_tokens}) == 5
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_keys_are_found_in_a_wrapped_document() -> None:
 ZEROS = "0" * 100
 
 
-def document(number: str) -> bytes:
+def make_document(number: str) -> bytes:
     """A document with this number that is long enough to be looked at."""
     text = "0" * MIN_SHORTENED_BYTES
     return f'{{"text": "{text}", "quoted": "\\"{ZEROS}", "n": {number}}}'.encode()
@@ -91,15 +91,15 @@ def document(number: str) -> bytes:
 
 def read_number(text: bytes) -> tuple[str, Decimal]:
     """The number as it is written, and its value."""
-    found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    written = bytes(found["n"]).decode()
-    assert msgspec.json.decode(found["text"]) == "0" * MIN_SHORTENED_BYTES
-    assert msgspec.json.decode(found["quoted"]) == f'"{ZEROS}'
+    members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    written = bytes(members["n"]).decode()
+    assert msgspec.json.decode(members["text"]) == "0" * MIN_SHORTENED_BYTES
+    assert msgspec.json.decode(members["quoted"]) == f'"{ZEROS}'
     return written, Decimal(written)
 
 
 @pytest.mark.parametrize(
-    "given, expected",
+    "number, expected",
     [
         (f"1{ZEROS}", "1e100"),
         (f"-120{ZEROS}", "-12e101"),
@@ -114,8 +114,8 @@ def read_number(text: bytes) -> tuple[str, Decimal]:
         ("0", "0"),
     ],
 )
-def test_shortened_number_keeps_its_value(given: str, expected: str) -> None:
-    assert read_number(shorten_zeros(document(given))) == (expected, Decimal(given))
+def test_shortened_number_keeps_its_value(number: str, expected: str) -> None:
+    assert read_number(shorten_zeros(make_document(number))) == (expected, Decimal(number))
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,17 @@ MOMENTS = st.datetimes(
 )
 
 
-def midnight(day: date) -> datetime:
+def get_midnight(day: date) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
-def part(
+def make_partition(
     day: date,
     state: DayState = DayState.ATTACHED,
     marked: bool = True,
     hours: tuple[int, int] = (0, 24),
 ) -> Partition:
-    start, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
+    start, end = (get_midnight(day) + timedelta(hours=hour) for hour in hours)
     if state is DayState.DETACHED:
         return Partition(
             TABLE, build_partition_name(TABLE, day), None, None, state, marked, 10, 8192
@@ -37,43 +37,43 @@ def part(
     return Partition(TABLE, build_partition_name(TABLE, day), start, end, state, marked, 10, 8192)
 
 
-def strategy(
+def make_strategy(
     *existing: Partition, keep: int = 3, ahead: int = 2, holds: dict[date, str] | None = None
 ) -> DayStrategy:
     window = Window(TODAY - timedelta(days=keep), TODAY + timedelta(days=ahead))
     return DayStrategy(TABLE, window, TODAY, existing, holds or {})
 
 
-def created(it: DayStrategy) -> list[int]:
+def list_created(day_strategy: DayStrategy) -> list[int]:
     """Days to create, as numbers relative to today."""
-    return [(found.day - TODAY).days for found in it.to_create()]
+    return [(partition.day - TODAY).days for partition in day_strategy.to_create()]
 
 
-def dropped(it: DayStrategy) -> list[int]:
-    return [(found.day - TODAY).days for found in it.to_delete()]
+def list_dropped(day_strategy: DayStrategy) -> list[int]:
+    return [(partition.day - TODAY).days for partition in day_strategy.to_delete()]
 
 
-def around(*numbers: int) -> list[Partition]:
-    return [part(TODAY + timedelta(days=number)) for number in numbers]
+def make_partitions(*numbers: int) -> list[Partition]:
+    return [make_partition(TODAY + timedelta(days=number)) for number in numbers]
 
 
 def test_only_marked_partitions_of_utc_days_are_dropped() -> None:
     old = TODAY - timedelta(days=50)
-    it = strategy(part(old, marked=False))
-    assert dropped(it) == []
-    assert [reason for _, reason in it.to_keep()] == ["not made by Annals, never dropped"]
-    assert dropped(strategy(part(old, hours=(-3, 21)))) == []
+    day_strategy = make_strategy(make_partition(old, marked=False))
+    assert list_dropped(day_strategy) == []
+    assert [reason for _, reason in day_strategy.to_keep()] == ["not made by Annals, never dropped"]
+    assert list_dropped(make_strategy(make_partition(old, hours=(-3, 21)))) == []
 
 
-def test_what_a_cut_short_run_left_is_finished_or_taken_back() -> None:
+def test_interrupted_run_is_completed_or_undone() -> None:
     old, inside = TODAY - timedelta(days=9), TODAY - timedelta(days=2)
-    it = strategy(
-        part(old, DayState.PENDING),
-        part(old - timedelta(days=1), DayState.DETACHED),
-        part(inside, DayState.DETACHED),
+    day_strategy = make_strategy(
+        make_partition(old, DayState.PENDING),
+        make_partition(old - timedelta(days=1), DayState.DETACHED),
+        make_partition(inside, DayState.DETACHED),
     )
-    assert dropped(it) == [-9, -10]
-    assert -2 in created(it)
+    assert list_dropped(day_strategy) == [-9, -10]
+    assert -2 in list_created(day_strategy)
 
 
 @given(now=MOMENTS, age=st.timedeltas(timedelta(0), timedelta(days=400)), keep=st.integers(1, 400))
@@ -83,8 +83,8 @@ def test_every_row_younger_than_retention_is_kept(now: datetime, age: timedelta,
     microseconds = (updated_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     day = compute_day(microseconds)
     assert day == updated_at.date()
-    it = DayStrategy(TABLE, window, now.astimezone(UTC).date(), [part(day)])
-    is_dropped = bool(list(it.to_delete()))
+    day_strategy = DayStrategy(TABLE, window, now.astimezone(UTC).date(), [make_partition(day)])
+    is_dropped = bool(list(day_strategy.to_delete()))
     if age < timedelta(days=keep):
         assert not is_dropped
     if age >= timedelta(days=keep + 1):
@@ -102,11 +102,11 @@ def test_creating_and_dropping_leaves_exactly_the_window(
 ) -> None:
     today = now.astimezone(UTC).date()
     window = Window.at(now, keep, ahead)
-    there = {today + timedelta(days=number) for number in range(-80, ahead)} - {
+    days = {today + timedelta(days=number) for number in range(-80, ahead)} - {
         today + timedelta(days=number) for number in gaps
     }
-    it = DayStrategy(TABLE, window, today, [part(day) for day in sorted(there)])
-    after = (there | {found.day for found in it.to_create()}) - {
-        found.day for found in it.to_delete()
+    day_strategy = DayStrategy(TABLE, window, today, [make_partition(day) for day in sorted(days)])
+    after = (days | {partition.day for partition in day_strategy.to_create()}) - {
+        partition.day for partition in day_strategy.to_delete()
     }
     assert after == set(window.iterate_days())

@@ -37,7 +37,7 @@ from history.common.plain_text import escape_formulas
         "",
     ],
 )
-def test_a_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
+def test_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
     assert escape_formulas(text) == text
 
 
@@ -62,7 +62,7 @@ def test_a_text_that_is_not_a_formula_stays_as_it_is(text: str) -> None:
         "+" + "9" * 200,
     ],
 )
-def test_a_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
+def test_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
     assert escape_formulas(text) == f"'{text}"
 
 
@@ -77,7 +77,7 @@ def test_a_text_that_begins_a_formula_gets_an_apostrophe(text: str) -> None:
         "x;='file:///etc/passwd'#$passwd.A1",
     ],
 )
-def test_a_file_with_a_call_runs_nothing_when_read_with_another_separator(text: str) -> None:
+def test_file_with_a_call_runs_nothing_when_read_with_another_separator(text: str) -> None:
     file = io.StringIO()
     csv.writer(file, delimiter=";").writerow([escape_formulas(text), "last"])
     for separator in ";,\t|":
@@ -88,6 +88,6 @@ def test_a_file_with_a_call_runs_nothing_when_read_with_another_separator(text: 
 @pytest.mark.parametrize(
     "text", ["+1" + " " * 30_000, "\n" * 30_000, ",=(" * 9_000, ";='!" * 9_000]
 )
-def test_a_long_text_takes_linear_time(text: str) -> None:
+def test_long_text_takes_linear_time(text: str) -> None:
     """Quadratic time would be minutes."""
     assert escape_formulas(text * 4)

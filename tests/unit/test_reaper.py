@@ -22,9 +22,9 @@ def test_reaper_ends_all_processes_but_nodes_of_a_cluster() -> None:
     script = _START % OUTLIVES
     command = [sys.executable, "-m", "tests.reaper", sys.executable, "-c", script]
     run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-    left, node = map(int, run.stdout.split())
+    orphan, node = map(int, run.stdout.split())
     try:
-        assert not psutil.pid_exists(left)
+        assert not psutil.pid_exists(orphan)
         assert psutil.pid_exists(node)
     finally:
         psutil.Process(node).kill()

@@ -23,23 +23,25 @@ DAY = 86_400_000_000
 def record(
     data: object,
     entity: str = "product-instance",
-    at: int = 0,
+    updated_at: int = 0,
     id: str = "X1",
 ) -> Record:
     text = data if isinstance(data, bytes) else json.dumps(data).encode()
     parent = None if entity == "product-instance" else "A1"
-    return Record(entity, id, 0, 0, at, "crm", None, parent, text)
+    return Record(entity, id, 0, 0, updated_at, "crm", None, parent, text)
 
 
-def new(*records: Record, known: KnownFingerprints = NONE_KNOWN) -> list[SearchKeyRow]:
-    keys = NewSearchKeys(known)
-    for each in records:
-        keys.add_record(each)
+def list_new_keys(
+    *records: Record, fingerprints: KnownFingerprints = NONE_KNOWN
+) -> list[SearchKeyRow]:
+    keys = NewSearchKeys(fingerprints)
+    for item in records:
+        keys.add_record(item)
     return keys.list_rows()
 
 
-def values(data: object, entity: str = "product-instance") -> dict[str, str]:
-    return {row.key.name: row.key.value for row in new(record(data, entity))}
+def list_key_values(data: object, entity: str = "product-instance") -> dict[str, str]:
+    return {row.key.name: row.key.value for row in list_new_keys(record(data, entity))}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def values(data: object, entity: str = "product-instance") -> dict[str, str]:
     ],
 )
 def test_record_gives_search_keys(data: object, expected: dict[str, str]) -> None:
-    assert values(data) == expected
+    assert list_key_values(data) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,15 +90,15 @@ def test_keys_are_complete_however_batches_are_cut(shows: list[Any], cuts: list[
     """Every key ends with its newest day, as if each record had been stored by itself."""
     stored: dict[tuple[str, str], int] = {}
     expected: dict[tuple[str, str], int] = {}
-    known = FingerprintCache(1)
+    cache = FingerprintCache(1)
     edges = sorted({0, len(shows), *(cut for cut in cuts if cut < len(shows))})
     for start, end in pairwise(edges):
-        keys = NewSearchKeys(known)
+        keys = NewSearchKeys(cache)
         for id, fingerprint, day in shows[start:end]:
-            keys.add_record(record({"number": fingerprint}, at=day * DAY, id=id))
+            keys.add_record(record({"number": fingerprint}, updated_at=day * DAY, id=id))
             expected[id, fingerprint] = max(day, expected.get((id, fingerprint), 0))
         for row in keys.list_rows():
             place = row.key.id, row.key.value
             stored[place] = max(row.day, stored.get(place, 0))
-        known.update(keys.fingerprints)
+        cache.update(keys.fingerprints)
     assert stored == expected

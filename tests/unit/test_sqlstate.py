@@ -12,9 +12,9 @@ from ingest.store.sqlstate import (
 )
 
 KNOWN = {
-    each.sqlstate
-    for each in vars(errors).values()
-    if isinstance(each, type) and isinstance(vars(each).get("sqlstate"), str)
+    error.sqlstate
+    for error in vars(errors).values()
+    if isinstance(error, type) and isinstance(vars(error).get("sqlstate"), str)
 }
 
 # Each class, as the appendix of the PostgreSQL manual lists them, with the cause of its codes
@@ -51,8 +51,8 @@ def test_every_sqlstate_class_has_a_decision() -> None:
 @pytest.mark.parametrize(
     "expected, name",
     [
-        (wanted, name)
-        for wanted, sqlstate_class in CLASSES.items()
+        (outcome, name)
+        for outcome, sqlstate_class in CLASSES.items()
         for name in sqlstate_class.split()
     ],
 )
@@ -62,7 +62,7 @@ def test_unknown_code_counts_as_its_class(expected: ErrorCause, name: str) -> No
 
 @pytest.mark.parametrize(
     "expected, name",
-    [(wanted, name) for wanted, names in NOTABLE.items() for name in names.split()],
+    [(outcome, name) for outcome, names in NOTABLE.items() for name in names.split()],
 )
 def test_notable_codes_have_their_own_cause(expected: ErrorCause, name: str) -> None:
     assert classify_error(getattr(errors, name)("said")) is expected
@@ -73,9 +73,9 @@ def test_only_listed_codes_send_a_row_to_quarantine() -> None:
     class needs a decision here."""
     at_fault = {state for state in KNOWN if classify_error(make_error(state)) is ErrorCause.BATCH}
     classes = {state for state in KNOWN if state[:2] in ("21", "22", "23", "54")}
-    others = {"22023", "22P03", "22P04", "23502", "54011", "54023"}
+    other_codes = {"22023", "22P03", "22P04", "23502", "54011", "54023"}
     # A check_violation without a constraint is a missing partition, see below.
-    assert at_fault == (classes - others - {"23514"}) | {"P0001"}
+    assert at_fault == (classes - other_codes - {"23514"}) | {"P0001"}
 
 
 @pytest.mark.parametrize(

@@ -70,13 +70,13 @@ class ModelledLedgerRow:
 
 @dataclass
 class ModelledConsumer:
-    """A consumer with the client that Kafka gave it. at: the offset that each partition is read
+    """A consumer with the client that Kafka gave it. offsets: where each partition is read
     from; fetched: those of which something was delivered since the claim, so that the client knows
     a leader epoch; reset: those that the client reads from the start, because their log was cut;
     paused: those that are not delivered; bad: how many bad messages were taken in a row."""
 
     machine: StateMachine
-    at: dict[KafkaPartition, int] = field(default_factory=dict)
+    offsets: dict[KafkaPartition, int] = field(default_factory=dict)
     fetched: set[KafkaPartition] = field(default_factory=set)
     reset: set[KafkaPartition] = field(default_factory=set)
     paused: set[KafkaPartition] = field(default_factory=set)
@@ -84,7 +84,7 @@ class ModelledConsumer:
     written: int = 0
 
     def stop_reading(self) -> None:
-        self.at, self.paused, self.fetched, self.reset = {}, set(), set(), set()
+        self.offsets, self.paused, self.fetched, self.reset = {}, set(), set(), set()
 
 
 def take_message(
@@ -112,7 +112,7 @@ def is_ready(member: ModelledConsumer) -> list[Lane]:
 
 
 def can_pause(member: ModelledConsumer) -> bool:
-    return member.machine.in_flight and bool(member.at) and not member.machine.paused
+    return member.machine.in_flight and bool(member.offsets) and not member.machine.paused
 
 
 def can_claim(member: ModelledConsumer) -> bool:
@@ -188,13 +188,13 @@ class ConsumerMachine(RuleBasedStateMachine):
             return
         self.truncated.add(partition)
         self.leader[partition] += 1
-        for kept in (log, self.leaders[partition]):
-            del kept[end:]
+        for messages in (log, self.leaders[partition]):
+            del messages[end:]
         self.append(partition, kinds)
         for member in self.members:
-            at = member.at.get(partition, 0)
-            if at > len(log) or (at > end and partition in member.fetched):
-                member.at[partition] = low
+            position = member.offsets.get(partition, 0)
+            if position > len(log) or (position > end and partition in member.fetched):
+                member.offsets[partition] = low
                 member.reset.add(partition)
 
     def is_cut_noticeable(self, partition: KafkaPartition, end: int) -> bool:
@@ -228,7 +228,11 @@ class ConsumerMachine(RuleBasedStateMachine):
     def disturb(self, owners: tuple[int, ...], how: str, claimed: bool) -> None:
         """The group revokes and assigns partitions, or a consumer starts again by itself."""
         for number, member in enumerate(self.members):
-            mine = [each for each, owner in zip(PARTITIONS, owners, strict=True) if owner == number]
+            partitions = [
+                partition
+                for partition, owner in zip(PARTITIONS, owners, strict=True)
+                if owner == number
+            ]
             if how == "handed over":
                 self.hand_over_message(member)
             if how in ("handed over", "lost", "revoked"):
@@ -238,7 +242,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 member.machine.release(self.now)
             member.stop_reading()
             if how in ("handed over", "lost", "assigned again"):
-                member.machine.assign(mine, self.now)
+                member.machine.assign(partitions, self.now)
             assert member.machine.positions.claimed == {}
         for member in self.members:
             if claimed:
@@ -258,16 +262,16 @@ class ConsumerMachine(RuleBasedStateMachine):
         claims = [self.answer_claim(positions, partition) for partition in positions.assigned or []]
         member.machine.grant(claims, self.now)
         assert set(positions.select_halted()) == {
-            each.source.kafka for each in claims if each.halted
+            claim.source.kafka for claim in claims if claim.halted
         }
         member.stop_reading()
         for claim in claims:
             partition = claim.source.kafka
-            at = claim.next_offset if claim.last is None else claim.last.offset
-            assert positions.get_start_offsets()[partition] == at
-            member.at[partition] = at
-            if at > len(self.log[partition]):  # the client begins at the start
-                member.at[partition] = self.low[partition]
+            position = claim.next_offset if claim.last is None else claim.last.offset
+            assert positions.get_start_offsets()[partition] == position
+            member.offsets[partition] = position
+            if position > len(self.log[partition]):  # the client begins at the start
+                member.offsets[partition] = self.low[partition]
                 member.reset.add(partition)
         member.paused = set(positions.select_halted())
         member.bad.clear()
@@ -305,7 +309,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         """Kafka reports the end of a partition once nothing of it is left to deliver. False:
         reading starts again."""
         end = len(self.log[partition])
-        if partition not in member.at or partition in member.paused:
+        if partition not in member.offsets or partition in member.paused:
             return True
         if self.list_deliverable(member, [partition]):
             return True
@@ -316,7 +320,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert verdict is AdmissionVerdict.CUT or partition in self.truncated
             self.start_again(member)
             return False
-        member.at[partition] = end
+        member.offsets[partition] = end
         return True
 
     @rule(number=NUMBERS, kinds=st.lists(KINDS, min_size=1, max_size=9))
@@ -332,8 +336,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         return [
             (partition, offset)
             for partition in order
-            if partition in member.at and partition not in member.paused
-            for offset in range(member.at[partition], len(self.log[partition]))
+            if partition in member.offsets and partition not in member.paused
+            for offset in range(member.offsets[partition], len(self.log[partition]))
             if self.log[partition][offset] != HOLE and offset >= self.low[partition]
         ]
 
@@ -342,15 +346,15 @@ class ConsumerMachine(RuleBasedStateMachine):
     ) -> bool:
         """Offer one message until it is taken. False: it is left, and is delivered again."""
         machine = member.machine
-        taken = self.make_message(partition, offset)
+        message = self.make_message(partition, offset)
         before = machine.positions.claimed[partition].expected
         if machine.positions.claimed[partition].halted:  # by an earlier message of the same poll
-            assert take_message(machine, taken) is None
+            assert take_message(machine, message) is None
             assert machine.positions.claimed[partition].expected == before
             return True
         claimed_before = machine.positions.claimed[partition]
-        last, found = claimed_before.unverified_last, claimed_before.is_last_delivered
-        verdict = take_message(machine, taken)
+        last, was_found = claimed_before.unverified_last, claimed_before.is_last_delivered
+        verdict = take_message(machine, message)
         member.fetched.add(partition)
         if verdict is AdmissionVerdict.FULL:
             lane = machine.get_lane(partition)
@@ -359,10 +363,10 @@ class ConsumerMachine(RuleBasedStateMachine):
                 self.leave(member, partition)
                 return False
             self.launch_one(member, lane)
-            verdict = take_message(machine, taken)
+            verdict = take_message(machine, message)
         if verdict is AdmissionVerdict.GAP:
-            assert offset > before or (last is not None and not found and offset == before)
-            verdict = take_message(machine, taken, self.low[partition])
+            assert offset > before or (last is not None and not was_found and offset == before)
+            verdict = take_message(machine, message, self.low[partition])
             if verdict is AdmissionVerdict.FULL:  # it was compared first
                 self.leave(member, partition)
                 return False
@@ -374,13 +378,13 @@ class ConsumerMachine(RuleBasedStateMachine):
         claimed = machine.positions.claimed[partition]
         if offset < before:
             assert last is not None
-            assert not found
+            assert not was_found
             assert (offset, self.leaders[partition][offset]) == (last.offset, last.leader_epoch)
             assert (claimed.expected, claimed.is_last_delivered) == (before, True)
-            member.at[partition] = offset + 1
+            member.offsets[partition] = offset + 1
             return True
         assert claimed.expected == offset + 1
-        member.at[partition] = offset + 1
+        member.offsets[partition] = offset + 1
         if offset >= claimed.claim.resume_until:
             bad = self.log[partition][offset] == "bad"
             member.bad[partition] = member.bad[partition] + 1 if bad else 0
@@ -392,7 +396,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         """A message waits for room. Once it is compared, nothing before it is delivered again."""
         claimed = member.machine.positions.claimed[partition]
         if claimed.unverified_last is None:
-            member.at[partition] = claimed.expected
+            member.offsets[partition] = claimed.expected
 
     def halt(self, member: ModelledConsumer, partition: KafkaPartition) -> None:
         claimed = member.machine.positions.claimed[partition]
@@ -443,22 +447,22 @@ class ConsumerMachine(RuleBasedStateMachine):
     # The database
 
     @require(lambda member: bool(is_ready(member)))
-    @rule(number=NUMBERS, which=NUMBERS)
-    def launch(self, number: int, which: int) -> None:
+    @rule(number=NUMBERS, choice=NUMBERS)
+    def launch(self, number: int, choice: int) -> None:
         member = self.draw_member(lambda member: bool(is_ready(member)), number)
-        self.launch_one(member, pick_one(is_ready(member), which))
+        self.launch_one(member, pick_one(is_ready(member), choice))
 
     @require(lambda member: member.machine.in_flight)
     @rule(
         number=NUMBERS,
-        which=NUMBERS,
+        choice=NUMBERS,
         how=st.sampled_from(["answered", "answered", "unanswered", "abandoned"]),
     )
-    def write(self, number: int, which: int, how: str) -> None:
+    def write(self, number: int, choice: int, how: str) -> None:
         """The database writes a batch in flight, or refuses it. Without an answer the consumer does
         not know that it was written."""
         member = self.draw_member(lambda member: member.machine.in_flight, number)
-        lane = pick_one(is_flying(member), which)
+        lane = pick_one(is_flying(member), choice)
         if how != "abandoned":
             self.write_one(member, lane, how == "answered")
             return
@@ -478,8 +482,8 @@ class ConsumerMachine(RuleBasedStateMachine):
             assert machine.positions.claimed == {}
             assert not machine.is_claim_due(self.now + CLAIM_AFTER_FENCED_SECONDS / 2)
             return
-        for at, progress in flight.batch.progress.items():
-            self.commit_batch(at.kafka, flight.batch, progress.start, progress.next)
+        for source, progress in flight.batch.progress.items():
+            self.commit_batch(source.kafka, flight.batch, progress.start, progress.next)
         if not answered:
             machine.handle_abandoned(lane, self.now)
             if not machine.positions.claimed:
@@ -488,10 +492,10 @@ class ConsumerMachine(RuleBasedStateMachine):
         assert machine.take_written_flight(lane) is flight
         member.written += flight.batch.messages
         ends = machine.get_commit_offsets(flight)
-        for at, progress in flight.batch.progress.items():
-            mine = machine.positions.claimed.get(at.kafka)
-            is_ours = mine is not None and mine.claim == flight.claims[at]
-            assert ends.get(at.kafka) == (progress.next if is_ours else None)
+        for source, progress in flight.batch.progress.items():
+            own_claim = machine.positions.claimed.get(source.kafka)
+            is_ours = own_claim is not None and own_claim.claim == flight.claims[source]
+            assert ends.get(source.kafka) == (progress.next if is_ours else None)
 
     @precondition(lambda self: any(entry.halted for entry in self.ledger.values()))
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -524,8 +528,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         """So no writer of a consumer waits for a ledger row of another, or moves it."""
         for member in self.members:
             flights = [lane.flight.batch.progress for lane in is_flying(member) if lane.flight]
-            held = [source for progress in flights for source in progress]
-            assert len(held) == len(set(held))
+            sources = [source for progress in flights for source in progress]
+            assert len(sources) == len(set(sources))
 
     @invariant()
     def no_offset_is_skipped_on_the_way(self) -> None:
@@ -534,26 +538,26 @@ class ConsumerMachine(RuleBasedStateMachine):
             machine = member.machine
             for partition, claimed in machine.positions.claimed.items():
                 entry = self.ledger[partition]
-                held = claimed.claim.source, claimed.claim.epoch
-                if held != (make_source(partition, entry), entry.epoch):
+                owner = claimed.claim.source, claimed.claim.epoch
+                if owner != (make_source(partition, entry), entry.epoch):
                     continue  # fenced, and does not know it yet
-                at = entry.next
+                position = entry.next
                 lane = machine.get_lane(partition)
                 flight = lane.flight
                 if flight is not None and claimed.claim.source in flight.batch.progress:
                     progress = flight.batch.progress[claimed.claim.source]
-                    assert progress.start == at
-                    at = progress.next
+                    assert progress.start == position
+                    position = progress.next
                 if claimed.claim.source in lane.filling_batch.progress:
                     progress = lane.filling_batch.progress[claimed.claim.source]
-                    assert progress.start == at
-                    at = progress.next
-                assert claimed.expected == at
-                if claimed.halted or partition not in member.at or partition in member.reset:
+                    assert progress.start == position
+                    position = progress.next
+                assert claimed.expected == position
+                if claimed.halted or partition not in member.offsets or partition in member.reset:
                     continue
                 last = claimed.unverified_last
-                begin = at if last is None else last.offset
-                assert begin <= member.at[partition] <= at
+                begin = position if last is None else last.offset
+                assert begin <= member.offsets[partition] <= position
 
     @invariant()
     def a_partition_with_too_many_bad_messages_is_halted(self) -> None:
@@ -566,7 +570,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def a_halted_partition_is_not_read(self) -> None:
         for member in self.members:
             assert set(member.machine.positions.select_halted()) <= member.paused | (
-                set(PARTITIONS) - set(member.at)
+                set(PARTITIONS) - set(member.offsets)
             )
 
     def teardown(self) -> None:
@@ -599,8 +603,8 @@ class ConsumerMachine(RuleBasedStateMachine):
         self, condition: Callable[[ModelledConsumer], bool], number: int
     ) -> ModelledConsumer:
         """A member for which it holds."""
-        found = [member for member in self.members if condition(member)]
-        return found[number % len(found)]
+        members = [member for member in self.members if condition(member)]
+        return members[number % len(members)]
 
     def start_again(self, member: ModelledConsumer) -> None:
         member.machine.release(self.now)
@@ -639,7 +643,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         rows = [item.message for rows in batch.rows.values() for item in rows]
         rejects = [item.message for item in batch.rejects]
         expired = [item.message for item in batch.expired]
-        taken = {}
+        places = {}
         for kinds, messages in (
             ({"good", "giant"}, rows), ({"bad"}, rejects), ({"expired"}, expired),
         ):  # fmt: skip
@@ -647,25 +651,25 @@ class ConsumerMachine(RuleBasedStateMachine):
                 if (item.topic, item.partition) == partition:
                     place = partition, item.leader_epoch, item.offset
                     assert self.written[place] in kinds
-                    assert item.offset not in taken
-                    taken[item.offset] = place
+                    assert item.offset not in places
+                    places[item.offset] = place
         for gap in progress.gaps:
             for n in range(gap.start, gap.end):
-                assert n not in taken
+                assert n not in places
                 holes = self.log[partition][n : n + 1] == [HOLE] or any(
                     self.written.get((partition, leader, n)) == HOLE
                     for leader in range(self.leader[partition] + 1)
                 )
                 assert n < self.low[partition] if gap.lost else holes
         gaps = [n for gap in progress.gaps for n in range(gap.start, gap.end)]
-        assert sorted([*taken, *gaps]) == [*range(start, end)]
-        assert progress.read == len(taken)
+        assert sorted([*places, *gaps]) == [*range(start, end)]
+        assert progress.read == len(places)
         assert entry.next == start
         entry.next = end
         entry.read += progress.read
-        self.stored.update(taken.values())
+        self.stored.update(places.values())
         if progress.last is not None:
-            assert progress.last.offset == max(taken)
+            assert progress.last.offset == max(places)
             entry.last = LastMessage.from_message(progress.last)
 
     def make_message(self, partition: KafkaPartition, offset: int) -> Message:
@@ -689,10 +693,10 @@ def make_source(
     partition: KafkaPartition, entry: ModelledLedgerRow | None = None
 ) -> TopicPartition:
     topic, number = partition
-    found = TopicPartition(topic, "id", number)
+    source = TopicPartition(topic, "id", number)
     for _ in range(entry.cuts if entry else 0):
-        found = found.make_successor()
-    return found
+        source = source.make_successor()
+    return source
 
 
 def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMachine:
@@ -706,10 +710,10 @@ def make_claimed_machine(limits: Limits, partitions: int, lanes: int) -> StateMa
 
 def test_business_keys_of_abandoned_batch_are_stored_with_next_batch() -> None:
     machine = StateMachine(LIMITS, TOLERANCE)
-    at = make_source(PARTITIONS[0])
+    source = make_source(PARTITIONS[0])
     for epoch in (1, 2):
-        machine.assign([at.kafka], 0)
-        machine.grant([Claim(at, epoch, 0, 0, False)], 0)
+        machine.assign([source.kafka], 0)
+        machine.grant([Claim(source, epoch, 0, 0, False)], 0)
         assert take_message(machine, make_message(make_value(data={"number": "N-1"}))) is None
         [lane] = machine.lanes
         assert machine.launch(lane, 0).batch.keys

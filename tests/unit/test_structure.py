@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[2]
 
 APPS = {"annals": annals_metrics, "history": history_metrics, "ingest": ingest_metrics}
 REGISTERS = [module.REGISTER for module in APPS.values()]
-ALL = {name: each for register in REGISTERS for name, each in register.described.items()}
-SAMPLES = {sample: each for each in ALL.values() for sample in each.list_sample_names()}
+ALL = {name: metric for register in REGISTERS for name, metric in register.described.items()}
+SAMPLES = {sample: metric for metric in ALL.values() for sample in metric.list_sample_names()}
 NAME = re.compile(r"\bannals_\w+")
 # A name with what stands between its braces.
 SELECTED = re.compile(r"\b(annals_\w+)(?:\{([^}]*)\})?")
@@ -51,7 +51,7 @@ def iterate_queries() -> Iterator[tuple[str, str]]:
             yield f"panel {panel['title']}", target["expr"]
 
 
-@pytest.mark.parametrize("described", ALL.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("described", ALL.values(), ids=lambda metric: metric.name)
 def test_each_metric_has_description(described: MetricDescription) -> None:
     assert described.name.startswith("annals_")
     assert described.name.endswith("_total") == (described.kind is MetricKind.COUNTER)
@@ -138,11 +138,11 @@ def find_contract(name: str) -> ForbiddenContract | ProtectedContract:
     return created(actual["name"], {"root_packages": PACKAGES}, _options(actual))
 
 
-def _options(found: dict[str, Any]) -> dict[str, Any]:
+def _options(values: dict[str, Any]) -> dict[str, Any]:
     """In the form that import-linter gives a contract: words for true and false."""
     return {
         key: str(value) if isinstance(value, bool) else value
-        for key, value in found.items()
+        for key, value in values.items()
         if key not in ("name", "type")
     }
 

@@ -60,7 +60,13 @@ class UpgradeStand:
         env = make_environment(broker, self.database)
         for name in PRODUCTION_SETTINGS:
             env.pop(name)
-        self.env = env | {"ANNALS_DEMO": "true", "TMPDIR": str(folder)}
+        self.env = env | {
+            "ANNALS_DEMO": "true",
+            "TMPDIR": str(folder),
+            # Each run of `maintain` makes as many days.
+            "ANNALS_RETENTION_DAYS": "10",
+            "ANNALS_AHEAD_DAYS": "1",
+        }
         self.consumers = ConsumerStarter(self.env, folder)
         self.feed = MessageFeed(broker.make_client_config() | {"log_level": 0}, documents=40)
         self.web: AttackedWeb | None = None

@@ -168,6 +168,7 @@ def seal_finished_days(context: NightContext) -> StepResult:
         context.today,
         settings.ANNALS.seal_days,
         unsettled=find_days_to_hold,
+        tables=ENTITIES,
     )
     result = StepResult(
         unsealed=[

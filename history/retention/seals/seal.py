@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 from history.common import clock
 from history.common.complaints import ExplainedError
 from history.common.text_tables import pluralize
-from history.kinds.entities import ENTITIES, EntityKind
+from history.kinds.entities import EntityKind
 from history.kinds.kind import DayRows
 from history.models import ArchivedDay, DaySeal
 from history.retention.catalog import Partition, find_filled
@@ -69,7 +69,7 @@ def find_days_to_seal(
     today: date,
     after_days: int,
     unsettled: FindUnsettledDays,
-    tables: Sequence[DayRows] = ENTITIES,
+    tables: Sequence[DayRows],
 ) -> DaysToSeal:
     """Find the attached days with rows that are finished and have no seal.
 

@@ -191,7 +191,7 @@ class CircuitBreaker:
 # Both are shared by all requests of the process. After one request has failed, others need not wait
 # for the old service; and MAX_CALLS limits all requests together.
 BREAKER: Final = CircuitBreaker()
-_call_places: Final = threading.BoundedSemaphore(MAX_CALLS)
+CALL_PLACES: Final = threading.BoundedSemaphore(MAX_CALLS)
 
 _ANSWERED, _FAILED, _CUT_OFF = (
     metrics.FALLBACK_REQUESTS.labels(outcome) for outcome in ("answered", "failed", "cut")
@@ -207,10 +207,10 @@ def call_in_thread(
     Args:
         seconds: How long the call may take.
     """
-    has_place = seconds > 0 and _call_places.acquire(blocking=False)
+    has_place = seconds > 0 and CALL_PLACES.acquire(blocking=False)
     if not has_place or not BREAKER.allow_call(time.monotonic()):
         if has_place:
-            _call_places.release()
+            CALL_PLACES.release()
         _CUT_OFF.inc()
         return None
     outcomes: SimpleQueue[CallOutcome] = SimpleQueue()
@@ -245,5 +245,5 @@ def _put_outcome(
         outcome = error
     except BaseException as error:
         outcome = OldServiceError(f"the call of the old service failed ({type(error).__name__})")
-    _call_places.release()
+    CALL_PLACES.release()
     outcomes.put(outcome)

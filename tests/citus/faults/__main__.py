@@ -38,14 +38,14 @@ def main() -> int:
     home.chmod(0o755)
     print(f"in {home}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    kept = options.keep
+    keep = options.keep
     try:
         result = run(plan, home)
     except BaseException:
-        kept = True
+        keep = True
         raise
     finally:
-        if not kept:
+        if not keep:
             shutil.rmtree(home, ignore_errors=True)
     print("", *result.lines, sep="\n")
     print("", *(f"WRONG {item}" for item in result.wrong[:20]), sep="\n")

@@ -44,32 +44,32 @@ class Nodes:
     def coordinator(self) -> Place:
         return place(self.citus.url)
 
-    def workers(self) -> list[Place]:
+    def list_workers(self) -> list[Place]:
         """Of the cluster now."""
-        return [(host, port) for host, port in self.citus.rows(_PLACES)]
+        return [(host, port) for host, port in self.citus.fetch_rows(_PLACES)]
 
-    def url(self, of: Place) -> str:
+    def get_url(self, of: Place) -> str:
         """The test's database on this node."""
         return make_conninfo(self.citus.url, host=of[0], port=of[1])
 
-    def kill(self, which: Place) -> None:
-        self.dead.add(which)
-        self._run(self.stop, which)
+    def kill(self, node: Place) -> None:
+        self.dead.add(node)
+        self._run(self.stop, node)
 
-    def revive(self, which: Place) -> None:
+    def revive(self, node: Place) -> None:
         """Start it; returns when it answers."""
-        self._run(self.start, which)
+        self._run(self.start, node)
         deadline = time.monotonic() + START_S
         while True:
-            with suppress(psycopg.OperationalError), psycopg.connect(self.url(which)):
-                self.dead.discard(which)
+            with suppress(psycopg.OperationalError), psycopg.connect(self.get_url(node)):
+                self.dead.discard(node)
                 return
             if time.monotonic() > deadline:
-                raise AssertionError(f"{which} does not answer after its start")
+                raise AssertionError(f"{node} does not answer after its start")
             time.sleep(0.1)
 
     @contextmanager
-    def all_alive_afterwards(self) -> Iterator[None]:
+    def revive_all_afterwards(self) -> Iterator[None]:
         """Start those that are still dead when the block ends."""
         try:
             yield
@@ -77,42 +77,42 @@ class Nodes:
             for item in list(self.dead):
                 self.revive(item)
 
-    def prepared(self) -> dict[Place, int]:
+    def count_prepared(self) -> dict[Place, int]:
         """Prepared transactions on each node that runs."""
-        found = {}
-        for each in self.places():
+        counts = {}
+        for node in self.list_places():
             with suppress(psycopg.OperationalError):
-                [(found[each],)] = self.asked(each, _PREPARED)
-        return found
+                [(counts[node],)] = self.query(node, _PREPARED)
+        return counts
 
     def recover(self) -> int:
         """End the prepared transactions as the nodes that began them know; how many they were."""
         count = 0
-        for item in self.places():
+        for item in self.list_places():
             with suppress(psycopg.OperationalError):
-                [(ended,)] = self.asked(item, "SELECT recover_prepared_transactions()")
+                [(ended,)] = self.query(item, "SELECT recover_prepared_transactions()")
                 count += int(ended)
         return count
 
-    def places(self) -> list[Place]:
+    def list_places(self) -> list[Place]:
         """Of the nodes that the test began with; some may be dead."""
-        given = [place(url) for url in self.citus.urls]
-        return [self.moved.get(item, item) for item in given]
+        places = [place(url) for url in self.citus.urls]
+        return [self.moved.get(item, item) for item in places]
 
-    def asked(self, which: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
+    def query(self, node: Place, statement: str, values: Any = None) -> list[tuple[Any, ...]]:
         """The rows of a statement on a node."""
-        with psycopg.connect(self.url(which), autocommit=True) as plain:
+        with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             return plain.execute(statement, values).fetchall()
 
-    def set(self, which: Place, statement: str) -> None:
+    def set(self, node: Place, statement: str) -> None:
         """ALTER SYSTEM on a node, which may wait for a standby with each commit."""
-        with psycopg.connect(self.url(which), autocommit=True) as plain:
+        with psycopg.connect(self.get_url(node), autocommit=True) as plain:
             plain.execute("SET synchronous_commit TO local")
             plain.execute(statement)
             plain.execute("SELECT pg_reload_conf()")
 
-    def _run(self, command: str, which: Place) -> None:
-        words = shlex.split(command.format(host=which[0], port=which[1]))
+    def _run(self, command: str, node: Place) -> None:
+        words = shlex.split(command.format(host=node[0], port=node[1]))
         # What it starts may keep its output open, and goes on when tests.reaper has ended the rest.
         subprocess.run(
             words, check=True, timeout=300, env={**os.environ, OUTLIVES: "1"},

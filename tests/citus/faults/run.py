@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.citus.faults.nodes import Place
-from tests.citus.faults.scenes import all_of
-from tests.citus.faults.stand import DOCUMENTS, standing
+from tests.citus.faults.scenes import collect_scenes
+from tests.citus.faults.stand import DOCUMENTS, start_stand
 from tests.citus.faults.watch import Watch
-from tests.citus.faults.workers import WorkerScenes, of_workers
+from tests.citus.faults.workers import WorkerScenes, collect_worker_scenes
 
 
 @dataclass(frozen=True)
@@ -37,22 +37,22 @@ class Result:
 
 def run(plan: Plan, folder: Path) -> Result:
     """Raises AssertionError where something was lost, doubled or does not go on."""
-    with standing(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
+    with start_stand(folder, plan.dsn, plan.stop, plan.start, plan.shards, plan.rate) as stand:
         stand.feed.send_many(DOCUMENTS * 3)
-        stand.written()
+        stand.wait_until_counted()
         watch = Watch(stand.nodes, stand.web)
         scenes = WorkerScenes(stand, watch, plan.seconds, plan.times)
-        found = {**all_of(scenes, plan.third), **of_workers(scenes)}
+        scene_by_name = {**collect_scenes(scenes, plan.third), **collect_worker_scenes(scenes)}
         with scenes.last:
-            with watch.looking():
-                for name in plan.scenes or found:
-                    found[name]()
+            with watch.ask_meanwhile():
+                for name in plan.scenes or scene_by_name:
+                    scene_by_name[name]()
             stand.consumer.terminate(30)
-            stand.whole()
-            gaps = stand.gaps()
+            stand.check_whole()
+            gaps = stand.find_gaps()
         retries = sum(item.read_log().count("trying again") for item in stand.consumers.all)
     lines = [
-        *scenes.said,
+        *scenes.reports,
         f"the consumers tried again {retries} times",
         *(f"reads, {scene}, {kind}: {seen}" for (scene, kind), seen in watch.seen.items()),
         *(f"refused with 503 {count} times: {text}" for text, count in watch.sentences.items()),

@@ -40,65 +40,65 @@ class Scenes:
     watch: Watch
     seconds: float = 10.0
     times: int = 10
-    said: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
     chance: random.Random = field(default_factory=lambda: random.Random(16))
 
-    def worker_dies(self) -> None:
+    def kill_worker(self) -> None:
         """A worker ends at once, and is started again."""
-        which = self.stand.nodes.workers()[0]
+        worker = self.stand.nodes.list_workers()[0]
         with self._scene("a worker dies"):
-            self._away(which)
+            self._away(worker)
 
-    def coordinator_dies(self) -> None:
+    def kill_coordinator(self) -> None:
         """The same with the coordinator."""
         with self._scene("the coordinator dies"):
             self._away(self.stand.nodes.coordinator)
 
-    def consumer_dies(self) -> None:
+    def kill_consumer(self) -> None:
         """SIGKILL, again and again, at moments of chance."""
         with self._scene("the consumer dies"):
             for _ in range(self.times):
-                self.stand.progress()
+                self.stand.wait_for_progress()
                 time.sleep(self.chance.uniform(0, 1))
                 self.stand.consumer.kill_process()
                 self.stand.consumer = self.stand.consumers.start_consumer()
-            self.stand.progress()
+            self.stand.wait_for_progress()
             self._say(f"killed {self.times} times")
 
-    def dies_between_prepare_and_commit(self) -> None:
+    def kill_between_prepare_and_commit(self) -> None:
         """A node is killed when workers have prepared a transaction: before the coordinator has
         written its commit, and after it."""
         nodes = self.stand.nodes
         for hanging, outcome in (
-            (nodes.workers()[-1], "not committed"), (nodes.coordinator, "committed")
+            (nodes.list_workers()[-1], "not committed"), (nodes.coordinator, "committed")
         ):  # fmt: skip
             with self._scene(f"killed between prepare and commit, {outcome}"):
-                self.stand.progress()
+                self.stand.wait_for_progress()
                 nodes.set(hanging, _HANG)
-                wait_until(lambda: any(nodes.prepared().values()), "nothing is prepared")
+                wait_until(lambda: any(nodes.count_prepared().values()), "nothing is prepared")
                 time.sleep(1)
                 self._kill(nodes.coordinator)
-                left = nodes.prepared()
+                prepared = nodes.count_prepared()
                 nodes.revive(nodes.coordinator)
                 self.watch.dead = None
                 nodes.set(hanging, _NO_HANG)
-                still, found = nodes.prepared(), nodes.recover()
-                took = self.stand.progress()
+                still, recovered = nodes.count_prepared(), nodes.recover()
+                took = self.stand.wait_for_progress()
                 self._say(
-                    f"{sum(left.values())} prepared transactions were left {_by_place(left)}, "
-                    f"{sum(still.values())} after the start; "
-                    f"recover_prepared_transactions() ended {found}, the rest Citus' daemon; "
+                    f"{sum(prepared.values())} prepared transactions were left "
+                    f"{_by_place(prepared)}, {sum(still.values())} after the start; "
+                    f"recover_prepared_transactions() ended {recovered}, the rest Citus' daemon; "
                     f"written again after {took:.1f} s"
                 )
-                assert sum(left.values()) > 0
+                assert sum(prepared.values()) > 0
 
-    def worker_joins_and_leaves(self, third: Place) -> None:
+    def add_and_remove_worker(self, third: Place) -> None:
         """A worker is added under load, gets shards, is emptied again and removed."""
         citus = self.stand.nodes.citus
         with self._scene("a worker joins"):
             before = self._shards()
             with _own_database(self.stand, third):
-                citus.rows("SELECT citus_add_node(%s, %s)", third)
+                citus.fetch_rows("SELECT citus_add_node(%s, %s)", third)
                 try:
                     took = self._rebalanced()
                     after = self._shards()
@@ -107,40 +107,40 @@ class Scenes:
                     self.watch.locate()
                     self.watch.scene = "a worker leaves"
                     began = time.monotonic()
-                    citus.rows("SELECT citus_drain_node(%s, %s, %s)", [*third, MODE])
+                    citus.fetch_rows("SELECT citus_drain_node(%s, %s, %s)", [*third, MODE])
                 finally:
                     self._emptied(third)
                 took = time.monotonic() - began
                 self._say(f"{_by_place(self._shards())} again in {took:.0f} s")
                 self.watch.locate()
 
-    def _away(self, which: Place) -> None:
+    def _away(self, node: Place) -> None:
         stand = self.stand
-        stand.progress()
-        self._kill(which)
+        stand.wait_for_progress()
+        self._kill(node)
         time.sleep(min(2.0, self.seconds / 2))  # what was under way ends
         first = last = None
-        if which != stand.nodes.coordinator:
+        if node != stand.nodes.coordinator:
             first = stand.database.count_read()
         time.sleep(self.seconds)
-        if which != stand.nodes.coordinator:
+        if node != stand.nodes.coordinator:
             last = stand.database.count_read()
-            self._told(which)
+            self._told(node)
         assert stand.consumer.process.poll() is None, stand.consumer.read_log()
         before = None if last is None or first is None else last - first
-        left = stand.nodes.prepared()
-        stand.nodes.revive(which)
+        prepared = stand.nodes.count_prepared()
+        stand.nodes.revive(node)
         self.watch.dead = None
-        found = stand.nodes.recover()
-        took = stand.progress()
+        recovered = stand.nodes.recover()
+        took = stand.wait_for_progress()
         self._say(
             f"away {self.seconds:.0f} s; "
             + (f"{before} messages counted meanwhile; " if before is not None else "")
-            + f"{sum(left.values())} prepared transactions on the others, {found} recovered; "
-            f"written again {took:.1f} s after its start"
+            + f"{sum(prepared.values())} prepared transactions on the others, "
+            f"{recovered} recovered; written again {took:.1f} s after its start"
         )
 
-    def _told(self, which: Place) -> None:
+    def _told(self, node: Place) -> None:
         """What an operator sees while a worker is away: the web is ready, and serves what it can;
         the consumer's log names the node."""
         ready = self.stand.web.send_request("/readyz")
@@ -149,25 +149,27 @@ class Scenes:
             item for item in self.stand.consumer.read_log().splitlines() if "trying again" in item
         ]
         self._say(f"/readyz answers {ready.status}; the consumer says: {line}")
-        assert str(which[1]) in line
+        assert str(node[1]) in line
 
-    def _kill(self, which: Place) -> None:
-        self.watch.dead = which
-        self.stand.nodes.kill(which)
+    def _kill(self, node: Place) -> None:
+        self.watch.dead = node
+        self.stand.nodes.kill(node)
 
     def _rebalanced(self) -> float:
         began, citus = time.monotonic(), self.stand.nodes.citus
-        citus.rows("SELECT citus_rebalance_start(shard_transfer_mode => %s)", [MODE])
+        citus.fetch_rows("SELECT citus_rebalance_start(shard_transfer_mode => %s)", [MODE])
         wait_until(lambda: self._state() in ("finished", "failed"), self._state, MOVE_S)
-        assert self._state() == "finished", citus.rows("SELECT * FROM citus_rebalance_status()")
+        assert self._state() == "finished", citus.fetch_rows(
+            "SELECT * FROM citus_rebalance_status()"
+        )
         return time.monotonic() - began
 
     def _state(self) -> str:
-        rows = self.stand.nodes.citus.rows(_REBALANCE)
+        rows = self.stand.nodes.citus.fetch_rows(_REBALANCE)
         return str(rows[0][0]) if rows else "none"
 
     def _shards(self) -> dict[Place, int]:
-        return {(host, port): n for host, port, n in self.stand.nodes.citus.rows(_SHARDS)}
+        return {(host, port): n for host, port, n in self.stand.nodes.citus.fetch_rows(_SHARDS)}
 
     def _emptied(self, third: Place) -> None:
         citus = self.stand.nodes.citus
@@ -176,8 +178,8 @@ class Scenes:
             plain.execute("SELECT citus_remove_node(%s, %s)", third)
 
     def _say(self, text: str) -> None:
-        self.said.append(f"{self.watch.scene}: {text}")
-        print(self.said[-1], flush=True)
+        self.reports.append(f"{self.watch.scene}: {text}")
+        print(self.reports[-1], flush=True)
 
     @contextmanager
     def _scene(self, name: str) -> Iterator[None]:
@@ -187,10 +189,10 @@ class Scenes:
         with stand.feed.send_in_background(stand.rate):
             yield
         self.watch.scene = f"{name}, afterwards"
-        stand.written()
+        stand.wait_until_counted()
         stand.nodes.recover()
-        stand.whole()
-        assert not any(stand.nodes.prepared().values())
+        stand.check_whole()
+        assert not any(stand.nodes.count_prepared().values())
         self._say(
             f"{stand.feed.produced.total()} messages so far are stored once; "
             f"{time.monotonic() - began:.0f} s"
@@ -200,7 +202,7 @@ class Scenes:
 @contextmanager
 def _own_database(stand: Stand, third: Place) -> Iterator[None]:
     """The test's database on a node that has not joined."""
-    url, name = stand.nodes.url(third), psycopg.conninfo.conninfo_to_dict(stand.database.url)
+    url, name = stand.nodes.get_url(third), psycopg.conninfo.conninfo_to_dict(stand.database.url)
     admin = psycopg.conninfo.make_conninfo(url, dbname="postgres")
     with psycopg.connect(admin, autocommit=True) as plain:
         plain.execute("SET citus.enable_create_database_propagation TO off")
@@ -215,18 +217,18 @@ def _own_database(stand: Stand, third: Place) -> Iterator[None]:
             plain.execute(f"DROP DATABASE IF EXISTS {name['dbname']} WITH (FORCE)")
 
 
-def _by_place(found: dict[Place, int]) -> str:
-    return "(" + ", ".join(f"{host}:{port} {n}" for (host, port), n in found.items()) + ")"
+def _by_place(counts: dict[Place, int]) -> str:
+    return "(" + ", ".join(f"{host}:{port} {n}" for (host, port), n in counts.items()) + ")"
 
 
-def all_of(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]:
+def collect_scenes(scenes: Scenes, third: Place | None) -> dict[str, Callable[[], None]]:
     """The scenes by the name that the command line has for them."""
-    found: dict[str, Callable[[], None]] = {
-        "worker": scenes.worker_dies,
-        "coordinator": scenes.coordinator_dies,
-        "consumer": scenes.consumer_dies,
-        "prepared": scenes.dies_between_prepare_and_commit,
+    scene_by_name: dict[str, Callable[[], None]] = {
+        "worker": scenes.kill_worker,
+        "coordinator": scenes.kill_coordinator,
+        "consumer": scenes.kill_consumer,
+        "prepared": scenes.kill_between_prepare_and_commit,
     }
     if third is not None:
-        found["rebalance"] = lambda: scenes.worker_joins_and_leaves(third)
-    return found
+        scene_by_name["rebalance"] = lambda: scenes.add_and_remove_worker(third)
+    return scene_by_name

@@ -13,7 +13,7 @@ from annals.embedded.postgres import EmbeddedPostgres
 from history.kinds.entities import BY_TOPIC, ENTITIES
 from history.store.days import days
 from tests.attack.web import AttackedWeb, run_gunicorn
-from tests.citus.cluster import Citus, database
+from tests.citus.cluster import Citus, create_database
 from tests.citus.faults.nodes import Nodes
 from tests.command_shapes import parse_shaped
 from tests.consuming import (
@@ -64,7 +64,7 @@ class Stand:
     consumer: ConsumerProcess
     rate: float
 
-    def written(self, seconds: float = DRAIN_S) -> None:
+    def wait_until_counted(self, seconds: float = DRAIN_S) -> None:
         """Wait until the ledger has counted everything that was produced."""
         self.feed.wait_for_delivery()
         wait_until(
@@ -76,22 +76,22 @@ class Stand:
             seconds,
         )
 
-    def progress(self, seconds: float = DRAIN_S) -> float:
+    def wait_for_progress(self, seconds: float = DRAIN_S) -> float:
         """Wait until the ledger moves; how many seconds that took."""
         began, before = time.monotonic(), self.database.count_read()
         wait_until(lambda: self.database.count_read() > before, self.consumer.read_log, seconds)
         return time.monotonic() - began
 
-    def whole(self) -> None:
+    def check_whole(self) -> None:
         """Everything that was produced is stored once, and the ledger says so."""
         assert self.database.count_stored() == self.feed.produced
-        assert self.database.unfindable() == []
+        assert self.database.list_unfindable() == []
         assert self.database.list_quarantined() == []
         finished = self.consumers.run_command("ledger", "--json")
         assert finished.returncode == 0, finished.stdout + finished.stderr
         assert parse_shaped("ledger", finished.stdout)["totals"]["lag"] == 0
 
-    def gaps(self) -> list[str]:
+    def find_gaps(self) -> list[str]:
         """What `annals gaps` finds, or why it ended; nothing if all is well."""
         finished = self.consumers.run_command("gaps", "--json")
         if finished.returncode != 0:
@@ -101,7 +101,7 @@ class Stand:
 
 
 @contextmanager
-def standing(
+def start_stand(
     folder: Path, dsn: str, stop: str, start: str, shards: int, rate: float
 ) -> Iterator[Stand]:
     """dsn: of the coordinator; stop, start: as Nodes has them."""
@@ -109,9 +109,9 @@ def standing(
     broker.start()
     try:
         brokers.create_topics(broker, [t for entity in ENTITIES for t in entity.topics], PARTITIONS)
-        with database(dsn) as citus:
+        with create_database(dsn) as citus:
             nodes = Nodes(citus, stop, start)
-            with nodes.all_alive_afterwards():
+            with nodes.revive_all_afterwards():
                 spread = Spread(EmbeddedPostgres(folder / "postgres"), "", citus.url)
                 env = make_environment(broker, spread) | {
                     "ANNALS_DEMO": "true",
@@ -131,19 +131,19 @@ def standing(
         broker.kill()
 
 
-def paths() -> dict[str, tuple[str, str]]:
+def list_paths() -> dict[str, tuple[str, str]]:
     """Addresses of the API for what the feed makes, and the table and the id whose shard has what
     the answer needs. An application's page needs all shards."""
-    found = {}
+    tables_by_path = {}
     for number in range(DOCUMENTS):
-        entity, one = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
-        found[f"/api/v1/history/{entity.name}/{one}?pageSize=3"] = (entity.table, one)
-    return found
+        entity, id = BY_TOPIC[LIVE_TOPICS[number % len(LIVE_TOPICS)]], f"d{number}"
+        tables_by_path[f"/api/v1/history/{entity.name}/{id}?pageSize=3"] = (entity.table, id)
+    return tables_by_path
 
 
 def _distribute(env: dict[str, str], citus: Citus, shards: int) -> None:
     _manage(env, "migrate", "--verbosity", "0")
-    plain = citus.raw()
+    plain = citus.connect()
     for entity in ENTITIES:
         for number in (-1, 0, 1):
             days.create_partition(plain, entity.table, NOW.date() + timedelta(days=number))

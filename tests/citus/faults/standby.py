@@ -46,33 +46,35 @@ class Standby:
 
 
 @contextmanager
-def following(nodes: Nodes, which: Place) -> Iterator[Standby]:
+def follow_node(nodes: Nodes, node: Place) -> Iterator[Standby]:
     """A synchronous standby of this node. Afterwards the node runs again, without it."""
-    with psycopg.connect(nodes.url(which)) as plain:
+    with psycopg.connect(nodes.get_url(node)) as plain:
         server = psutil.Process(plain.info.backend_pid).parent()
         user = plain.info.user
     assert server is not None
     folder = Path(tempfile.mkdtemp(prefix="annals-standby-"))
     (port,) = process.choose_free_ports([None])
-    made = Standby((which[0], port), folder / "data", Path(server.exe()).parent, server.username())
-    os.chown(folder, pwd.getpwnam(made.user).pw_uid, -1)
+    standby = Standby(
+        (node[0], port), folder / "data", Path(server.exe()).parent, server.username()
+    )
+    os.chown(folder, pwd.getpwnam(standby.user).pw_uid, -1)
     try:
-        primary = make_conninfo(host=which[0], port=which[1], user=user, application_name=NAME)
-        made.run("pg_basebackup", "-d", primary, "-D", made.folder, "-R", "-c", "fast")
-        with (made.folder / "postgresql.conf").open("a") as conf:
+        primary = make_conninfo(host=node[0], port=node[1], user=user, application_name=NAME)
+        standby.run("pg_basebackup", "-d", primary, "-D", standby.folder, "-R", "-c", "fast")
+        with (standby.folder / "postgresql.conf").open("a") as conf:
             conf.write(f"\nport = {port}\n")
-        made.run("pg_ctl", "-D", made.folder, "-l", folder / "log", "-w", "start")
-        nodes.set(which, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
+        standby.run("pg_ctl", "-D", standby.folder, "-l", folder / "log", "-w", "start")
+        nodes.set(node, f"ALTER SYSTEM SET synchronous_standby_names TO '{NAME}'")
         try:
             wait_until(
-                lambda: nodes.asked(which, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
+                lambda: nodes.query(node, _SYNCHRONOUS, [NAME]) == [()], (folder / "log").read_text
             )
-            yield made
+            yield standby
         finally:
-            if which in nodes.dead:
-                nodes.revive(which)
-            nodes.set(which, "ALTER SYSTEM RESET synchronous_standby_names")
+            if node in nodes.dead:
+                nodes.revive(node)
+            nodes.set(node, "ALTER SYSTEM RESET synchronous_standby_names")
     finally:
-        if (made.folder / "postmaster.pid").exists():
-            made.run("pg_ctl", "-D", made.folder, "-m", "immediate", "-w", "stop")
+        if (standby.folder / "postmaster.pid").exists():
+            standby.run("pg_ctl", "-D", standby.folder, "-m", "immediate", "-w", "stop")
         shutil.rmtree(folder)

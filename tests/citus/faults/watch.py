@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tests.attack.web import AttackAnswer, AttackedWeb
 from tests.citus.faults.nodes import Nodes, Place
-from tests.citus.faults.stand import paths
+from tests.citus.faults.stand import list_paths
 
 READERS = 2
 TIMEOUT_S = 30
@@ -52,15 +52,15 @@ class Watch:
 
     def locate(self) -> None:
         """Find out again which nodes each address needs."""
-        wanted = [(path, *needed) for path, needed in paths().items()]
-        columns = [list(column) for column in zip(*wanted, strict=True)]
+        rows = [(path, *needed) for path, needed in list_paths().items()]
+        columns = [list(column) for column in zip(*rows, strict=True)]
         needs: dict[str, set[Place]] = defaultdict(set)
-        for path, host, port in self.nodes.citus.rows(_SHARDS, columns):
+        for path, host, port in self.nodes.citus.fetch_rows(_SHARDS, columns):
             needs[path].add((host, port))
         self._needs = dict(needs)
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def ask_meanwhile(self) -> Iterator[None]:
         """Ask while the block runs."""
         self.locate()
         stop = threading.Event()

@@ -13,7 +13,7 @@ import psycopg
 
 from tests.citus.faults.nodes import Nodes, Place
 from tests.citus.faults.scenes import Scenes
-from tests.citus.faults.standby import following
+from tests.citus.faults.standby import follow_node
 from tests.consuming import wait_until
 
 # Citus decides prepared transactions once a minute (citus.recover_2pc_interval).
@@ -38,60 +38,62 @@ class WorkerScenes(Scenes):
 
     last: ExitStack = field(default_factory=ExitStack)
 
-    def dies_in_a_commit(self) -> None:
+    def kill_in_a_commit(self) -> None:
         """The session of the coordinator is stopped when a worker has prepared its part; then the
         worker is killed, and the session goes on."""
         nodes = self.stand.nodes
-        which = nodes.workers()[0]
+        worker = nodes.list_workers()[0]
         with self._scene("a worker dies in a commit"):
-            self.stand.progress()
-            with _stopped_in_a_commit(nodes, nodes.coordinator, at=which) as gids:
-                self._kill(which)
+            self.stand.wait_for_progress()
+            with _stopped_in_a_commit(nodes, nodes.coordinator, node=worker) as gids:
+                self._kill(worker)
             time.sleep(self.seconds)
-            [(known,)] = nodes.citus.rows(_COMMITTED, [gids])
-            nodes.revive(which)
+            [(committed,)] = nodes.citus.fetch_rows(_COMMITTED, [gids])
+            nodes.revive(worker)
             self.watch.dead, began = None, time.monotonic()
             wait_until(
-                lambda: not _left(nodes, which, gids), f"{gids} are still prepared", DECIDED_S
+                lambda: not _left(nodes, worker, gids), f"{gids} are still prepared", DECIDED_S
             )
             decided = time.monotonic() - began
-            took = self.stand.progress()
+            took = self.stand.wait_for_progress()
             self._say(
-                f"{len(gids)} prepared transactions were left on it, {known} of them committed by "
-                f"the coordinator; Citus decided them {decided:.0f} s after its start; "
+                f"{len(gids)} prepared transactions were left on it, {committed} of them committed "
+                f"by the coordinator; Citus decided them {decided:.0f} s after its start; "
                 f"written again after {took:.1f} s more"
             )
 
-    def consumer_is_on_a_worker(self) -> None:
+    def connect_consumer_to_worker(self) -> None:
         """The consumer is connected to a worker: this one dies in a commit, and again; then
         another, then the coordinator."""
         stand, nodes = self.stand, self.stand.nodes
-        own, other = nodes.workers()[:2]
+        own_worker, other_worker = nodes.list_workers()[:2]
         with self._scene("the consumer is connected to a worker"):
             stand.consumer.terminate(30)
-            stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.url(own))
-            self._begins_a_commit_and_dies(own)
-            for which, name in (
-                (own, "its worker"), (other, "another one"), (nodes.coordinator, "the coordinator")
-            ):  # fmt: skip
+            stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.get_url(own_worker))
+            self._begins_a_commit_and_dies(own_worker)
+            for node, name in (
+                (own_worker, "its worker"),
+                (other_worker, "another one"),
+                (nodes.coordinator, "the coordinator"),
+            ):
                 self.watch.scene = f"the consumer is connected to a worker, {name} dies"
-                self._away(which)
+                self._away(node)
             stand.consumer.terminate(30)
             stand.consumer = stand.consumers.start_consumer()
-            stand.progress()
+            stand.wait_for_progress()
 
-    def _begins_a_commit_and_dies(self, own: Place) -> None:
+    def _begins_a_commit_and_dies(self, node: Place) -> None:
         """What it had prepared on the coordinator locks the ledger, for other consumers too."""
         stand, nodes = self.stand, self.stand.nodes
-        stand.progress()
-        with _stopped_in_a_commit(nodes, own, at=nodes.coordinator) as gids:
-            self._kill(own)
+        stand.wait_for_progress()
+        with _stopped_in_a_commit(nodes, node, node=nodes.coordinator) as gids:
+            self._kill(node)
         stand.consumer.terminate(60)
         stand.consumer = stand.consumers.start_consumer()
         before = stand.database.count_read()
         time.sleep(JOINS_S + self.seconds)
         counted = stand.database.count_read() - before
-        nodes.revive(own)
+        nodes.revive(node)
         self.watch.dead, began = None, time.monotonic()
         wait_until(
             lambda: not _left(nodes, nodes.coordinator, gids),
@@ -99,7 +101,7 @@ class WorkerScenes(Scenes):
             DECIDED_S,
         )
         decided = time.monotonic() - began
-        took = stand.progress()
+        took = stand.wait_for_progress()
         self._say(
             f"its worker died in a commit and left {len(gids)} prepared transactions on the "
             f"coordinator; {counted} messages counted meanwhile by a consumer on the coordinator; "
@@ -107,26 +109,26 @@ class WorkerScenes(Scenes):
             f"{took:.1f} s more"
         )
         stand.consumer.terminate(30)
-        stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.url(own))
+        stand.consumer = stand.consumers.start_consumer(DATABASE_URL=nodes.get_url(node))
 
-    def standby_takes_over(self) -> None:
+    def promote_standby(self) -> None:
         """A worker is killed, and its synchronous standby promoted."""
         nodes = self.stand.nodes
-        which = nodes.workers()[0]
+        worker = nodes.list_workers()[0]
         with self._scene("a standby takes over from a worker"):
-            standby = self.last.enter_context(following(nodes, which))
-            self.stand.progress()
-            self._kill(which)
+            standby = self.last.enter_context(follow_node(nodes, worker))
+            self.stand.wait_for_progress()
+            self._kill(worker)
             time.sleep(min(2.0, self.seconds))
             began = time.monotonic()
             standby.promote()
             promoted = time.monotonic() - began
-            nodes.citus.rows(_MOVE, [*standby.place, *which])
-            nodes.moved[which] = standby.place
+            nodes.citus.fetch_rows(_MOVE, [*standby.place, *worker])
+            nodes.moved[worker] = standby.place
             recovered = nodes.recover()
             self.watch.dead = None
             self.watch.locate()
-            self.stand.progress()
+            self.stand.wait_for_progress()
             self._say(
                 f"promoted in {promoted:.1f} s; {recovered} prepared transactions recovered; "
                 f"written again {time.monotonic() - began:.1f} s after the promotion began"
@@ -134,18 +136,20 @@ class WorkerScenes(Scenes):
 
 
 @contextmanager
-def _stopped_in_a_commit(nodes: Nodes, begun: Place, at: Place) -> Iterator[list[str]]:
+def _stopped_in_a_commit(nodes: Nodes, origin: Place, node: Place) -> Iterator[list[str]]:
     """A session of one node stands still while another one has prepared what it began. Gives the
     names of the prepared transactions."""
     deadline = time.monotonic() + CAUGHT_S
-    prefix = _prefix(nodes, begun)
-    with psycopg.connect(nodes.url(at), autocommit=True) as plain:
+    prefix = _prefix(nodes, origin)
+    with psycopg.connect(nodes.get_url(node), autocommit=True) as plain:
         while time.monotonic() < deadline:
             for pid in set(map(_process, _gids(plain, prefix))):
                 os.kill(pid, signal.SIGSTOP)
                 try:
-                    if found := [gid for gid in _gids(plain, prefix) if _process(gid) == pid]:
-                        yield found
+                    if stopped_gids := [
+                        gid for gid in _gids(plain, prefix) if _process(gid) == pid
+                    ]:
+                        yield stopped_gids
                         return
                 finally:
                     with suppress(ProcessLookupError):
@@ -153,14 +157,14 @@ def _stopped_in_a_commit(nodes: Nodes, begun: Place, at: Place) -> Iterator[list
     raise AssertionError("no transaction was seen between prepare and commit")
 
 
-def _left(nodes: Nodes, at: Place, gids: list[str]) -> bool:
-    with psycopg.connect(nodes.url(at), autocommit=True) as plain:
+def _left(nodes: Nodes, node: Place, gids: list[str]) -> bool:
+    with psycopg.connect(nodes.get_url(node), autocommit=True) as plain:
         return bool({*_gids(plain, "citus_")} & {*gids})
 
 
 def _prefix(nodes: Nodes, begun: Place) -> str:
     """citus_GROUP_PROCESS_TRANSACTION_CONNECTION is the name of a prepared transaction."""
-    [(group,)] = nodes.citus.rows(_GROUP, begun)
+    [(group,)] = nodes.citus.fetch_rows(_GROUP, begun)
     return f"citus_{group}_"
 
 
@@ -172,10 +176,10 @@ def _gids(plain: psycopg.Connection[Any], prefix: str) -> list[str]:
     return [gid for (gid,) in plain.execute(_GIDS, [prefix])]
 
 
-def of_workers(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
+def collect_worker_scenes(scenes: WorkerScenes) -> dict[str, Callable[[], None]]:
     """These scenes by the name that the command line has for them."""
     return {
-        "commit": scenes.dies_in_a_commit,
-        "on-worker": scenes.consumer_is_on_a_worker,
-        "standby": scenes.standby_takes_over,
+        "commit": scenes.kill_in_a_commit,
+        "on-worker": scenes.connect_consumer_to_worker,
+        "standby": scenes.promote_standby,
     }

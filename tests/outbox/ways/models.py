@@ -251,7 +251,7 @@ class Measured(RecordedWay):
     loud = models.GeneratedField(
         expression=Upper(F("name")), output_field=models.TextField(), db_persist=True
     )
-    made = models.DateTimeField(db_default=Now())
+    created = models.DateTimeField(db_default=Now())
     changed = models.DateTimeField(auto_now=True)
     extra = models.JSONField(default=dict)
     count = models.IntegerField(db_default=3)
@@ -276,7 +276,7 @@ class Memo(RecordedWay):
     hidden = models.BooleanField(default=False)
 
     objects: ClassVar[Any] = VisibleMemoManager()
-    everything = RecordedQuerySet.as_manager()
+    all_rows = RecordedQuerySet.as_manager()
 
 
 class NotedWay(RecordedWay):
